@@ -1,0 +1,1 @@
+"""Resource placement over the OpenStack Placement API, on PostgreSQL."""
