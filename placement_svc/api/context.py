@@ -1,0 +1,26 @@
+"""What every endpoint reaches for: the database and the present request, checked."""
+
+from typing import Any
+
+from flask import current_app, g, request
+
+from placement_svc.db.engine import Database
+from placement_svc.http.body import read_json
+from placement_svc.schemas.base import Document
+from placement_svc.schemas.query import LEAD, parse_pairs
+
+
+def database() -> Database:
+    """Return the database of the present application."""
+    found: Database = current_app.extensions["database"]
+    return found
+
+
+def load_body(document: type[Document]) -> Any:
+    """Return what the body means as `document`; raises `Invalid` for what it may not say."""
+    return document.at(g.microversion).check(read_json())
+
+
+def load_query(document: type[Document]) -> Any:
+    """Return what the query string means as `document`; of a repeated key the last value counts."""
+    return document.at(g.microversion).check(dict(parse_pairs(request.query_string)), LEAD)

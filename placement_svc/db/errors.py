@@ -1,0 +1,45 @@
+"""From the driver's errors to Placement's: nothing above this package sees the driver."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
+
+UNDEFINED_TABLE = "42P01"
+DEADLOCK = "40P01"
+SERIALIZATION_FAILURE = "40001"
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """Return PostgreSQL's five-character code of `error`, None if it never reached PostgreSQL."""
+    return getattr(error.orig, "pgcode", None)
+
+
+@contextmanager
+def refusing(**meaning: PlacementError) -> Iterator[None]:
+    """Raise, for a constraint that the block breaks, the error given for that constraint's name."""
+    try:
+        yield
+    except IntegrityError as error:
+        constraint = error.orig.diag.constraint_name  # type: ignore[union-attr]
+        if constraint in meaning:
+            raise meaning[constraint] from error
+        raise
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what the database itself says into what it means for the request."""
+    try:
+        yield
+    except (OperationalError, PoolTimeout) as error:
+        raise Unavailable("The database cannot be reached or did not answer in time.") from error
+    except DataError as error:
+        raise Invalid("A value lies outside of what can be stored.") from error
+    except ProgrammingError as error:
+        if sqlstate(error) == UNDEFINED_TABLE:
+            raise Unavailable("The database has no schema yet: run `placement-svc db upgrade`.") from error
+        raise

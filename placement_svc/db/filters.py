@@ -1,0 +1,45 @@
+"""Conditions on one provider, as SQL: what it has room for, which traits and aggregates it has."""
+
+from collections.abc import Collection
+
+from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import Integer
+
+from placement_svc.db.tables import provider_aggregates, provider_traits
+from placement_svc.domain.capacity import MAX_INTEGER
+
+ProviderId = ColumnElement[int]
+
+
+def is_any(column: ColumnElement[int], ids: Collection[int]) -> ColumnElement[bool]:
+    """Return the condition that `column` is one of `ids`."""
+    return column == any_(literal(sorted(ids), ARRAY(Integer)))
+
+
+def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
+    """Return the condition that `inventory` is of this class and can give `amount` of it right now.
+
+    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, free).
+    """
+    if amount > MAX_INTEGER:
+        return false()
+    return and_(
+        inventory.c.resource_class_id == resource_class_id,
+        inventory.c.free >= amount,
+        inventory.c.min_unit <= amount,
+        inventory.c.max_unit >= amount,
+        literal(amount) % inventory.c.step_size == 0,
+    )
+
+
+def has_any_trait(provider_id: ProviderId, trait_ids: Collection[int]) -> ColumnElement[bool]:
+    """Return the condition that a provider has at least one of these traits itself."""
+    held = provider_traits.alias()
+    return exists().where(held.c.provider_id == provider_id, is_any(held.c.trait_id, trait_ids))
+
+
+def in_any_aggregate(provider_id: ProviderId, aggregate_ids: Collection[int]) -> ColumnElement[bool]:
+    """Return the condition that a provider is itself in at least one of these aggregates."""
+    joined = provider_aggregates.alias()
+    return exists().where(joined.c.provider_id == provider_id, is_any(joined.c.aggregate_id, aggregate_ids))

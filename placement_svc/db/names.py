@@ -1,0 +1,62 @@
+"""The names of traits and of resource classes, and the ids they are stored as."""
+
+from collections.abc import Collection, Iterable
+
+import os_resource_classes
+import os_traits
+from sqlalchemy import Connection, Table, any_, func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY, insert
+
+from placement_svc.db.tables import FIRST_CUSTOM_ID, Name, resource_classes, traits
+from placement_svc.domain.errors import Invalid
+
+SYNC_LOCK = 8778
+"""The advisory lock that workers which start at once take in turn."""
+
+
+def sync_standard(connection: Connection) -> None:
+    """Store the standard names that are not there yet, and touch nothing else."""
+    connection.execute(select(func.pg_advisory_xact_lock(SYNC_LOCK)))
+    _add_missing(connection, resource_classes, os_resource_classes.STANDARDS)
+    _add_missing(connection, traits, sorted(os_traits.get_traits()))
+
+
+def _add_missing(connection: Connection, table: Table, standard: Iterable[str]) -> None:
+    known = select(table.c.id, table.c.name).where(table.c.id < FIRST_CUSTOM_ID)
+    ids = {name: id for id, name in connection.execute(known)}
+    missing = [name for name in standard if name not in ids]
+    if missing:
+        first = max(ids.values(), default=-1) + 1
+        rows = [{"id": id, "name": name} for id, name in enumerate(missing, first)]
+        connection.execute(insert(table).on_conflict_do_nothing(), rows)
+
+
+def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
+    """Return the ids of those of `names` that `table` (traits or resource classes) knows."""
+    query = select(table.c.name, table.c.id).where(table.c.name == any_(literal(list(names), ARRAY(Name))))
+    return dict(connection.execute(query).tuples().all())
+
+
+def resource_class_ids(
+    connection: Connection, names: Collection[str], problem: str = "No such resource class {}."
+) -> dict[str, int]:
+    """Return the id of each resource class.
+
+    Raises `Invalid` for the first that is unknown: `problem` with its name for `{}`.
+    """
+    return _all_ids(connection, resource_classes, names, problem)
+
+
+def trait_ids(
+    connection: Connection, names: Collection[str], problem: str = "No such trait(s): {}."
+) -> dict[str, int]:
+    """Return the id of each trait; raises `Invalid` like `resource_class_ids`."""
+    return _all_ids(connection, traits, names, problem)
+
+
+def _all_ids(connection: Connection, table: Table, names: Collection[str], problem: str) -> dict[str, int]:
+    found = ids(connection, table, names)
+    for name in names:
+        if name not in found:
+            raise Invalid(problem.format(name))
+    return found

@@ -1,0 +1,321 @@
+"""Resource providers and their trees."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    any_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    not_,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import Integer, String
+
+from placement_svc.db import names
+from placement_svc.db.errors import refusing
+from placement_svc.db.filters import fits, has_any_trait, in_any_aggregate
+from placement_svc.db.tables import aggregates, inventories, resource_providers
+from placement_svc.domain.capacity import MAX_INTEGER
+from placement_svc.domain.errors import (
+    ConcurrentUpdate,
+    DuplicateName,
+    Invalid,
+    NotFound,
+    ProviderHasChildren,
+    ProviderInUse,
+)
+from placement_svc.domain.groups import RequestGroup
+from placement_svc.domain.providers import Provider, ProviderChange, ProviderFilter
+
+TREES_LOCK = 8779
+"""The advisory lock of the shape of trees: shared to add a leaf, exclusive to move a branch."""
+
+providers = resource_providers
+_parents = resource_providers.alias("parents")
+_roots = resource_providers.alias("roots")
+
+_modified = func.coalesce(providers.c.updated_at, providers.c.created_at)
+_all = (
+    select(
+        providers.c.uuid,
+        providers.c.name,
+        providers.c.generation,
+        _parents.c.uuid.label("parent_uuid"),
+        _roots.c.uuid.label("root_uuid"),
+        _modified.label("modified"),
+    )
+    .outerjoin(_parents, _parents.c.id == providers.c.parent_id)
+    .join(_roots, _roots.c.id == providers.c.root_id)
+)
+
+
+@dataclass(frozen=True)
+class LockedProvider:
+    """A resource provider that nobody else changes until the transaction ends."""
+
+    id: int
+    root_id: int
+    uuid: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a resource provider stands in its tree; `path` leads from the root to itself."""
+
+    id: int
+    parent_id: int | None
+    root_id: int
+    path: list[int]
+
+
+def get(connection: Connection, uuid: str) -> Provider:
+    """Return a resource provider; raises `NotFound`."""
+    row = connection.execute(_all.where(providers.c.uuid == uuid)).one_or_none()
+    if row is None:
+        raise _not_found(uuid)
+    return Provider(**row._mapping)
+
+
+def _not_found(uuid: str) -> NotFound:
+    return NotFound(f"No resource provider with uuid {uuid} found")
+
+
+def get_id(connection: Connection, uuid: str) -> tuple[int, int]:
+    """Return the id and the generation of a resource provider; raises `NotFound`."""
+    query = select(providers.c.id, providers.c.generation).where(providers.c.uuid == uuid)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise _not_found(uuid)
+    return row.id, row.generation
+
+
+def lock(connection: Connection, uuid: str) -> LockedProvider:
+    """Lock a resource provider against all other writers; raises `NotFound`."""
+    query = (
+        select(providers.c.id, providers.c.root_id, providers.c.uuid, providers.c.generation)
+        .where(providers.c.uuid == uuid)
+        .with_for_update(key_share=True)
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise _not_found(uuid)
+    return LockedProvider(**row._mapping)
+
+
+def lock_at(connection: Connection, uuid: str, generation: int, problem: str) -> LockedProvider:
+    """Lock a resource provider that is still at `generation`; raises `ConcurrentUpdate` if it is not.
+
+    `problem` is what that error says.
+    """
+    provider = lock(connection, uuid)
+    if provider.generation != generation:
+        raise ConcurrentUpdate(problem)
+    return provider
+
+
+def raise_generation(connection: Connection, ids: Iterable[int], by: int = 1) -> None:
+    """Raise the generation of locked resource providers: something of theirs has changed."""
+    connection.execute(
+        update(providers)
+        .where(providers.c.id == any_(literal(sorted(ids), ARRAY(Integer))))
+        .values(generation=providers.c.generation + by, updated_at=func.now())
+    )
+
+
+def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None = None) -> Provider:
+    """Create a resource provider, as a root or below `parent_uuid`, and return it.
+
+    Raises `Invalid` for a parent that cannot be and `DuplicateName` for a name or uuid that is taken.
+    """
+    problem = f'Unable to create resource provider "{name}", {uuid}:'
+    if parent_uuid == uuid:
+        raise Invalid(
+            f"{problem} parent provider UUID cannot be same as UUID. A provider cannot be its own parent."
+        )
+    id_ = connection.scalar(select(func.nextval("resource_providers_id_seq")))
+    assert id_ is not None
+    parent_id, root_id, path = None, id_, [id_]
+    if parent_uuid is not None:
+        connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
+        parent = _place_of(connection, parent_uuid)
+        if parent is None:
+            raise Invalid(f"{problem} parent provider UUID does not exist.")
+        parent_id, root_id, path = parent.id, parent.root_id, [*parent.path, id_]
+    taken = "Conflicting resource provider {} already exists."
+    with refusing(
+        resource_providers_name_key=DuplicateName(taken.format(f"name: {name}")),
+        resource_providers_uuid_key=DuplicateName(taken.format(f"uuid: {uuid}")),
+    ):
+        connection.execute(
+            insert(providers).values(
+                id=id_, uuid=uuid, name=name, parent_id=parent_id, root_id=root_id, path=path
+            )
+        )
+    return get(connection, uuid)
+
+
+def _place_of(connection: Connection, uuid: str) -> Place | None:
+    """Return where a provider stands, and keep it from being deleted until the transaction ends."""
+    query = (
+        select(providers.c.id, providers.c.parent_id, providers.c.root_id, providers.c.path)
+        .where(providers.c.uuid == uuid)
+        .with_for_update(read=True, key_share=True)
+    )
+    row = connection.execute(query).one_or_none()
+    return Place(**row._mapping) if row else None
+
+
+def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
+    """Give a resource provider another name; raises `NotFound` and `DuplicateName`."""
+    locked = lock(connection, uuid)
+    changed_before = connection.scalar(select(providers.c.updated_at).where(providers.c.id == locked.id))
+    with refusing(
+        resource_providers_name_key=DuplicateName(f"Conflicting resource provider {name} already exists.")
+    ):
+        connection.execute(
+            update(providers).where(providers.c.id == locked.id).values(name=name, updated_at=func.now())
+        )
+    return ProviderChange(get(connection, uuid), changed_before)
+
+
+def change(
+    connection: Connection, uuid: str, name: str, parent_uuid: str | None, may_leave_parent: bool
+) -> ProviderChange:
+    """Give a resource provider a name and a parent (None makes it a root).
+
+    Only with `may_leave_parent` can one that has a parent get another or none. All below it comes
+    along. Raises `NotFound`, `DuplicateName`, and `Invalid` for a parent that cannot be.
+    """
+    connection.execute(select(func.pg_advisory_xact_lock(TREES_LOCK)))
+    place = _place_of(connection, uuid)
+    if place is None:
+        raise _not_found(uuid)
+    parent = _checked_parent(connection, uuid, place, parent_uuid, may_leave_parent)
+    changed = rename(connection, uuid, name)
+    if place.parent_id != (parent.id if parent else None):
+        _move(connection, place, parent)
+    return ProviderChange(get(connection, uuid), changed.changed_before)
+
+
+def _checked_parent(
+    connection: Connection, uuid: str, place: Place, parent_uuid: str | None, may_leave_parent: bool
+) -> Place | None:
+    problem = f"Unable to save resource provider {uuid}:"
+    if parent_uuid is None:
+        if place.parent_id is not None and not may_leave_parent:
+            raise Invalid(f"{problem} un-parenting a provider is not currently allowed.")
+        return None
+    parent = _place_of(connection, parent_uuid)
+    if parent is None:
+        raise Invalid(f"{problem} parent provider UUID does not exist.")
+    if place.parent_id not in (None, parent.id) and not may_leave_parent:
+        raise Invalid(f"{problem} re-parenting a provider is not currently allowed.")
+    if place.id in parent.path:
+        raise Invalid(f"{problem} creating loop in the provider tree is not allowed.")
+    return parent
+
+
+def _move(connection: Connection, place: Place, parent: Place | None) -> None:
+    """Hang a provider and all below it under `parent`; inventories and aggregates follow by key."""
+    above = list(parent.path) if parent else []
+    branch = providers.c.root_id == place.root_id, providers.c.path.contains([place.id])
+    connection.execute(select(providers.c.id).where(*branch).order_by(providers.c.id).with_for_update())
+    connection.execute(
+        update(providers)
+        .where(*branch)
+        .values(
+            parent_id=case(
+                (providers.c.id == place.id, parent.id if parent else None), else_=providers.c.parent_id
+            ),
+            root_id=above[0] if above else place.id,
+            path=func.array_cat(
+                literal(above, ARRAY(Integer)), providers.c.path[len(place.path) : MAX_INTEGER]
+            ),
+            updated_at=func.now(),
+        )
+    )
+
+
+def remove(connection: Connection, uuid: str) -> None:
+    """Delete a resource provider with its inventories, and its hold on traits and aggregates.
+
+    Raises `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
+    """
+    problem = f"Unable to delete {{}}resource provider {uuid}: {{}}"
+    with refusing(
+        resource_providers_parent_fkey=ProviderHasChildren(
+            problem.format("parent ", "It has child resource providers.")
+        ),
+        allocations_provider_id_resource_class_id_fkey=ProviderInUse(
+            problem.format("", "Resource provider has allocations.")
+        ),
+    ):
+        gone = connection.execute(delete(providers).where(providers.c.uuid == uuid))
+    if not gone.rowcount:
+        raise NotFound(f"No resource provider with uuid {uuid} found for delete")
+
+
+def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
+    """Return the resource providers that are wanted, oldest first.
+
+    Raises `Invalid` for an unknown name of a trait or resource class, unless what was asked before
+    it already matches nobody (`spec/resources.md 3.1`, short-circuits).
+    """
+    conditions: list[ColumnElement[bool]] = []
+    try:
+        for condition in _group_conditions(connection, wanted.group):
+            conditions.append(condition)
+    except Invalid:
+        if conditions and not connection.scalar(select(exists().where(*conditions))):
+            return []
+        raise
+    if wanted.name is not None:
+        conditions.append(providers.c.name == wanted.name)
+    if wanted.uuid is not None:
+        conditions.append(providers.c.uuid == wanted.uuid)
+    rows = connection.execute(_all.where(*conditions).order_by(providers.c.id))
+    return [Provider(**row._mapping) for row in rows]
+
+
+def _group_conditions(connection: Connection, group: RequestGroup) -> Iterable[ColumnElement[bool]]:
+    """Yield what a provider must meet to satisfy `group` alone, in the order in which it is judged."""
+    if group.in_tree is not None:
+        named = providers.alias()
+        yield (
+            providers.c.root_id
+            == select(named.c.root_id).where(named.c.uuid == group.in_tree).scalar_subquery()
+        )
+    problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
+    for clause in group.traits.required:
+        ids = names.trait_ids(connection, sorted(clause), problem)
+        yield has_any_trait(providers.c.id, ids.values())
+    if group.traits.forbidden:
+        ids = names.trait_ids(connection, sorted(group.traits.forbidden), problem)
+        yield not_(has_any_trait(providers.c.id, ids.values()))
+    for clause in group.aggregates.required:
+        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause))
+    if group.aggregates.forbidden:
+        yield not_(in_any_aggregate(providers.c.id, aggregate_ids(connection, group.aggregates.forbidden)))
+    problem = "Invalid resource class in resources parameter: No such resource class {}."
+    class_ids = names.resource_class_ids(connection, list(group.resources), problem)
+    for name, amount in group.resources.items():
+        inventory = inventories.alias()
+        yield exists().where(
+            inventory.c.provider_id == providers.c.id, fits(inventory, class_ids[name], amount)
+        )
+
+
+def aggregate_ids(connection: Connection, uuids: Iterable[str]) -> list[int]:
+    """Return the ids of those aggregates that exist."""
+    query = select(aggregates.c.id).where(aggregates.c.uuid == any_(literal(list(uuids), ARRAY(String))))
+    return list(connection.scalars(query))

@@ -1,0 +1,47 @@
+"""The schema of a database: which revision it has, and the way up and down."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+
+from placement_svc.db.errors import translated
+
+_PACKAGE = Path(__file__).parents[1]
+_INI = next(
+    (ini for ini in (_PACKAGE / "alembic.ini", _PACKAGE.parent / "alembic.ini") if ini.exists()),
+    _PACKAGE / "alembic.ini",
+)
+"""Beside the code in an installed package, above it in a checkout."""
+
+
+def _config(connection: Connection) -> Config:
+    config = Config(_INI)
+    config.attributes["connection"] = connection
+    return config
+
+
+def newest() -> str | None:
+    """Return the revision that this code works with."""
+    return ScriptDirectory.from_config(Config(_INI)).get_current_head()
+
+
+def current(engine: Engine) -> str | None:
+    """Return the revision of a database, None for an empty one."""
+    with translated(), engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(engine: Engine, revision: str = "head") -> None:
+    """Bring a database up to `revision`, in one transaction."""
+    with translated(), engine.begin() as connection:
+        command.upgrade(_config(connection), revision)
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Take a database back to `revision`, in one transaction."""
+    with translated(), engine.begin() as connection:
+        command.downgrade(_config(connection), revision)

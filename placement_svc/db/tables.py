@@ -1,0 +1,214 @@
+"""The tables (`design.md 4`).
+
+What the rules of Placement demand of the data is demanded here, by keys and checks. The one thing
+that takes more, the sums in `inventories.used`, is kept by the triggers on `allocations` that the
+first migration creates.
+"""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Computed,
+    DateTime,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+FIRST_CUSTOM_ID = 10_000
+"""Ids of standard traits and resource classes lie below, those of custom ones from here upward."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+# Uuids and names are compared and sorted byte by byte: faster, and the same under every locale.
+Uuid = String(36, collation="C")
+Name = String(255, collation="C")
+
+
+def _id() -> Column[int]:
+    return Column("id", Integer, Identity(), primary_key=True)
+
+
+def _generation() -> Column[int]:
+    return Column("generation", BigInteger, nullable=False, server_default="0")
+
+
+def _created_at() -> Column[Any]:
+    return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now())
+
+
+def _updated_at() -> Column[Any]:
+    return Column("updated_at", DateTime(timezone=True))
+
+
+def _names(table: str) -> Table:
+    """Describe a table of names, standard and custom ones."""
+    return Table(
+        table,
+        metadata,
+        Column("id", Integer, Identity(start=FIRST_CUSTOM_ID), primary_key=True),
+        Column("name", Name, nullable=False, unique=True),
+        _created_at(),
+        _updated_at(),
+    )
+
+
+traits = _names("traits")
+resource_classes = _names("resource_classes")
+
+resource_providers = Table(
+    "resource_providers",
+    metadata,
+    _id(),
+    Column("uuid", Uuid, nullable=False, unique=True),
+    Column("name", String(200, collation="C"), nullable=False, unique=True),
+    _generation(),
+    Column("parent_id", Integer),
+    Column("root_id", Integer, nullable=False),
+    # From the root down to the provider itself: a provider lies below another whose id is in its path.
+    Column("path", ARRAY(Integer), nullable=False),
+    _created_at(),
+    _updated_at(),
+    UniqueConstraint("id", "root_id"),
+    # A parent is there, and in the same tree.
+    ForeignKeyConstraint(
+        ["parent_id", "root_id"],
+        ["resource_providers.id", "resource_providers.root_id"],
+        name="resource_providers_parent_fkey",
+    ),
+    CheckConstraint(
+        "cardinality(path) > 0 AND path[1] = root_id AND path[cardinality(path)] = id", name="path_ends"
+    ),
+    CheckConstraint("parent_id IS NOT DISTINCT FROM path[cardinality(path) - 1]", name="path_parent"),
+    Index(None, "root_id"),
+    Index(None, "parent_id", postgresql_where=text("parent_id IS NOT NULL")),
+)
+
+provider_traits = Table(
+    "provider_traits",
+    metadata,
+    Column("provider_id", ForeignKey("resource_providers.id", ondelete="CASCADE"), nullable=False),
+    Column("trait_id", ForeignKey("traits.id"), nullable=False),
+    PrimaryKeyConstraint("provider_id", "trait_id"),
+    Index(None, "trait_id", "provider_id"),
+)
+
+aggregates = Table(
+    "aggregates",
+    metadata,
+    _id(),
+    # As sent: every spelling of a uuid is an aggregate of its own (`spec/resources.md 5`).
+    Column("uuid", String(50, collation="C"), nullable=False, unique=True),
+)
+
+provider_aggregates = Table(
+    "provider_aggregates",
+    metadata,
+    Column("provider_id", Integer, nullable=False),
+    Column("root_id", Integer, nullable=False),
+    Column("aggregate_id", ForeignKey("aggregates.id"), nullable=False),
+    PrimaryKeyConstraint("provider_id", "aggregate_id"),
+    ForeignKeyConstraint(
+        ["provider_id", "root_id"],
+        ["resource_providers.id", "resource_providers.root_id"],
+        ondelete="CASCADE",
+        onupdate="CASCADE",
+    ),
+    Index(None, "aggregate_id", "root_id"),
+    Index(None, "root_id", "aggregate_id"),
+)
+
+CAPACITY = (
+    "trunc(least(greatest((total - reserved) * allocation_ratio, -4e18::float8), 4e18::float8))::bigint"
+)
+"""What an inventory can give in all; the bounds only keep an absurd ratio inside a bigint."""
+
+inventories = Table(
+    "inventories",
+    metadata,
+    Column("provider_id", Integer, nullable=False),
+    Column("root_id", Integer, nullable=False),
+    Column("resource_class_id", Integer, nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("reserved", Integer, nullable=False),
+    Column("min_unit", Integer, nullable=False),
+    Column("max_unit", Integer, nullable=False),
+    Column("step_size", Integer, nullable=False),
+    Column("allocation_ratio", Double, nullable=False),
+    # The sum of the allocations, kept by a trigger on them.
+    Column("used", BigInteger, nullable=False, server_default="0"),
+    Column("capacity", BigInteger, Computed(CAPACITY, persisted=True), nullable=False),
+    Column("free", BigInteger, Computed(f"{CAPACITY} - used", persisted=True), nullable=False),
+    _created_at(),
+    _updated_at(),
+    PrimaryKeyConstraint("provider_id", "resource_class_id"),
+    ForeignKeyConstraint(
+        ["provider_id", "root_id"],
+        ["resource_providers.id", "resource_providers.root_id"],
+        ondelete="CASCADE",
+        onupdate="CASCADE",
+    ),
+    ForeignKeyConstraint(["resource_class_id"], ["resource_classes.id"]),
+    CheckConstraint("used >= 0", name="used"),
+    CheckConstraint("total > 0", name="total"),
+    CheckConstraint("reserved >= 0", name="reserved"),
+    CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="units"),
+    Index(None, "root_id", "resource_class_id"),
+    Index(None, "resource_class_id", "free"),
+)
+
+projects = Table("projects", metadata, _id(), Column("external_id", String(255), nullable=False, unique=True))
+users = Table("users", metadata, _id(), Column("external_id", String(255), nullable=False, unique=True))
+consumer_types = Table("consumer_types", metadata, _id(), Column("name", Name, nullable=False, unique=True))
+
+consumers = Table(
+    "consumers",
+    metadata,
+    # Consumers come and go for years: their ids outlast an integer.
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("uuid", Uuid, nullable=False, unique=True),
+    Column("project_id", ForeignKey("projects.id"), nullable=False, index=True),
+    Column("user_id", ForeignKey("users.id"), nullable=False),
+    Column("consumer_type_id", ForeignKey("consumer_types.id")),
+    _generation(),
+)
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("consumer_id", ForeignKey("consumers.id"), nullable=False),
+    Column("provider_id", Integer, nullable=False),
+    Column("resource_class_id", Integer, nullable=False),
+    Column("used", Integer, nullable=False),
+    _created_at(),
+    PrimaryKeyConstraint("consumer_id", "provider_id", "resource_class_id"),
+    # What is allocated stands in an inventory, so an inventory in use cannot go away.
+    ForeignKeyConstraint(
+        ["provider_id", "resource_class_id"],
+        ["inventories.provider_id", "inventories.resource_class_id"],
+    ),
+    CheckConstraint("used > 0", name="used"),
+    Index(None, "provider_id", "resource_class_id"),
+)

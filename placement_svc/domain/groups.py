@@ -1,0 +1,52 @@
+"""What a client asks of providers: traits, aggregates, amounts (`spec/candidates.md 2 and 3`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a provider must have and must not have, of traits or of aggregates, by name or by id.
+
+    Each clause of `required` is met by any one of its members; all clauses must be met.
+    """
+
+    required: tuple[frozenset[str], ...] = ()
+    forbidden: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is asked at all."""
+        return bool(self.required or self.forbidden)
+
+    @property
+    def names(self) -> list[str]:
+        """All names, those of `required` first, each once and in a fixed order."""
+        clauses = [sorted(clause) for clause in (*self.required, self.forbidden)]
+        return list(dict.fromkeys(name for clause in clauses for name in clause))
+
+    @property
+    def contradictions(self) -> list[frozenset[str]]:
+        """The clauses that nothing can meet because all they name is forbidden."""
+        return [clause for clause in self.required if clause <= self.forbidden]
+
+
+ANY = Membership()
+"""Nothing is asked."""
+
+
+@dataclass(frozen=True)
+class RequestGroup:
+    """A request group: amounts of resource classes, and what their providers must be like.
+
+    The unsuffixed group has the suffix ``""``.
+    """
+
+    suffix: str = ""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    traits: Membership = ANY
+    aggregates: Membership = ANY
+    in_tree: str | None = None
+
+
+EVERY = RequestGroup()
+"""Every provider satisfies this."""

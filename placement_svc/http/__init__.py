@@ -1,0 +1,1 @@
+"""What every endpoint shares of HTTP: versions, authentication, policy, errors, caching."""

@@ -1,0 +1,16 @@
+"""Request bodies (`spec/http.md 7`)."""
+
+from typing import Any
+
+import orjson
+from flask import request
+
+from placement_svc.domain.errors import Invalid
+
+
+def read_json() -> Any:
+    """Return what the body of the present request says; raises `Invalid` when it is not JSON."""
+    try:
+        return orjson.loads(request.get_data(cache=False))
+    except orjson.JSONDecodeError as error:
+        raise Invalid(f"Malformed JSON: {error}") from None

@@ -1,0 +1,67 @@
+"""The gates that a request passes before its endpoint sees it (`spec/http.md 5`, step 9 and 10)."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from flask import request
+from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
+
+from placement_svc.http import policy
+from placement_svc.http.accept import JSON, accepts_json
+from placement_svc.http.microversion import OLDEST, since
+
+View = Callable[..., Any]
+
+
+def _check_accept() -> None:
+    if not accepts_json(request.headers.get("Accept")):
+        raise NotAcceptable("Only application/json is provided")
+
+
+def _check_content_type() -> None:
+    sent = request.headers.get("Content-Type")
+    if sent is None or sent.split(";")[0].strip() != JSON:
+        raise UnsupportedMediaType(f"The media type {sent} is not supported, use application/json")
+
+
+def endpoint(
+    rule: str,
+    *,
+    introduced: str = OLDEST,
+    reads_json: bool | Callable[[], bool] = False,
+    checks_accept: bool = False,
+    media_first: bool = False,
+    unintroduced: type[HTTPException] = NotFound,
+) -> Callable[[View], View]:
+    """Guard a view by what its endpoint is.
+
+    `rule` is the policy rule that the caller must satisfy, `introduced` the microversion that
+    brought the endpoint (before it: `unintroduced`). `reads_json` says that it wants a JSON body
+    (or tells when it does), `checks_accept` that it answers nothing but JSON. With `media_first`
+    these two are checked before the microversion.
+    """
+
+    def check_version() -> None:
+        if not since(introduced):
+            raise unintroduced()
+
+    def check_media() -> None:
+        if checks_accept:
+            _check_accept()
+        if reads_json() if callable(reads_json) else reads_json:
+            _check_content_type()
+
+    gates = (check_media, check_version) if media_first else (check_version, check_media)
+
+    def decorate(view: View) -> View:
+        @functools.wraps(view)
+        def guarded(**path: str) -> Any:
+            for gate in gates:
+                gate()
+            policy.enforce(f"placement:{rule}")
+            return view(**path)
+
+        return guarded
+
+    return decorate

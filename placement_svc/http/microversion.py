@@ -1,0 +1,109 @@
+"""Microversions: which there are, which one a request asks for, and what each one changed.
+
+The rules are `spec/http.md 3`.
+"""
+
+from functools import cache
+
+import microversion_parse
+from flask import g, request
+from microversion_parse import Version
+from werkzeug.exceptions import BadRequest, NotAcceptable
+
+CHANGES: dict[str, str] = {
+    "1.0": "Resource providers, their inventories and usages; allocations.",
+    "1.1": "Aggregates of a resource provider.",
+    "1.2": "Custom resource classes.",
+    "1.3": "`member_of` filters the list of resource providers.",
+    "1.4": "`resources` filters the list of resource providers.",
+    "1.5": "All inventories of a resource provider can be deleted at once.",
+    "1.6": "Traits, and traits of a resource provider.",
+    "1.7": "PUT of a resource class creates it, or confirms that it is there.",
+    "1.8": "`project_id` and `user_id` are required when allocations are written.",
+    "1.9": "Usages of a project.",
+    "1.10": "Allocation candidates.",
+    "1.11": "A resource provider links to its allocations.",
+    "1.12": "Allocations are keyed by resource provider; they show their project and user.",
+    "1.13": "Allocations of several consumers in one POST.",
+    "1.14": "Resource providers form trees; `in_tree` filters their list.",
+    "1.15": "`Last-Modified` and `Cache-Control` headers.",
+    "1.16": "`limit` on allocation candidates.",
+    "1.17": "`required` traits on allocation candidates; traits in provider summaries.",
+    "1.18": "`required` traits filter the list of resource providers.",
+    "1.19": "Aggregates carry, check and raise the generation of their resource provider.",
+    "1.20": "POST of a resource provider answers with it.",
+    "1.21": "`member_of` on allocation candidates.",
+    "1.22": "Forbidden traits, `required=!TRAIT`.",
+    "1.23": "Errors carry a `code`.",
+    "1.24": "`member_of` may be repeated.",
+    "1.25": "Suffixed request groups and `group_policy`.",
+    "1.26": "An inventory may reserve all it has.",
+    "1.27": "Provider summaries show all resource classes.",
+    "1.28": "Consumers have generations; a write may leave a consumer without allocations.",
+    "1.29": "Allocation candidates combine the resource providers of a tree.",
+    "1.30": "The reshaper.",
+    "1.31": "`in_tree` on allocation candidates.",
+    "1.32": "Forbidden aggregates, `member_of=!AGGREGATE`.",
+    "1.33": "A request group's suffix may be any short word.",
+    "1.34": "Allocation candidates show which resource providers satisfy which group.",
+    "1.35": "`root_required` on allocation candidates.",
+    "1.36": "`same_subtree`, and request groups without resources.",
+    "1.37": "A resource provider can be moved to another parent, or made a root.",
+    "1.38": "Consumers have types, and usages are grouped by them.",
+    "1.39": "`required=in:A,B`, and repeated `required`.",
+}
+"""Each microversion and what it changed, oldest first."""
+
+OLDEST, *_, NEWEST = CHANGES
+
+
+class BadMicroversion(BadRequest):
+    """The version asked for is no version."""
+
+    def __init__(self, sent: str) -> None:
+        super().__init__(f"Invalid microversion: invalid version string: {sent}")
+
+
+class UnacceptableMicroversion(NotAcceptable):
+    """The version asked for is not served; `range` tells which are."""
+
+    def __init__(self, sent: str) -> None:
+        super().__init__(f"Unacceptable version header: {sent}")
+        self.range = {"max_version": NEWEST, "min_version": OLDEST}
+
+
+@cache
+def _parsed(version: str) -> Version:
+    return microversion_parse.parse_version_string(version)
+
+
+def negotiate(headers: list[tuple[str, str]]) -> Version:
+    """Return the microversion that `headers` ask for; 1.0 if they ask for none.
+
+    Raises `BadMicroversion` for what is no version and `UnacceptableMicroversion` for one that is
+    not served.
+    """
+    sent = microversion_parse.get_version(headers, "placement") or OLDEST
+    try:
+        version = microversion_parse.parse_version_string(NEWEST if sent == "latest" else sent)
+    except TypeError:
+        raise BadMicroversion(sent) from None
+    if str(version) not in CHANGES:
+        raise UnacceptableMicroversion(sent)
+    return version
+
+
+def negotiate_request() -> None:
+    """Settle the microversion of the present request."""
+    g.microversion = negotiate([(k, v) for k, v in request.headers])
+
+
+def current() -> Version | None:
+    """Return the microversion of the present request, None while it is not settled."""
+    version: Version | None = g.get("microversion")
+    return version
+
+
+def since(version: str) -> bool:
+    """Tell whether the present request asks for `version` or a newer one."""
+    return bool(g.microversion >= _parsed(version))

@@ -1,0 +1,1 @@
+"""What bodies and query strings may look like, at each microversion."""

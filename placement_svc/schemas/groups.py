@@ -1,0 +1,125 @@
+"""The values of `resources`, `required` and `member_of`, wherever they stand in a query string.
+
+The grammar is that of `spec/resources.md 3.1` and `spec/candidates.md 2.2`.
+"""
+
+from collections.abc import Sequence
+
+from placement_svc.domain.errors import Invalid
+from placement_svc.domain.groups import Membership
+from placement_svc.schemas.base import UUID
+from placement_svc.schemas.query import LEAD
+
+Version = tuple[int, int]
+
+RESOURCES_FORM = "?resources=VCPU:1,MEMORY_MB:512"
+ANY_FORM = "in:HW_CPU_X86_VMX,CUSTOM_MAGIC"
+
+
+def parse_resources(value: str) -> dict[str, int]:
+    """Return the amount of each resource class that ``CLASS:AMOUNT[,CLASS:AMOUNT...]`` names."""
+    if not value.strip():
+        raise _bad_resources("empty string")
+    amounts = {}
+    for piece in value.split(","):
+        resource_class, colon, amount = piece.partition(":")
+        if not colon or ":" in amount:
+            raise _bad_resources(piece)
+        amounts[resource_class] = _parse_amount(resource_class, amount)
+    return amounts
+
+
+def _bad_resources(got: str) -> Invalid:
+    return Invalid(
+        "Badly formed resources parameter. Expected resources query string parameter in form: "
+        f"{RESOURCES_FORM}. Got: {got}."
+    )
+
+
+def _parse_amount(resource_class: str, text: str) -> int:
+    try:
+        amount = int(text)
+    except ValueError:
+        raise Invalid(
+            f"Requested resource {resource_class} expected positive integer amount. Got: {text}."
+        ) from None
+    if amount < 1:
+        raise Invalid(f"Requested resource {resource_class} requires amount >= 1. Got: {amount}.")
+    return amount
+
+
+def parse_required(values: Sequence[str], version: Version) -> Membership:
+    """Return the traits that the values of one `required` key demand and forbid.
+
+    Before 1.39 a repeated key has only its last value.
+    """
+    required: list[frozenset[str]] = []
+    forbidden: set[str] = set()
+    for value in values if version >= (1, 39) else values[-1:]:
+        if value.startswith("in:"):
+            required.append(_parse_any_trait(value, version))
+            continue
+        for piece in _trait_names(value, _required_form(version)):
+            name = piece.lstrip("!")
+            if name == piece:
+                required.append(frozenset({name}))
+            elif version >= (1, 22):
+                forbidden.add(name)
+            else:
+                raise Invalid(f"{LEAD}{_required_form(version)} Got: {piece}")
+    return Membership(tuple(required), frozenset(forbidden))
+
+
+def _required_form(version: Version) -> str:
+    example = "!CUSTOM_MAGIC" if version >= (1, 22) else "CUSTOM_MAGIC"
+    return f"Expected 'required' parameter value of the form: HW_CPU_X86_VMX,{example}."
+
+
+def _trait_names(value: str, form: str) -> list[str]:
+    pieces = [piece.strip() for piece in value.split(",")]
+    if not all(piece.lstrip("!") for piece in pieces):
+        raise Invalid(f"{LEAD}{form} Got an empty trait in: {value}")
+    return pieces
+
+
+def _parse_any_trait(value: str, version: Version) -> frozenset[str]:
+    if version < (1, 39):
+        raise Invalid(f"{LEAD}The format '{ANY_FORM}' only supported since microversion 1.39.")
+    form = f"Expected 'required' parameter value of the form: {ANY_FORM}."
+    names = [piece.strip() for piece in value.removeprefix("in:").split(",")]
+    if not all(names):
+        raise Invalid(f"{LEAD}{form} Got an empty trait in: {value}")
+    if any(name.startswith("!") for name in names):
+        raise Invalid(f"{LEAD}The format '{ANY_FORM}' does not support forbidden traits.")
+    return frozenset(names)
+
+
+def parse_member_of(key: str, values: Sequence[str], version: Version) -> Membership:
+    """Return the aggregates that the values of `key`, a `member_of`, demand and forbid."""
+    if len(values) > 1 and version < (1, 24):
+        raise Invalid(f"Multiple {key} parameters are not supported")
+    required: list[frozenset[str]] = []
+    forbidden: set[str] = set()
+    for value in values:
+        aggregates = _parse_aggregates(value.removeprefix("!"))
+        if not value.startswith("!"):
+            required.append(aggregates)
+        elif version >= (1, 32):
+            forbidden |= aggregates
+        else:
+            raise Invalid(f"Forbidden {key} parameters are not supported in the specified microversion")
+    return Membership(tuple(required), frozenset(forbidden))
+
+
+def _parse_aggregates(value: str) -> frozenset[str]:
+    several = value.startswith("in:")
+    pieces = value.removeprefix("in:").split(",")
+    if len(pieces) > 1 and not several:
+        raise Invalid(
+            "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword"
+            " using the valid microversion."
+        )
+    for piece in pieces:
+        if not UUID.fullmatch(piece):
+            raise Invalid(f"{LEAD}Expected 'member_of' parameter to contain valid UUID(s). Got: {piece}")
+    return frozenset(pieces)

@@ -1,0 +1,49 @@
+"""Resource providers: bodies, and the query of their list (`spec/resources.md 3`)."""
+
+from placement_svc.domain.groups import RequestGroup
+from placement_svc.domain.providers import ProviderFilter
+from placement_svc.schemas.base import DASHED_UUID, UUID, Document, String
+from placement_svc.schemas.groups import Version, parse_member_of, parse_required, parse_resources
+from placement_svc.schemas.query import LEAD
+
+
+class NewProvider(Document):
+    """POST /resource_providers."""
+
+    name = String(max_length=200, required=True)
+    uuid = String(uuid=UUID)
+    parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
+
+
+class ChangedProvider(Document):
+    """PUT /resource_providers/{uuid}; an absent parent stays as it is."""
+
+    name = String(max_length=200, required=True)
+    parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
+
+
+class ProviderQuery(Document):
+    """The keys of GET /resource_providers."""
+
+    name = String()
+    uuid = String(uuid=DASHED_UUID)
+    member_of = String(since="1.3")
+    resources = String(since="1.4")
+    in_tree = String(uuid=DASHED_UUID, since="1.14")
+    required = String(since="1.18")
+
+
+def parse_filter(pairs: list[tuple[str, str]], version: Version) -> ProviderFilter:
+    """Return the filter that the query `pairs` describe; raises `Invalid`."""
+    query = ProviderQuery.at(version).check(dict(pairs), LEAD)
+    every = {key: [v for k, v in pairs if k == key] for key in ("member_of", "required")}
+    aggregates = parse_member_of("member_of", every["member_of"], version)
+    traits = parse_required(every["required"], version)
+    resources = parse_resources(query["resources"]) if "resources" in query else {}
+    return ProviderFilter(
+        name=query.get("name") or None,
+        uuid=query.get("uuid"),
+        group=RequestGroup(
+            resources=resources, traits=traits, aggregates=aggregates, in_tree=query.get("in_tree")
+        ),
+    )
