@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal
+from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal, or_
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
@@ -20,16 +20,16 @@ def is_any(column: ColumnElement[int], ids: Collection[int]) -> ColumnElement[bo
 def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
     """Return the condition that `inventory` is of this class and can give `amount` of it right now.
 
-    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, free).
+    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, room).
     """
     if amount > MAX_INTEGER:
         return false()
     return and_(
         inventory.c.resource_class_id == resource_class_id,
-        inventory.c.free >= amount,
+        inventory.c.room >= amount,
         inventory.c.min_unit <= amount,
-        inventory.c.max_unit >= amount,
-        literal(amount) % inventory.c.step_size == 0,
+        # That nearly all steps are 1 the planner knows; of the remainder it would expect the worst.
+        or_(inventory.c.step_size == 1, literal(amount) % inventory.c.step_size == 0),
     )
 
 

@@ -1,8 +1,8 @@
 """The tables (`design.md 4`).
 
-What the rules of Placement demand of the data is demanded here, by keys and checks. The one thing
-that takes more, the sums in `inventories.used`, is kept by the triggers on `allocations` that the
-first migration creates.
+What the rules of Placement demand of the data is demanded here, by keys and checks. The two things
+that are told twice, `inventories.used` and `resource_providers.trait_ids`, are kept right by triggers
+on the tables that they are drawn from; the first migration creates them.
 """
 
 from typing import Any
@@ -89,6 +89,9 @@ resource_providers = Table(
     Column("root_id", Integer, nullable=False),
     # From the root down to the provider itself: a provider lies below another whose id is in its path.
     Column("path", ARRAY(Integer), nullable=False),
+    # What `provider_traits` says of it, in order, kept by a trigger: a host has a hundred traits, and
+    # the summaries of a thousand hosts show them all.
+    Column("trait_ids", ARRAY(Integer), nullable=False, server_default="{}"),
     _created_at(),
     _updated_at(),
     UniqueConstraint("id", "root_id"),
@@ -103,6 +106,7 @@ resource_providers = Table(
     ),
     CheckConstraint("parent_id IS NOT DISTINCT FROM path[cardinality(path) - 1]", name="path_parent"),
     Index(None, "root_id"),
+    Index("resource_providers_roots_idx", "id", postgresql_where=text("parent_id IS NULL")),
     Index(None, "parent_id", postgresql_where=text("parent_id IS NOT NULL")),
 )
 
@@ -160,7 +164,10 @@ inventories = Table(
     # The sum of the allocations, kept by a trigger on them.
     Column("used", BigInteger, nullable=False, server_default="0"),
     Column("capacity", BigInteger, Computed(CAPACITY, persisted=True), nullable=False),
-    Column("free", BigInteger, Computed(f"{CAPACITY} - used", persisted=True), nullable=False),
+    # The most that one more consumer can get.
+    Column(
+        "room", BigInteger, Computed(f"least({CAPACITY} - used, max_unit)", persisted=True), nullable=False
+    ),
     _created_at(),
     _updated_at(),
     PrimaryKeyConstraint("provider_id", "resource_class_id"),
@@ -176,7 +183,7 @@ inventories = Table(
     CheckConstraint("reserved >= 0", name="reserved"),
     CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="units"),
     Index(None, "root_id", "resource_class_id"),
-    Index(None, "resource_class_id", "free"),
+    Index(None, "resource_class_id", "room"),
 )
 
 projects = Table("projects", metadata, _id(), Column("external_id", String(255), nullable=False, unique=True))

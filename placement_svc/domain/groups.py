@@ -50,3 +50,19 @@ class RequestGroup:
 
 EVERY = RequestGroup()
 """Every provider satisfies this."""
+
+
+@dataclass(frozen=True)
+class CandidatesRequest:
+    """A whole request for allocation candidates (`spec/candidates.md 2`).
+
+    `groups` have different suffixes. `root_traits` is asked of the anchor, each member of
+    `same_subtrees` is a set of suffixes, `isolate` keeps suffixed groups apart, and `limit` is how
+    many candidates are wanted at most (None: all).
+    """
+
+    groups: tuple[RequestGroup, ...]
+    root_traits: Membership = ANY
+    same_subtrees: tuple[frozenset[str], ...] = ()
+    isolate: bool = False
+    limit: int | None = None

@@ -1,5 +1,7 @@
 """JSON of requests and answers, by orjson."""
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -26,3 +28,16 @@ class OrjsonProvider(JSONProvider):
     def response(self, *args: Any, **kwargs: Any) -> Response:
         """Return an answer whose body is the JSON of `args` or `kwargs`."""
         return Response(dumps(self._prepare_response_obj(args, kwargs)), content_type="application/json")
+
+
+PIECES_AT_ONCE = 1000
+"""How many pieces of a long answer are sent together."""
+
+
+def respond(pieces: Iterator[bytes]) -> Response:
+    """Return an answer with the JSON text that `pieces` make; a long one is sent as it is made."""
+    start = list(itertools.islice(pieces, PIECES_AT_ONCE))
+    if len(start) < PIECES_AT_ONCE:
+        return Response(b"".join(start), content_type="application/json")
+    batches = iter(lambda: b"".join(itertools.islice(pieces, PIECES_AT_ONCE)), b"")
+    return Response(itertools.chain([b"".join(start)], batches), content_type="application/json")

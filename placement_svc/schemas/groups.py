@@ -53,20 +53,38 @@ def parse_required(values: Sequence[str], version: Version) -> Membership:
 
     Before 1.39 a repeated key has only its last value.
     """
+    parts = [
+        _parse_any_trait(value, version) if value.startswith("in:") else _parse_traits(value, version)
+        for value in (values if version >= (1, 39) else values[-1:])
+    ]
+    return Membership(
+        required=tuple(clause for part in parts for clause in part.required),
+        forbidden=frozenset(name for part in parts for name in part.forbidden),
+    )
+
+
+def parse_root_required(value: str, version: Version) -> Membership:
+    """Return the traits that a `root_required` demands and forbids; it has no ``in:``."""
+    if value.startswith("in:"):
+        raise _no_any_form()
+    return _parse_traits(value, version)
+
+
+def _parse_traits(value: str, version: Version) -> Membership:
     required: list[frozenset[str]] = []
     forbidden: set[str] = set()
-    for value in values if version >= (1, 39) else values[-1:]:
-        if value.startswith("in:"):
-            required.append(_parse_any_trait(value, version))
-            continue
-        for piece in _trait_names(value, _required_form(version)):
-            name = piece.lstrip("!")
-            if name == piece:
-                required.append(frozenset({name}))
-            elif version >= (1, 22):
-                forbidden.add(name)
-            else:
-                raise Invalid(f"{LEAD}{_required_form(version)} Got: {piece}")
+    form = _required_form(version)
+    pieces = [piece.strip() for piece in value.split(",")]
+    if not all(piece.lstrip("!") for piece in pieces):
+        raise Invalid(f"{LEAD}{form} Got an empty trait in: {value}")
+    for piece in pieces:
+        name = piece.lstrip("!")
+        if name == piece:
+            required.append(frozenset({name}))
+        elif version >= (1, 22):
+            forbidden.add(name)
+        else:
+            raise Invalid(f"{LEAD}{form} Got: {piece}")
     return Membership(tuple(required), frozenset(forbidden))
 
 
@@ -75,23 +93,22 @@ def _required_form(version: Version) -> str:
     return f"Expected 'required' parameter value of the form: HW_CPU_X86_VMX,{example}."
 
 
-def _trait_names(value: str, form: str) -> list[str]:
-    pieces = [piece.strip() for piece in value.split(",")]
-    if not all(piece.lstrip("!") for piece in pieces):
-        raise Invalid(f"{LEAD}{form} Got an empty trait in: {value}")
-    return pieces
+def _no_any_form() -> Invalid:
+    return Invalid(f"{LEAD}The format '{ANY_FORM}' only supported since microversion 1.39.")
 
 
-def _parse_any_trait(value: str, version: Version) -> frozenset[str]:
+def _parse_any_trait(value: str, version: Version) -> Membership:
     if version < (1, 39):
-        raise Invalid(f"{LEAD}The format '{ANY_FORM}' only supported since microversion 1.39.")
-    form = f"Expected 'required' parameter value of the form: {ANY_FORM}."
+        raise _no_any_form()
     names = [piece.strip() for piece in value.removeprefix("in:").split(",")]
     if not all(names):
-        raise Invalid(f"{LEAD}{form} Got an empty trait in: {value}")
+        raise Invalid(
+            f"{LEAD}Expected 'required' parameter value of the form: {ANY_FORM}."
+            f" Got an empty trait in: {value}"
+        )
     if any(name.startswith("!") for name in names):
         raise Invalid(f"{LEAD}The format '{ANY_FORM}' does not support forbidden traits.")
-    return frozenset(names)
+    return Membership((frozenset(names),))
 
 
 def parse_member_of(key: str, values: Sequence[str], version: Version) -> Membership:

@@ -1,0 +1,180 @@
+"""The query of GET /allocation_candidates (`spec/candidates.md 2`)."""
+
+import re
+from collections.abc import Iterable
+
+from placement_svc.domain.errors import (
+    BadQueryValue,
+    DuplicateQueryKey,
+    Invalid,
+    MissingQueryValue,
+)
+from placement_svc.domain.groups import ANY, CandidatesRequest, Membership, RequestGroup
+from placement_svc.schemas.base import UUID, Document, Map, String, check
+from placement_svc.schemas.groups import (
+    Version,
+    parse_member_of,
+    parse_required,
+    parse_resources,
+    parse_root_required,
+)
+from placement_svc.schemas.query import LEAD
+
+Pairs = list[tuple[str, str]]
+
+GROUP_KEYS = ("resources", "required", "member_of", "in_tree")
+LONGEST_LIMIT = 18
+"""Digits of a limit that means anything: no answer is longer."""
+
+_limit = String(pattern=r"^[1-9][0-9]*$")
+_group_policy = String(pattern=r"^(none|isolate)$")
+
+
+class UnsuffixedQuery(Document):
+    """The keys before request groups had suffixes (1.10 to 1.24)."""
+
+    resources = String(required=True)
+    limit = String(since="1.16")
+    required = String(since="1.17")
+    member_of = String(since="1.21")
+
+
+def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
+    """Return the request that the query `pairs` make; raises `Invalid` for the first fault."""
+    _check_keys(pairs, version)
+    root_traits = _parse_root_required(_values(pairs, "root_required"), version)
+    same_subtrees = tuple(_parse_same_subtree(value) for value in _values(pairs, "same_subtree"))
+    groups = tuple(_parse_group(suffix, pairs, version) for suffix in _suffixes(pairs))
+    if version >= (1, 36):
+        _check_resourceless(groups, same_subtrees)
+    else:
+        _check_all_have_resources(groups)
+    _check_contradictions(groups)
+    limits, policies = _values(pairs, "limit"), _values(pairs, "group_policy")
+    if not policies and sum(1 for group in groups if group.suffix) > 1:
+        raise Invalid(
+            'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
+        )
+    return CandidatesRequest(
+        groups=groups,
+        root_traits=root_traits,
+        same_subtrees=same_subtrees,
+        isolate=policies[:1] == ["isolate"],
+        limit=int(limits[0]) if limits and len(limits[0]) <= LONGEST_LIMIT else None,
+    )
+
+
+def _values(pairs: Pairs, key: str) -> list[str]:
+    return [value for k, value in pairs if k == key]
+
+
+def _keys(version: Version) -> str:
+    """Return the pattern of the keys that a microversion with suffixes knows."""
+    group_keys = [key for key in GROUP_KEYS if key != "in_tree" or version >= (1, 31)]
+    suffix = r"[a-zA-Z0-9_-]{1,64}" if version >= (1, 33) else r"[1-9][0-9]*"
+    wide_keys = ["limit", "group_policy"]
+    if version >= (1, 35):
+        wide_keys.append("root_required")
+    if version >= (1, 36):
+        wide_keys.append("same_subtree")
+    return rf"^(({'|'.join(group_keys)})({suffix})?|{'|'.join(wide_keys)})$"
+
+
+def _check_keys(pairs: Pairs, version: Version) -> None:
+    if version >= (1, 25):
+        check(Map(_keys(version), String()), dict(pairs), LEAD)
+    else:
+        UnsuffixedQuery.at(version).check(dict(pairs), LEAD)
+    for key, field in (("limit", _limit), ("group_policy", _group_policy)):
+        for value in _values(pairs, key):
+            check(field, value, LEAD)
+
+
+def _suffixes(pairs: Pairs) -> Iterable[str]:
+    """Return the suffixes of all request groups in the order of their first appearance."""
+    keys = (re.fullmatch(rf"({'|'.join(GROUP_KEYS)})(.*)", key) for key, _ in pairs)
+    return dict.fromkeys(key[2] for key in keys if key)
+
+
+def _parse_group(suffix: str, pairs: Pairs, version: Version) -> RequestGroup:
+    resources: dict[str, int] = {}
+    for value in _values(pairs, f"resources{suffix}"):
+        resources = parse_resources(value)
+    in_tree = None
+    for value in _values(pairs, f"in_tree{suffix}"):
+        in_tree = value.strip()
+        if not UUID.fullmatch(in_tree):
+            raise Invalid(f"{LEAD}Expected 'in_tree' parameter to be a format of uuid. Got: {in_tree}")
+    key = f"member_of{suffix}"
+    return RequestGroup(
+        suffix=suffix,
+        resources=resources,
+        traits=parse_required(_values(pairs, f"required{suffix}"), version),
+        aggregates=parse_member_of(key, _values(pairs, key), version),
+        in_tree=in_tree,
+    )
+
+
+def _parse_root_required(values: list[str], version: Version) -> Membership:
+    if not values:
+        return ANY
+    if len(values) > 1:
+        raise DuplicateQueryKey(f"{LEAD}root_required may be specified only once.")
+    traits = parse_root_required(values[0], version)
+    if traits.contradictions:
+        names = ", ".join(sorted(name for clause in traits.contradictions for name in clause))
+        raise BadQueryValue(f"Conflicting required and forbidden traits found in root_required: {names}")
+    return traits
+
+
+def _parse_same_subtree(value: str) -> frozenset[str]:
+    suffixes = frozenset(piece.strip() for piece in value.split(","))
+    if "" in suffixes:
+        raise BadQueryValue("Empty string (unsuffixed group) can not be specified in `same_subtree`")
+    return suffixes
+
+
+def _check_resourceless(groups: Iterable[RequestGroup], same_subtrees: Iterable[frozenset[str]]) -> None:
+    if not any(group.resources for group in groups):
+        raise MissingQueryValue("There must be at least one resources or resources[$S] parameter.")
+    listed = frozenset[str]().union(*same_subtrees)
+    loose = [group.suffix for group in groups if not group.resources and group.suffix not in listed]
+    if loose:
+        raise BadQueryValue(
+            "Resourceless suffixed group request should be specified in `same_subtree` query param:"
+            f" bad group(s) - {loose}"
+        )
+    unreal = sorted(listed - {group.suffix for group in groups})
+    if unreal:
+        raise BadQueryValue(f"Real suffixes should be specified in `same_subtree`: {unreal} don't exist.")
+
+
+def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
+    bare = [group for group in groups if not group.resources]
+    if orphans := [f"required{group.suffix}" for group in bare if group.traits.required]:
+        raise Invalid(
+            "All traits parameters must be associated with resources. Found the following orphaned"
+            f" traits keys: {', '.join(orphans)}"
+        )
+    if orphans := [f"member_of{group.suffix}" for group in bare if group.aggregates]:
+        raise Invalid(
+            "All member_of parameters must be associated with resources. Found the following orphaned"
+            f" member_of keys: {', '.join(orphans)}"
+        )
+    if bare:
+        raise Invalid("All request groups must specify resources.")
+    if not any(True for _ in groups):
+        raise Invalid("At least one request group (`resources` or `resources{N}`) is required.")
+
+
+def _check_contradictions(groups: Iterable[RequestGroup]) -> None:
+    faults = []
+    for group in groups:
+        names = sorted({name for clause in group.traits.contradictions for name in clause})
+        if names:
+            faults.append(f"required{group.suffix}: ({', '.join(names)})")
+    if faults:
+        raise Invalid(
+            "Conflicting required and forbidden traits found in the following traits keys: "
+            + ", ".join(faults)
+        )
