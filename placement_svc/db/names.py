@@ -74,5 +74,5 @@ def trait_names(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
         query = select(traits.c.id, traits.c.name).where(
             traits.c.id == any_(literal(list(unknown), ARRAY(Integer)))
         )
-        known.update(connection.execute(query).tuples())
+        known.update(connection.execute(query).tuples().all())
     return known
