@@ -8,23 +8,20 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import auth, errors, pipeline
 from placement_svc.http.json import OrjsonProvider
+from placement_svc.server import with_database
 
 MAX_BODY = 64 * 1024 * 1024
 """Bytes of the largest body that is read: a reshape of thousands of providers fits."""
 
 
-class UnknownDatabase(Exception):
-    """No database was named; only `placement-svc serve` and `demo` start one of their own."""
-
-
 def create_app(settings: config.Settings | None = None) -> Flask:
     """Return the WSGI application; without `settings` those of the environment apply.
 
-    The database need not be there yet: until it is, requests are answered with 503.
+    A database that is named need not be there yet: until it is, requests are answered with 503. If
+    none is named, the embedded one runs as long as this process.
     """
-    settings = settings or config.from_environ()
-    if settings.database_url is None:
-        raise UnknownDatabase("PLACEMENT_DATABASE_URL is not set")
+    settings = with_database(settings or config.from_environ())
+    assert settings.database_url is not None
     app = Flask("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY

@@ -1,0 +1,71 @@
+"""Running the application: its database, and gunicorn in front of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+
+from placement_svc import embedded
+from placement_svc.config import Settings
+from placement_svc.db import schema
+from placement_svc.db.engine import connect
+
+LONGEST_REQUEST_LINE = 8190
+"""Bytes; a candidates request with many groups is long."""
+
+
+@contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """Give the URL of the database that `settings` name, running the embedded one if they name none."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    with embedded.start(settings.data_dir) as running:
+        yield running.url
+
+
+def with_database(settings: Settings) -> Settings:
+    """Return `settings` with a database: where none is named, the embedded one, its schema up to date.
+
+    It is stopped when the interpreter exits.
+    """
+    if settings.database_url is not None:
+        return settings
+    url = embedded.start(settings.data_dir).url
+    engine = connect(url)
+    schema.upgrade(engine)
+    engine.dispose()
+    return replace(settings, database_url=url)
+
+
+class _Gunicorn(BaseApplication):  # type: ignore[misc]
+    """Gunicorn, told what to do by arguments instead of a file and a command line."""
+
+    def __init__(self, load: Callable[[], Flask], options: dict[str, Any]) -> None:
+        self.load_app = load
+        self.options = options
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in self.options.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        return self.load_app()
+
+
+def serve(load: Callable[[], Flask], host: str, port: int, workers: int, threads: int) -> None:
+    """Serve the application that each worker loads, until this process is told to stop."""
+    address = f"[{host}]" if ":" in host else host
+    options = {
+        "bind": f"{address}:{port}",
+        "workers": workers,
+        "threads": threads,
+        "worker_class": "gthread",
+        "limit_request_line": LONGEST_REQUEST_LINE,
+        "control_socket_disable": True,
+    }
+    _Gunicorn(load, options).run()

@@ -1,0 +1,129 @@
+"""One PostgreSQL for the session, one database for each worker, emptied for each test that uses it."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine, create_engine, make_url, text
+from werkzeug.test import TestResponse
+
+from placement_svc import embedded
+from placement_svc.app import create_app
+from placement_svc.config import Settings
+from placement_svc.db import schema
+from placement_svc.db.engine import connect
+from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
+
+DATA_DIR = "PLACEMENT_TEST_DATA_DIR"
+
+Api = Callable[..., TestResponse]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make one data directory, before the workers of pytest-xdist start: they share the server."""
+    if DATA_DIR not in os.environ:
+        os.environ[DATA_DIR] = tempfile.mkdtemp(prefix="placement-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(DATA_DIR)))
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """The URL of a PostgreSQL whose user may create databases: the embedded one, unless one is named."""
+    named = os.environ.get("PLACEMENT_DATABASE_URL")
+    if named:
+        yield named
+        return
+    with embedded.start(Path(os.environ[DATA_DIR])) as running:
+        yield running.url
+
+
+@pytest.fixture(scope="session")
+def new_database(server_url: str) -> Iterator[Callable[[], str]]:
+    """A function that creates an empty database and returns its URL; all of them are dropped at last."""
+    admin = create_engine(server_url, isolation_level="AUTOCOMMIT")
+    created: list[str] = []
+
+    def create() -> str:
+        name = f"placement_test_{uuid4().hex}"
+        with admin.connect() as connection:
+            connection.execute(text(f"CREATE DATABASE {name}"))
+        created.append(name)
+        return make_url(server_url).set(database=name).render_as_string(hide_password=False)
+
+    yield create
+    with admin.connect() as connection:
+        for name in created:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    admin.dispose()
+
+
+@pytest.fixture(scope="session")
+def database_url(new_database: Callable[[], str]) -> str:
+    """The URL of this worker's database, with the schema."""
+    url = new_database()
+    engine = create_engine(url)
+    schema.upgrade(engine)
+    engine.dispose()
+    return url
+
+
+@pytest.fixture(scope="session")
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine of this worker's database."""
+    engine = connect(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def shared_app(database_url: str) -> Iterator[Flask]:
+    """The application on this worker's database, whatever is in it."""
+    app = create_app(Settings(database_url=database_url, pool_size=20))
+    yield app
+    app.extensions["database"].engine.dispose()
+
+
+def empty(engine: Engine) -> None:
+    """Delete everything but the standard traits and resource classes."""
+    with engine.begin() as connection:
+        for table in reversed(metadata.sorted_tables):
+            rows = table.delete()
+            if table.name in ("traits", "resource_classes"):
+                rows = rows.where(table.c.id >= FIRST_CUSTOM_ID)
+            connection.execute(rows)
+
+
+@pytest.fixture
+def clean_database(engine: Engine) -> Callable[[], None]:
+    """A function that empties the database; it has been called once."""
+    empty(engine)
+    return lambda: empty(engine)
+
+
+@pytest.fixture
+def app(shared_app: Flask, clean_database: Callable[[], None]) -> Flask:
+    """The application on an empty database."""
+    return shared_app
+
+
+@pytest.fixture
+def api(app: Flask) -> Api:
+    """A caller of the API as the user admin, at the newest microversion unless told otherwise."""
+
+    def call(
+        method: str,
+        path: str,
+        json: Any = None,
+        version: str = "1.39",
+        headers: dict[str, str] | None = None,
+    ) -> TestResponse:
+        sent = {"X-Auth-Token": "admin", "OpenStack-API-Version": f"placement {version}"} | (headers or {})
+        return app.test_client().open(path, method=method, json=json, headers=sent)
+
+    return call
