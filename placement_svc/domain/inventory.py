@@ -41,16 +41,17 @@ class ProviderInventories:
 
 
 def check_capacities(
-    provider_uuid: str, inventories: Mapping[str, Inventory], least: int, problem: str
+    provider_uuid: str, inventories: Mapping[str, Inventory], least: int, verb: str = "update"
 ) -> None:
     """Refuse inventories by resource class of which one has a capacity below `least`, which is 0 or 1.
 
-    Raises `Invalid`, which says `problem` first (`spec/resources.md 4`, capacity).
+    `verb` says what was to be done with them. Raises `Invalid` (`spec/resources.md 4`, capacity).
     """
     reason = "greater than or equal to total" if least else "greater than total"
     for resource_class, inventory in inventories.items():
         if inventory.capacity < least:
             raise Invalid(
-                f"{problem} Invalid inventory for '{resource_class}' on resource provider "
-                f"'{provider_uuid}'. The reserved value is {reason}."
+                f"Unable to {verb} inventory for resource provider {provider_uuid}: "
+                f"Invalid inventory for '{resource_class}' on resource provider '{provider_uuid}'. "
+                f"The reserved value is {reason}."
             )
