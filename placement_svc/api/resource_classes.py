@@ -60,7 +60,7 @@ def put_resource_class(name: str) -> Response:
         new_name = load_body(NamedResourceClass)["name"]
         database().write(resource_classes.rename, name, new_name)
         return jsonify(show(new_name))
-    if not name.isprintable() or '"' in name or "\\" in name:
+    if '"' in name or "\\" in name:
         raise Invalid("Malformed JSON: the name cannot stand in a JSON text")
     NamedResourceClass.at(g.microversion).check({"name": name})
     created = database().write(resource_classes.ensure, name)

@@ -170,7 +170,14 @@ def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None
     ):
         connection.execute(
             insert(providers).values(
-                id=id_, uuid=uuid, name=name, parent_id=parent_id, root_id=root_id, path=path
+                id=id_,
+                uuid=uuid,
+                name=name,
+                parent_id=parent_id,
+                root_id=root_id,
+                path=path,
+                # A root counts as changed from the start: only a child can be told to be untouched.
+                updated_at=func.now() if parent_id is None else None,
             )
         )
     return get(connection, uuid)
