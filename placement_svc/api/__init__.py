@@ -1,6 +1,26 @@
 """The endpoints: one blueprint for each kind of thing."""
 
-from placement_svc.api import allocation_candidates, resource_providers, root
+from placement_svc.api import (
+    aggregates,
+    allocation_candidates,
+    inventories,
+    provider_aggregates,
+    provider_traits,
+    resource_classes,
+    resource_providers,
+    root,
+    traits,
+)
 
-BLUEPRINTS = (root.bp, resource_providers.bp, allocation_candidates.bp)
-"""Every blueprint, in the order of `spec/http.md 4`."""
+BLUEPRINTS = (
+    root.bp,
+    resource_classes.bp,
+    resource_providers.bp,
+    inventories.bp,
+    provider_aggregates.bp,
+    provider_traits.bp,
+    traits.bp,
+    allocation_candidates.bp,
+    aggregates.bp,
+)
+"""Every blueprint, in the order of `spec/http.md 4`; the last one is not in it."""

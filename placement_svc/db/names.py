@@ -32,9 +32,19 @@ def _add_missing(connection: Connection, table: Table, standard: Iterable[str]) 
         connection.execute(insert(table).on_conflict_do_nothing(), rows)
 
 
+def add(connection: Connection, table: Table, name: str) -> bool:
+    """Store a custom name in `table` (traits or resource classes); tell whether it was not there yet."""
+    if ids(connection, table, [name]):
+        return False
+    added = connection.execute(insert(table).values(name=name).on_conflict_do_nothing())
+    return bool(added.rowcount)
+
+
 def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
     """Return the ids of those of `names` that `table` (traits or resource classes) knows."""
-    query = select(table.c.name, table.c.id).where(table.c.name == any_(literal(list(names), ARRAY(Name))))
+    # PostgreSQL has no text with a NUL in it, so neither has any of the names that it knows.
+    possible = [name for name in names if "\x00" not in name]
+    query = select(table.c.name, table.c.id).where(table.c.name == any_(literal(possible, ARRAY(Name))))
     return dict(connection.execute(query).tuples().all())
 
 

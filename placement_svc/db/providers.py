@@ -18,12 +18,13 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Integer, String
+from sqlalchemy.types import Integer
 
 from placement_svc.db import names
+from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.errors import refusing
 from placement_svc.db.filters import fits, has_any_trait, in_any_aggregate
-from placement_svc.db.tables import aggregates, inventories, resource_providers
+from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.capacity import MAX_INTEGER
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
@@ -38,6 +39,11 @@ from placement_svc.domain.providers import Provider, ProviderChange, ProviderFil
 
 TREES_LOCK = 8779
 """The advisory lock of the shape of trees: shared to add a leaf, exclusive to move a branch."""
+
+GENERATION_CHANGED = (
+    "Resource provider's generation already changed. Please update the generation and try again."
+)
+"""The problem with an outdated generation, where traits and aggregates are concerned."""
 
 providers = resource_providers
 _parents = resource_providers.alias("parents")
@@ -132,6 +138,12 @@ def raise_generation(connection: Connection, ids: Iterable[int], by: int = 1) ->
     )
 
 
+def raised_generation(connection: Connection, provider: LockedProvider) -> int:
+    """Raise the generation of one locked resource provider and return it."""
+    raise_generation(connection, [provider.id])
+    return provider.generation + 1
+
+
 def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None = None) -> Provider:
     """Create a resource provider, as a root or below `parent_uuid`, and return it.
 
@@ -158,7 +170,14 @@ def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None
     ):
         connection.execute(
             insert(providers).values(
-                id=id_, uuid=uuid, name=name, parent_id=parent_id, root_id=root_id, path=path
+                id=id_,
+                uuid=uuid,
+                name=name,
+                parent_id=parent_id,
+                root_id=root_id,
+                path=path,
+                # A root counts as changed from the start: only a child can be told to be untouched.
+                updated_at=func.now() if parent_id is None else None,
             )
         )
     return get(connection, uuid)
@@ -313,9 +332,3 @@ def _group_conditions(connection: Connection, group: RequestGroup) -> Iterable[C
         yield exists().where(
             inventory.c.provider_id == providers.c.id, fits(inventory, class_ids[name], amount)
         )
-
-
-def aggregate_ids(connection: Connection, uuids: Iterable[str]) -> list[int]:
-    """Return the ids of those aggregates that exist."""
-    query = select(aggregates.c.id).where(aggregates.c.uuid == any_(literal(list(uuids), ARRAY(String))))
-    return list(connection.scalars(query))

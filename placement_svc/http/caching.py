@@ -22,5 +22,6 @@ def stamp(response: Response, modified: datetime | None) -> Response:
     """Mark `response` as last modified then; None leaves that header out."""
     if since("1.15"):
         response.cache_control.no_cache = True
-        response.last_modified = modified
+        if modified is not None:
+            response.last_modified = modified
     return response

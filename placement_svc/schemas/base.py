@@ -130,7 +130,7 @@ class Number(Value):
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.wrong_type(value)
         _check_range(value, None, self.maximum)
-        return value
+        return float(value)
 
 
 def _check_range(value: float, minimum: float | None, maximum: float | None) -> None:

@@ -1,0 +1,44 @@
+"""The traits of a resource provider (`spec/resources.md 6`)."""
+
+from flask import Blueprint, Response, jsonify
+
+from placement_svc.api.context import database, load_body
+from placement_svc.db import provider_traits
+from placement_svc.domain.traits import ProviderTraits
+from placement_svc.http import caching
+from placement_svc.http.endpoint import endpoint
+from placement_svc.schemas.traits import ChangedTraits
+
+bp = Blueprint("provider_traits", __name__)
+
+
+def _answer(held: ProviderTraits) -> Response:
+    answer = jsonify(
+        traits=[trait.name for trait in held.traits], resource_provider_generation=held.generation
+    )
+    return caching.stamp(answer, caching.newest(trait.modified for trait in held.traits))
+
+
+@bp.get("/resource_providers/<uuid>/traits")
+@endpoint("resource_providers:traits:list", introduced="1.6", checks_accept=True)
+def list_provider_traits(uuid: str) -> Response:
+    """List the traits of a provider."""
+    return _answer(database().read(provider_traits.get, uuid))
+
+
+@bp.put("/resource_providers/<uuid>/traits")
+@endpoint("resource_providers:traits:update", introduced="1.6", reads_json=True)
+def replace_provider_traits(uuid: str) -> Response:
+    """Replace the traits of a provider."""
+    body = load_body(ChangedTraits)
+    return _answer(
+        database().write(provider_traits.replace, uuid, body["resource_provider_generation"], body["traits"])
+    )
+
+
+@bp.delete("/resource_providers/<uuid>/traits")
+@endpoint("resource_providers:traits:delete", introduced="1.6")
+def delete_provider_traits(uuid: str) -> Response:
+    """Take all traits from a provider."""
+    database().write(provider_traits.remove_all, uuid)
+    return Response(status=204)

@@ -1,0 +1,81 @@
+"""Resource classes (`spec/resources.md 8`)."""
+
+from typing import Any
+
+from flask import Blueprint, Response, g, jsonify
+
+from placement_svc.api import links
+from placement_svc.api.context import database, load_body
+from placement_svc.db import resource_classes
+from placement_svc.domain.errors import Invalid
+from placement_svc.http import caching
+from placement_svc.http.endpoint import endpoint
+from placement_svc.http.microversion import since
+from placement_svc.schemas.resource_classes import NamedResourceClass
+
+bp = Blueprint("resource_classes", __name__)
+
+
+def show(name: str) -> dict[str, Any]:
+    """Return how a resource class is told about."""
+    return {"name": name, "links": [{"rel": "self", "href": links.path("resource_classes", name)}]}
+
+
+def renames() -> bool:
+    """Tell whether PUT of a resource class renames it; since 1.7 it creates or confirms it."""
+    return not since("1.7")
+
+
+@bp.get("/resource_classes")
+@endpoint("resource_classes:list", introduced="1.2", checks_accept=True)
+def list_resource_classes() -> Response:
+    """List all resource classes."""
+    found = database().read(resource_classes.find)
+    answer = jsonify(resource_classes=[show(resource_class.name) for resource_class in found])
+    return caching.stamp(answer, caching.newest(resource_class.modified for resource_class in found))
+
+
+@bp.post("/resource_classes")
+@endpoint("resource_classes:create", introduced="1.2", reads_json=True)
+def create_resource_class() -> Response:
+    """Create a custom resource class."""
+    name = load_body(NamedResourceClass)["name"]
+    database().write(resource_classes.create, name)
+    return _empty(201, name)
+
+
+@bp.get("/resource_classes/<name>")
+@endpoint("resource_classes:show", introduced="1.2", checks_accept=True)
+def show_resource_class(name: str) -> Response:
+    """Show one resource class."""
+    found = database().read(resource_classes.get, name)
+    return caching.stamp(jsonify(show(found.name)), found.modified)
+
+
+@bp.put("/resource_classes/<name>")
+@endpoint("resource_classes:update", introduced="1.2", reads_json=renames)
+def put_resource_class(name: str) -> Response:
+    """Rename a custom resource class, or see to it that there is one of this name."""
+    if renames():
+        new_name = load_body(NamedResourceClass)["name"]
+        database().write(resource_classes.rename, name, new_name)
+        return jsonify(show(new_name))
+    if '"' in name or "\\" in name:
+        raise Invalid("Malformed JSON: the name cannot stand in a JSON text")
+    NamedResourceClass.at(g.microversion).check({"name": name})
+    created = database().write(resource_classes.ensure, name)
+    return _empty(201 if created else 204, name)
+
+
+@bp.delete("/resource_classes/<name>")
+@endpoint("resource_classes:delete", introduced="1.2")
+def delete_resource_class(name: str) -> Response:
+    """Delete a custom resource class that nobody has an inventory of."""
+    database().write(resource_classes.remove, name)
+    return Response(status=204)
+
+
+def _empty(status: int, name: str) -> Response:
+    answer = Response(status=status)
+    answer.location = links.url("resource_classes", name)
+    return answer

@@ -1,0 +1,48 @@
+"""Traits (`spec/resources.md 7`)."""
+
+from flask import Blueprint, Response, jsonify
+
+from placement_svc.api import links
+from placement_svc.api.context import database, load_query
+from placement_svc.db import traits
+from placement_svc.http import caching
+from placement_svc.http.endpoint import endpoint
+from placement_svc.schemas.traits import TraitQuery, check_custom_name, to_filter
+
+bp = Blueprint("traits", __name__)
+
+
+@bp.get("/traits")
+@endpoint("traits:list", introduced="1.6", checks_accept=True)
+def list_traits() -> Response:
+    """List the traits that meet all of the query."""
+    found = database().read(traits.find, to_filter(load_query(TraitQuery)))
+    answer = jsonify(traits=[trait.name for trait in found])
+    return caching.stamp(answer, caching.newest(trait.modified for trait in found))
+
+
+@bp.get("/traits/<name>")
+@endpoint("traits:show", introduced="1.6")
+def show_trait(name: str) -> Response:
+    """Tell that there is a trait of this name."""
+    trait = database().read(traits.get, name)
+    return caching.stamp(Response(status=204), trait.modified)
+
+
+@bp.put("/traits/<name>")
+@endpoint("traits:update", introduced="1.6")
+def ensure_trait(name: str) -> Response:
+    """See to it that there is a custom trait of this name."""
+    check_custom_name(name)
+    trait, created = database().write(traits.ensure, name)
+    answer = caching.stamp(Response(status=201 if created else 204), trait.modified)
+    answer.location = links.url("traits", name)
+    return answer
+
+
+@bp.delete("/traits/<name>")
+@endpoint("traits:delete", introduced="1.6")
+def delete_trait(name: str) -> Response:
+    """Delete a custom trait that no provider has."""
+    database().write(traits.remove, name)
+    return Response(status=204)

@@ -1,0 +1,49 @@
+"""Which aggregates a resource provider is in."""
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection, delete, not_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from placement_svc.db import providers
+from placement_svc.db.aggregates import find_or_create
+from placement_svc.db.filters import is_any
+from placement_svc.db.tables import aggregates, provider_aggregates
+from placement_svc.domain.aggregates import ProviderAggregates
+
+
+def get(connection: Connection, provider_uuid: str) -> ProviderAggregates:
+    """Return the aggregates that a provider is in, oldest first; raises `NotFound`."""
+    provider_id, generation = providers.get_id(connection, provider_uuid)
+    query = (
+        select(aggregates.c.uuid)
+        .join_from(aggregates, provider_aggregates)
+        .where(provider_aggregates.c.provider_id == provider_id)
+        .order_by(aggregates.c.id)
+    )
+    return ProviderAggregates(generation, list(connection.scalars(query)))
+
+
+def replace(
+    connection: Connection, provider_uuid: str, uuids: Collection[str], generation: int | None
+) -> int:
+    """Put a provider into exactly these aggregates; return its generation.
+
+    With a `generation`, the provider must be at it and rises to the next; with None its generation
+    does not matter and stays. Raises `NotFound` and `ConcurrentUpdate`.
+    """
+    if generation is None:
+        provider = providers.lock(connection, provider_uuid)
+    else:
+        provider = providers.lock_at(connection, provider_uuid, generation, providers.GENERATION_CHANGED)
+    ids = find_or_create(connection, uuids)
+    connection.execute(
+        delete(provider_aggregates).where(
+            provider_aggregates.c.provider_id == provider.id,
+            not_(is_any(provider_aggregates.c.aggregate_id, ids)),
+        )
+    )
+    if ids:
+        rows = [{"provider_id": provider.id, "root_id": provider.root_id, "aggregate_id": id} for id in ids]
+        connection.execute(insert(provider_aggregates).values(rows).on_conflict_do_nothing())
+    return provider.generation if generation is None else providers.raised_generation(connection, provider)

@@ -1,0 +1,9 @@
+"""Resource classes: bodies (`spec/resources.md 8`)."""
+
+from placement_svc.schemas.base import CUSTOM_NAME, Document, String
+
+
+class NamedResourceClass(Document):
+    """POST /resource_classes, and PUT /resource_classes/{name} before 1.7."""
+
+    name = String(pattern=CUSTOM_NAME, max_length=255, required=True)

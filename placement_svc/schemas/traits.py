@@ -1,0 +1,55 @@
+"""Traits: bodies, names, and the query of their list (`spec/resources.md 6 and 7`)."""
+
+from placement_svc.domain.errors import Invalid
+from placement_svc.domain.traits import TraitFilter
+from placement_svc.schemas.base import CUSTOM_NAME, Array, Document, Integer, String, matches
+
+MAX_NAME = 255
+
+
+class ChangedTraits(Document):
+    """PUT /resource_providers/{uuid}/traits."""
+
+    traits = Array(String(min_length=1, max_length=MAX_NAME), required=True)
+    resource_provider_generation = Integer(required=True)
+
+
+class TraitQuery(Document):
+    """The keys of GET /traits."""
+
+    name = String()
+    associated = String()
+
+
+def to_filter(query: dict[str, str]) -> TraitFilter:
+    """Return which traits a checked query wants; raises `Invalid`."""
+    names, prefix = None, ""
+    if "name" in query:
+        operator, colon, operand = query["name"].partition(":")
+        if not colon:
+            raise Invalid(
+                "Badly formatted name parameter. Expected name query string parameter in form: "
+                f'?name=[in|startswith]:[name1,name2|prefix]. Got: "{query["name"]}"'
+            )
+        if operator == "in":
+            names = frozenset(operand.split(","))
+        elif operator == "startswith":
+            prefix = operand
+    return TraitFilter(names=names, prefix=prefix, associated=_parse_associated(query.get("associated")))
+
+
+def _parse_associated(text: str | None) -> bool | None:
+    if text is None:
+        return None
+    if text.lower() not in ("true", "false"):
+        raise Invalid('The query parameter "associated" only accepts "true" or "false"')
+    return text.lower() == "true"
+
+
+def check_custom_name(name: str) -> None:
+    """Refuse, with `Invalid`, what a custom trait cannot be called."""
+    if len(name) > MAX_NAME or not matches(CUSTOM_NAME, name):
+        raise Invalid(
+            f"The trait is invalid. A valid trait must be no longer than {MAX_NAME} characters, start with "
+            'the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
+        )
