@@ -2,6 +2,7 @@
 
 from placement_svc.api import (
     aggregates,
+    allocations,
     inventories,
     provider_aggregates,
     provider_traits,
@@ -9,6 +10,7 @@ from placement_svc.api import (
     resource_providers,
     root,
     traits,
+    usages,
 )
 
 BLUEPRINTS = (
@@ -16,7 +18,9 @@ BLUEPRINTS = (
     resource_classes.bp,
     resource_providers.bp,
     inventories.bp,
+    usages.bp,
     provider_aggregates.bp,
+    allocations.bp,
     provider_traits.bp,
     traits.bp,
     aggregates.bp,
