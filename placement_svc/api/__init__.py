@@ -6,6 +6,7 @@ from placement_svc.api import (
     inventories,
     provider_aggregates,
     provider_traits,
+    reshaper,
     resource_classes,
     resource_providers,
     root,
@@ -23,6 +24,7 @@ BLUEPRINTS = (
     allocations.bp,
     provider_traits.bp,
     traits.bp,
+    reshaper.bp,
     aggregates.bp,
 )
 """Every blueprint, in the order of `spec/http.md 4`; the last one is not in it."""
