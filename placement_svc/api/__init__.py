@@ -3,13 +3,16 @@
 from placement_svc.api import (
     aggregates,
     allocation_candidates,
+    allocations,
     inventories,
     provider_aggregates,
     provider_traits,
+    reshaper,
     resource_classes,
     resource_providers,
     root,
     traits,
+    usages,
 )
 
 BLUEPRINTS = (
@@ -17,10 +20,13 @@ BLUEPRINTS = (
     resource_classes.bp,
     resource_providers.bp,
     inventories.bp,
+    usages.bp,
     provider_aggregates.bp,
+    allocations.bp,
     provider_traits.bp,
     traits.bp,
     allocation_candidates.bp,
+    reshaper.bp,
     aggregates.bp,
 )
 """Every blueprint, in the order of `spec/http.md 4`; the last one is not in it."""

@@ -176,8 +176,8 @@ class String(Value):
 
 
 def matches(pattern: str, value: str) -> bool:
-    """Tell whether an anchored `pattern` describes all of `value`; `$` forgives no newline."""
-    return re.fullmatch(pattern.removesuffix("$"), value) is not None
+    """Tell whether `pattern` is found in `value`; `$` is its very end and forgives no newline."""
+    return re.search(pattern.replace("$", r"\Z"), value) is not None
 
 
 class Array(Value):

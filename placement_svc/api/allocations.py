@@ -1,0 +1,96 @@
+"""Allocations (`spec/allocations.md 4, 5, 7 and 8`)."""
+
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, Response, g, jsonify
+
+from placement_svc.api.context import database
+from placement_svc.db import allocations
+from placement_svc.domain.errors import Invalid
+from placement_svc.http import caching
+from placement_svc.http.body import read_json
+from placement_svc.http.endpoint import endpoint
+from placement_svc.http.microversion import since
+from placement_svc.schemas.allocations import parse_claim, parse_claims
+from placement_svc.schemas.base import UUID as UUID_FORM
+
+bp = Blueprint("allocations", __name__)
+
+
+@bp.post("/allocations")
+@endpoint("allocations:manage", introduced="1.13", reads_json=True)
+def replace_allocations() -> Response:
+    """Replace what several consumers hold, of all of them or of none."""
+    claims = parse_claims(read_json(), g.microversion)
+    database().write(
+        allocations.replace,
+        claims,
+        compares_generations=since("1.28"),
+        problem="Unable to allocate inventory No such resource class {}.",
+    )
+    return Response(status=204)
+
+
+@bp.get("/allocations/<consumer_uuid>")
+@endpoint("allocations:list", checks_accept=True)
+def show_allocations(consumer_uuid: str) -> Response:
+    """Show what a consumer holds, and whose it is."""
+    found = database().read(allocations.of_consumer, consumer_uuid)
+    by_provider: dict[str, Any] = {}
+    for allocation in found:
+        shown = by_provider.setdefault(
+            allocation.provider_uuid, {"generation": allocation.provider_generation, "resources": {}}
+        )
+        shown["resources"][allocation.resource_class] = allocation.used
+    answer: dict[str, Any] = {"allocations": by_provider}
+    if found:
+        consumer = found[0]
+        if since("1.12"):
+            answer["project_id"] = consumer.project_id
+            answer["user_id"] = consumer.user_id
+        if since("1.28"):
+            answer["consumer_generation"] = consumer.consumer_generation
+        if since("1.38"):
+            answer["consumer_type"] = consumer.consumer_type
+    return caching.stamp(jsonify(answer), caching.newest(allocation.created_at for allocation in found))
+
+
+@bp.put("/allocations/<consumer_uuid>")
+@endpoint("allocations:update", reads_json=True)
+def replace_consumer_allocations(consumer_uuid: str) -> Response:
+    """Replace what a consumer holds."""
+    if not UUID_FORM.fullmatch(consumer_uuid):
+        raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
+    uuid = str(UUID(consumer_uuid))
+    claim = parse_claim(uuid, read_json(), g.microversion)
+    database().write(
+        allocations.replace,
+        [claim],
+        compares_generations=since("1.28"),
+        problem=f"Unable to allocate inventory for consumer {uuid}: No such resource class {{}}.",
+    )
+    return Response(status=204)
+
+
+@bp.delete("/allocations/<consumer_uuid>")
+@endpoint("allocations:delete")
+def delete_allocations(consumer_uuid: str) -> Response:
+    """Take away all that a consumer holds."""
+    database().write(allocations.remove, consumer_uuid)
+    return Response(status=204)
+
+
+@bp.get("/resource_providers/<uuid>/allocations")
+@endpoint("resource_providers:allocations:list", checks_accept=True)
+def list_provider_allocations(uuid: str) -> Response:
+    """List what is held of a provider, by consumer."""
+    generation, found = database().read(allocations.of_provider, uuid)
+    by_consumer: dict[str, Any] = {}
+    for allocation in found:
+        shown = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
+        shown["resources"][allocation.resource_class] = allocation.used
+        if since("1.28"):
+            shown["consumer_generation"] = allocation.consumer_generation
+    answer = jsonify(allocations=by_consumer, resource_provider_generation=generation)
+    return caching.stamp(answer, caching.newest(allocation.created_at for allocation in found))

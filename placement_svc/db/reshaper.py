@@ -1,0 +1,131 @@
+"""Reshapes: inventories and allocations change together (`spec/allocations.md 11`)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from itertools import groupby
+from operator import itemgetter
+
+from sqlalchemy import Connection, delete, func, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from placement_svc.db import allocations, consumers, names, providers
+from placement_svc.db.errors import refusing
+from placement_svc.db.filters import is_any
+from placement_svc.db.providers import LockedProvider
+from placement_svc.db.tables import inventories, resource_classes, resource_providers
+from placement_svc.domain.allocations import check
+from placement_svc.domain.errors import ConcurrentUpdate, Invalid, InventoryInUse, UnknownProvider
+from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.reshaper import ProviderReshape, Reshape, dropped, union
+
+
+def reshape(connection: Connection, wanted: Reshape) -> None:
+    """Give providers exactly the inventories, and consumers exactly the allocations, that are wanted.
+
+    Raises `UnknownProvider` and `ConcurrentUpdate` for a provider that is not there or not at its
+    generation, then what `allocations.replace` raises, and `InventoryInUse` when there still are
+    allocations of an inventory that is to go.
+    """
+    locked = consumers.lock_and_raise(connection, wanted.claims)
+    claimed = allocations.providers_of(connection, wanted.claims, locked)
+    found = allocations.lock_providers(connection, claimed | wanted.providers.keys())
+    _check_providers(wanted.providers, found)
+    consumers.check_generations(wanted.claims, locked)
+    allocations.check_providers(wanted.claims, found)
+    classes = [name for reshape in wanted.providers.values() for name in reshape.inventories]
+    class_ids = names.resource_class_ids(
+        connection,
+        [*classes, *allocations.classes_of(wanted.claims)],
+        "malformed reshaper data: No such resource class {}.",
+    )
+    stocks = allocations.lock_stocks(connection, locked.values(), found.values())
+    check(wanted.claims, union(stocks, wanted.providers))
+    _put(connection, wanted.providers, found, class_ids)
+    allocations.store(connection, wanted.claims, locked, found, class_ids)
+    _drop(connection, dropped(stocks, wanted.providers), found)
+    _raise_generations(connection, wanted.providers, claimed, found)
+
+
+def _check_providers(reshapes: Mapping[str, ProviderReshape], found: Mapping[str, LockedProvider]) -> None:
+    for uuid, reshape in reshapes.items():
+        if uuid not in found:
+            raise UnknownProvider(
+                f"Resource provider {uuid} in inventories not found: "
+                f"No resource provider with uuid {uuid} found"
+            )
+        if reshape.generation != found[uuid].generation:
+            raise ConcurrentUpdate(
+                f"resource provider generation conflict for provider {uuid}: "
+                f"actual: {found[uuid].generation}, given: {reshape.generation}"
+            )
+
+
+def _put(
+    connection: Connection,
+    reshapes: Mapping[str, ProviderReshape],
+    found: Mapping[str, LockedProvider],
+    class_ids: Mapping[str, int],
+) -> None:
+    """Add and change inventories; what is used of them stays."""
+    rows = [
+        {
+            "provider_id": found[uuid].id,
+            "root_id": found[uuid].root_id,
+            "resource_class_id": class_ids[resource_class],
+            **asdict(inventory),
+        }
+        for uuid, reshape in reshapes.items()
+        for resource_class, inventory in reshape.inventories.items()
+    ]
+    if not rows:
+        return
+    new = insert(inventories)
+    changes = {field.name: new.excluded[field.name] for field in fields(Inventory)}
+    upsert = new.on_conflict_do_update(
+        constraint=inventories.primary_key, set_={**changes, "updated_at": func.now()}
+    )
+    vanished = Invalid("malformed reshaper data: A resource class was deleted meanwhile.")
+    with refusing(inventories_resource_class_id_fkey=vanished):
+        connection.execute(upsert, rows)
+
+
+def _drop(
+    connection: Connection, going: Sequence[tuple[str, str]], found: Mapping[str, LockedProvider]
+) -> None:
+    """Delete inventories by provider uuid and resource class; raises `InventoryInUse` if one is in use."""
+    if not going:
+        return
+    query = (
+        delete(inventories)
+        .where(
+            is_any(inventories.c.provider_id, {found[uuid].id for uuid, _ in going}),
+            inventories.c.provider_id == resource_providers.c.id,
+            inventories.c.resource_class_id == resource_classes.c.id,
+            tuple_(resource_providers.c.uuid, resource_classes.c.name).in_(going),
+            inventories.c.used == 0,
+        )
+        .returning(resource_providers.c.uuid, resource_classes.c.name)
+    )
+    gone = set(connection.execute(query).tuples())
+    for uuid, left in groupby((pair for pair in going if pair not in gone), key=itemgetter(0)):
+        classes = ", ".join(resource_class for _, resource_class in left)
+        raise InventoryInUse(
+            f"update conflict: Inventory for '{classes}' on resource provider '{uuid}' in use."
+        )
+
+
+def _raise_generations(
+    connection: Connection,
+    reshapes: Mapping[str, ProviderReshape],
+    claimed: Iterable[str],
+    found: Mapping[str, LockedProvider],
+) -> None:
+    """Count each write of a provider: by a claim, of its inventories, and of those it loses."""
+    raises = Counter(claimed)
+    for uuid, reshape in reshapes.items():
+        raises[uuid] += 2 if reshape.inventories else 1
+    for by in set(raises.values()):
+        providers.raise_generation(
+            connection, [found[uuid].id for uuid, times in raises.items() if times == by], by
+        )
