@@ -136,8 +136,10 @@ def _supplies(
     if shared:
         columns = zip(*((s.demand, s.provider_id, s.aggregate_id) for s in shared), strict=True)
         demand, provider_id, aggregate_id = (literal(list(c), ARRAY(Integer)) for c in columns)
-        supply = func.unnest(demand, provider_id, aggregate_id).table_valued(
-            "demand", "provider_id", "aggregate_id"
+        supply = (
+            func.unnest(demand, provider_id, aggregate_id)
+            .table_valued("demand", "provider_id", "aggregate_id")
+            .render_derived()
         )
         reached = provider_aggregates.alias()
         yield (
