@@ -295,7 +295,7 @@ def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
         for condition in _group_conditions(connection, wanted.group):
             conditions.append(condition)
     except Invalid:
-        if conditions and not connection.scalar(select(exists().where(*conditions))):
+        if conditions and not connection.scalar(select(providers.c.id).where(*conditions).limit(1)):
             return []
         raise
     if wanted.name is not None:
