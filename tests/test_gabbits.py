@@ -9,15 +9,9 @@ from gabbi.handlers import RESPONSE_HANDLERS
 from gabbi.suitemaker import test_suite_from_dict as suite_from_dict
 from gabbi.utils import load_yaml
 
-from placement_svc.app import create_app
 from tests.gabbi_candidates import CandidatesHandler
 
 GABBITS = Path(__file__).parent.parent / "gabbits"
-
-
-@pytest.fixture(scope="session")
-def app() -> Flask:
-    return create_app()
 
 
 # A file is one test: its requests depend on each other, and every distribution over workers keeps it whole.
