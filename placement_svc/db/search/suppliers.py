@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, not_, or_, select
 
@@ -29,12 +29,16 @@ def _inventory(number: int) -> FromClause:
 _provider = resource_providers.alias("supplier")
 
 
+@lru_cache(maxsize=256)
 def suppliers(needs: Needs) -> Suppliers:
-    """Return who can supply a demand."""
+    """Return who can supply a demand.
+
+    It is asked for several times in one search, and schedulers ask for the same flavors all day long.
+    """
     if needs.resources:
         columns = _inventory(0).c.provider_id, _inventory(0).c.root_id
         query = select(*columns)
-        for number, (class_id, amount) in enumerate(needs.resources.items()):
+        for number, (class_id, amount) in enumerate(needs.resources):
             inventory = _inventory(number)
             if number:
                 query = query.join(inventory, inventory.c.provider_id == columns[0])
@@ -51,7 +55,7 @@ def suppliers(needs: Needs) -> Suppliers:
 def suppliers_with_any_trait(all_needs: Iterable[Needs], trait_ids: frozenset[int]) -> Suppliers:
     """Return who has one of these traits and can supply one of some demands of a single class each."""
     inventory = _inventory(0)
-    demanded = (item for needs in all_needs for item in needs.resources.items())
+    demanded = (item for needs in all_needs for item in needs.resources)
     query = select(inventory.c.provider_id, inventory.c.root_id).where(
         or_(*(fits(inventory, class_id, amount) for class_id, amount in demanded)),
         has_any_trait(inventory.c.provider_id, trait_ids),
