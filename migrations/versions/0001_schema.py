@@ -146,6 +146,9 @@ def upgrade() -> None:
         postgresql_where=sa.text("parent_id IS NOT NULL"),
     )
     op.create_index(
+        "resource_providers_trait_ids_idx", "resource_providers", ["trait_ids"], postgresql_using="gin"
+    )
+    op.create_index(
         "resource_providers_roots_idx",
         "resource_providers",
         ["id"],
@@ -288,7 +291,7 @@ def upgrade() -> None:
     # there are thousands, and searches the whole cloud for ten hosts.
     op.execute("CREATE STATISTICS inventories_room ON resource_class_id, room FROM inventories")
     # Some traits all hosts have, some only a few: it pays to know which are which, of all of them.
-    op.execute("ALTER TABLE provider_traits ALTER COLUMN trait_id SET STATISTICS 1000")
+    op.execute("ALTER TABLE resource_providers ALTER COLUMN trait_ids SET STATISTICS 1000")
     op.execute(KEEP_USED)
     op.execute(KEEP_TRAIT_IDS)
     for function, (table, events) in TRIGGERS.items():

@@ -4,18 +4,17 @@ They are built for every request, so they share a few aliases of the tables: mak
 than the rest of a condition. A condition is a subquery of its own, where an alias means what it says.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal, or_
+from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal, not_, or_
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
-from placement_svc.db.tables import provider_aggregates, provider_traits
+from placement_svc.db.tables import provider_aggregates
 from placement_svc.domain.inventory import MAX_INTEGER
 
 ProviderId = ColumnElement[int]
 
-_held = provider_traits.alias("held")
 _joined = provider_aggregates.alias("joined")
 
 
@@ -40,9 +39,22 @@ def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnEl
     )
 
 
-def has_any_trait(provider_id: ProviderId, trait_ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the condition that a provider has at least one of these traits itself."""
-    return exists().where(_held.c.provider_id == provider_id, is_any(_held.c.trait_id, trait_ids))
+def has_traits(
+    provider: FromClause, required: Iterable[Collection[int]], forbidden: Collection[int] = ()
+) -> Iterable[ColumnElement[bool]]:
+    """Yield the conditions that `provider` itself has one trait of each clause and none of the forbidden.
+
+    They are asked of the provider's own row, all at once, however many traits there are.
+    """
+    held = provider.c.trait_ids
+    alone = [trait_id for clause in required if len(clause) == 1 for trait_id in clause]
+    if alone:
+        yield held.contains(sorted(alone))
+    for clause in required:
+        if len(clause) > 1:
+            yield held.overlap(sorted(clause))
+    if forbidden:
+        yield not_(held.overlap(sorted(forbidden)))
 
 
 def in_any_aggregate(provider_id: ProviderId, aggregate_ids: Collection[int]) -> ColumnElement[bool]:

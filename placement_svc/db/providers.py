@@ -23,7 +23,7 @@ from sqlalchemy.types import Integer
 from placement_svc.db import names
 from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.errors import refusing
-from placement_svc.db.filters import fits, has_any_trait, in_any_aggregate
+from placement_svc.db.filters import fits, has_traits, in_any_aggregate
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
@@ -323,11 +323,11 @@ def _group_conditions(
     problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
     clauses = group.traits.required
     ids = names.trait_ids(connection, [name for clause in clauses for name in sorted(clause)], problem)
-    for clause in clauses:
-        yield has_any_trait(providers.c.id, [ids[name] for name in clause]), True
-    if group.traits.forbidden:
-        ids = names.trait_ids(connection, sorted(group.traits.forbidden), problem)
-        yield not_(has_any_trait(providers.c.id, ids.values())), False
+    for condition in has_traits(providers, [[ids[name] for name in clause] for clause in clauses]):
+        yield condition, True
+    ids = names.trait_ids(connection, sorted(group.traits.forbidden), problem)
+    for condition in has_traits(providers, (), ids.values()):
+        yield condition, False
     for clause in group.aggregates.required:
         yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause)), True
     if group.aggregates.forbidden:

@@ -7,6 +7,7 @@ from sqlalchemy import (
     Connection,
     FromClause,
     Select,
+    and_,
     any_,
     exists,
     func,
@@ -20,11 +21,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
-from placement_svc.db.filters import in_any_aggregate, is_any
+from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
 from placement_svc.db.search.requests import Needs, Search
 from placement_svc.db.search.sharing import SharedSupply
-from placement_svc.db.search.suppliers import Suppliers, suppliers, suppliers_with_any_trait, with_traits
+from placement_svc.db.search.suppliers import Suppliers, suppliers, suppliers_with_traits
 from placement_svc.db.tables import provider_aggregates, resource_providers
+
+JOINS = 5
+"""How many demands are joined; the time to plan a query grows faster than the number of its joins."""
 
 Options = tuple[tuple[int, ...], ...]
 """The ids of the providers that can supply each demand around one anchor."""
@@ -47,8 +51,8 @@ def find_anchors(
     (sums, isolation) is left to the combining.
 
     One statement. With a limit PostgreSQL walks the roots and stops early, or starts from the rarest
-    of what is demanded where that is rarer: every demand is a semi-join that an index on
-    (root_id, resource_class_id) or (resource_class_id, room) serves.
+    of what is demanded where that is rarer: an index on (root_id, resource_class_id) serves the one,
+    on (resource_class_id, room) the other.
     """
     anchors = _query(search, shared, after).limit(limit).cte("anchors").prefix_with("MATERIALIZED")
     supplies = union_all(*_supplies(search, shared, anchors.c.id)).lateral()
@@ -65,56 +69,92 @@ def find_anchors(
 
 
 def _query(search: Search, shared: Sequence[SharedSupply], after: int) -> Select[int]:
-    able = (
+    """Return the query of all anchors after an id, in the order of ids.
+
+    What most likely rules out most roots is asked first, as joins. The rest is asked only of roots
+    that have passed these, one after the other, as OFFSET makes PostgreSQL do: of many joins it
+    would have to plan every order, and subtrees it would work out for the whole cloud. An ORDER BY
+    of its own would make it look at all roots; they come in their order anyway.
+    """
+    needs = sorted(dict.fromkeys(search.needs), key=_is_common)
+    foremost = (
         select(roots.c.id)
-        .where(roots.c.parent_id.is_(None), roots.c.id > after, *_conditions(search, shared))
+        .where(
+            roots.c.parent_id.is_(None),
+            roots.c.id > after,
+            *has_traits(roots, search.root_traits.required, search.root_traits.forbidden),
+            *(_in_reach(roots, suppliers(each), _reach(search, shared, each)) for each in needs[:JOINS]),
+        )
         .order_by(roots.c.id)
     )
-    foreign = {supply.demand for supply in shared}
-    subtrees = [
-        [search.needs[index] for index in sorted(demands)]
-        for demands in search.same_subtrees
-        # A subtree of a sharing provider lies in another tree; the combining sees to that.
-        if foreign.isdisjoint(demands)
+    if search.root_aggregates:
+        foremost = foremost.where(not_(in_any_aggregate(roots.c.id, search.root_aggregates)))
+    passed = foremost.offset(0).subquery("passed")
+    rest = [
+        *(
+            _in_reach(passed, suppliers(each).unjoined(), _reach(search, shared, each))
+            for each in needs[JOINS:]
+        ),
+        *_clauses_met(passed, search, shared),
+        *_subtrees_covered(passed, search, shared),
     ]
-    if not subtrees:
-        return able
-    # Subtrees are dear: OFFSET lets only those roots come to it that have passed all the rest. They
-    # keep their order, and an ORDER BY of its own would make PostgreSQL look at all of them.
-    candidates = able.offset(0).subquery("candidates")
-    return select(candidates.c.id).where(*(_covered(candidates, needs) for needs in subtrees))
+    return select(passed.c.id).where(*rest) if rest else foremost
 
 
-def _conditions(search: Search, shared: Sequence[SharedSupply]) -> Iterable[ColumnElement[bool]]:
-    yield from with_traits(roots.c.id, search.root_traits)
-    if search.root_aggregates.forbidden:
-        yield not_(in_any_aggregate(roots.c.id, search.root_aggregates.forbidden))
-    for needs in dict.fromkeys(search.needs):
-        reach = {s.aggregate_id for s in shared if search.needs[s.demand] == needs}
-        yield _in_reach(suppliers(needs), reach)
-    unsuffixed = {index for index, needs in enumerate(search.needs) if needs.unsuffixed}
-    for number, clause in enumerate(search.clauses):
-        yield _in_reach(
-            suppliers_with_any_trait((search.needs[index] for index in unsuffixed), clause),
-            {s.aggregate_id for s in shared if number in s.clauses and s.demand in unsuffixed},
-        )
+def _is_common(needs: Needs) -> bool:
+    """Tell whether only amounts are asked, so that very many providers may do."""
+    return needs.tree is None and not needs.traits and not needs.aggregates
 
 
-def _in_reach(able: Suppliers, aggregate_ids: Collection[int]) -> ColumnElement[bool]:
+def _reach(search: Search, shared: Iterable[SharedSupply], needs: Needs) -> set[int]:
+    """Return the aggregates through which sharing providers supply a demand."""
+    return {supply.aggregate_id for supply in shared if search.needs[supply.demand] == needs}
+
+
+def _in_reach(root: FromClause, able: Suppliers, aggregate_ids: Collection[int]) -> ColumnElement[bool]:
     """Return the condition that a root's tree has one of those able, or a member in an aggregate."""
-    here = able.query.where(able.root_id == roots.c.id).exists()
+    here = able.query.where(able.root_id == root.c.id).exists()
     if not aggregate_ids:
         return here
-    linked = exists().where(_reached.c.root_id == roots.c.id, is_any(_reached.c.aggregate_id, aggregate_ids))
+    linked = exists().where(_reached.c.root_id == root.c.id, is_any(_reached.c.aggregate_id, aggregate_ids))
     return or_(here, linked)
 
 
-def _covered(root: FromClause, all_needs: Sequence[Needs]) -> ColumnElement[bool]:
-    """Return the condition that one supplier has, in its subtree, suppliers of all these demands.
+def _clauses_met(
+    root: FromClause, search: Search, shared: Sequence[SharedSupply]
+) -> Iterable[ColumnElement[bool]]:
+    """Yield the condition that the suppliers of the unsuffixed group have its required traits.
 
-    OFFSET keeps it a question asked of one root after the other: as a join, PostgreSQL would first
-    work out the answer for the whole cloud.
+    Mostly one of them has them all, and nothing more needs to be looked at.
     """
+    if not search.clauses:
+        return
+    indexes = {index for index, needs in enumerate(search.needs) if needs.unsuffixed}
+    unsuffixed = [search.needs[index] for index in sorted(indexes)]
+    reaches = [
+        {supply.aggregate_id for supply in shared if number in supply.clauses and supply.demand in indexes}
+        for number in range(len(search.clauses))
+    ]
+    each_met = (
+        _in_reach(root, suppliers_with_traits(unsuffixed, [clause]).unjoined(), reach)
+        for clause, reach in zip(search.clauses, reaches, strict=True)
+    )
+    all_met = _in_reach(root, suppliers_with_traits(unsuffixed, search.clauses).unjoined(), ())
+    yield or_(all_met, and_(*each_met))
+
+
+def _subtrees_covered(
+    root: FromClause, search: Search, shared: Sequence[SharedSupply]
+) -> Iterable[ColumnElement[bool]]:
+    foreign = {supply.demand for supply in shared}
+    for demands in search.same_subtrees:
+        # A subtree of a sharing provider lies in another tree; the combining sees to that.
+        if foreign.isdisjoint(demands):
+            yield _covered(root, [search.needs[index] for index in sorted(demands)])
+
+
+def _covered(root: FromClause, all_needs: Sequence[Needs]) -> ColumnElement[bool]:
+    """Return the condition that one supplier has, in its subtree, suppliers of all these demands."""
     able = [suppliers(needs) for needs in all_needs]
     covers = union_all(*(each.query for each in able)).subquery("covers")
     below = (

@@ -24,6 +24,10 @@ class Ids:
     required: tuple[frozenset[int], ...]
     forbidden: frozenset[int]
 
+    def __bool__(self) -> bool:
+        """Tell whether anything is asked at all."""
+        return bool(self.required or self.forbidden)
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -51,14 +55,15 @@ class Search:
     """All that the statements of one search need to know.
 
     `needs` and `same_subtrees` go with `Terms.demands`; `clauses` are the required traits of the
-    unsuffixed group, `root` what the anchor itself must have, of traits and of aggregates.
+    unsuffixed group; `root_traits` is what the anchor itself must be like, and in none of
+    `root_aggregates` may it be.
     """
 
     needs: tuple[Needs, ...]
     clauses: tuple[frozenset[int], ...]
     same_subtrees: tuple[frozenset[int], ...]
     root_traits: Ids
-    root_aggregates: Ids
+    root_aggregates: frozenset[int]
     sharing_trait: int
 
 
@@ -123,7 +128,7 @@ def resolve(connection: Connection, request: CandidatesRequest, terms: Terms) ->
         clauses=clauses,
         same_subtrees=terms.same_subtrees,
         root_traits=root_traits,
-        root_aggregates=Ids((), root_aggregates),
+        root_aggregates=root_aggregates,
         sharing_trait=names.traits[os_traits.MISC_SHARES_VIA_AGGREGATE],
     )
 

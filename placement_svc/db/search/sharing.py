@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, literal, select, union_all
 from sqlalchemy.types import Integer
 
-from placement_svc.db.filters import has_any_trait, in_any_aggregate
+from placement_svc.db.filters import in_any_aggregate
 from placement_svc.db.search.requests import Needs, Search
 from placement_svc.db.search.suppliers import suppliers
-from placement_svc.db.tables import provider_aggregates, provider_traits
+from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class SharedSupply:
 
 _sharing_trait = bindparam("sharing_trait", type_=Integer)
 _sharers = (
-    select(provider_traits.c.provider_id, provider_aggregates.c.aggregate_id)
-    .join(provider_aggregates, provider_aggregates.c.provider_id == provider_traits.c.provider_id)
+    select(resource_providers.c.id, resource_providers.c.trait_ids, provider_aggregates.c.aggregate_id)
+    .join(provider_traits, provider_traits.c.provider_id == resource_providers.c.id)
+    .join(provider_aggregates, provider_aggregates.c.provider_id == resource_providers.c.id)
     .where(provider_traits.c.trait_id == _sharing_trait)
     .cte("sharers")
     .prefix_with("MATERIALIZED")
@@ -66,8 +67,8 @@ def _supplied_by_sharers(index: int, needs: Needs, clauses: Iterable[frozenset[i
         able.provider_id.label("provider_id"),
         able.root_id,
         _sharers.c.aggregate_id,
-        *(has_any_trait(able.provider_id, clause) for clause in clauses),
-    ).join(_sharers, _sharers.c.provider_id == able.provider_id)
+        *(_sharers.c.trait_ids.overlap(sorted(clause)) for clause in clauses),
+    ).join(_sharers, _sharers.c.id == able.provider_id)
     if needs.unsuffixed:
         # To other trees it is of use only if it is in the aggregates itself.
         query = query.where(*(in_any_aggregate(able.provider_id, ids) for ids in needs.aggregates.required))

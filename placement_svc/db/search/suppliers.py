@@ -1,13 +1,13 @@
 """Who can supply a demand, as SQL (`spec/candidates.md 3.2 to 3.4`)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, not_, or_, select
 
-from placement_svc.db.filters import fits, has_any_trait, in_any_aggregate
-from placement_svc.db.search.requests import Ids, Needs
+from placement_svc.db.filters import fits, has_traits, in_any_aggregate
+from placement_svc.db.search.requests import Needs
 from placement_svc.db.tables import inventories, resource_providers
 
 
@@ -19,6 +19,10 @@ class Suppliers:
     provider_id: ColumnElement[int]
     root_id: ColumnElement[int]
 
+    def unjoined(self) -> "Suppliers":
+        """Return the same, in a form that PostgreSQL never turns into a join."""
+        return replace(self, query=self.query.offset(0))
+
 
 @cache
 def _inventory(number: int) -> FromClause:
@@ -26,7 +30,7 @@ def _inventory(number: int) -> FromClause:
     return inventories.alias(f"inventory_{number}")
 
 
-_provider = resource_providers.alias("supplier")
+_supplier = resource_providers.alias("supplier")
 
 
 @lru_cache(maxsize=256)
@@ -36,39 +40,40 @@ def suppliers(needs: Needs) -> Suppliers:
     It is asked for several times in one search, and schedulers ask for the same flavors all day long.
     """
     if needs.resources:
-        columns = _inventory(0).c.provider_id, _inventory(0).c.root_id
-        query = select(*columns)
+        provider_id, root_id = _inventory(0).c.provider_id, _inventory(0).c.root_id
+        query = select(provider_id, root_id)
         for number, (class_id, amount) in enumerate(needs.resources):
             inventory = _inventory(number)
             if number:
-                query = query.join(inventory, inventory.c.provider_id == columns[0])
+                query = query.join(inventory, inventory.c.provider_id == provider_id)
             query = query.where(fits(inventory, class_id, amount))
+        if needs.traits:
+            query = query.join(_supplier, _supplier.c.id == provider_id)
     else:
-        columns = _provider.c.id, _provider.c.root_id
-        query = select(columns[0].label("provider_id"), columns[1])
+        provider_id, root_id = _supplier.c.id, _supplier.c.root_id
+        query = select(provider_id.label("provider_id"), root_id)
     if needs.tree is not None:
-        query = query.where(columns[1] == needs.tree)
-    query = query.where(*with_traits(columns[0], needs.traits), *_member_of(*columns, needs))
-    return Suppliers(query, *columns)
+        query = query.where(root_id == needs.tree)
+    query = query.where(
+        *has_traits(_supplier, needs.traits.required, needs.traits.forbidden),
+        *_member_of(provider_id, root_id, needs),
+    )
+    return Suppliers(query, provider_id, root_id)
 
 
-def suppliers_with_any_trait(all_needs: Iterable[Needs], trait_ids: frozenset[int]) -> Suppliers:
-    """Return who has one of these traits and can supply one of some demands of a single class each."""
+def suppliers_with_traits(all_needs: Iterable[Needs], clauses: Iterable[frozenset[int]]) -> Suppliers:
+    """Return who has a trait of each clause and can supply one of some demands of a single class each."""
     inventory = _inventory(0)
     demanded = (item for needs in all_needs for item in needs.resources)
-    query = select(inventory.c.provider_id, inventory.c.root_id).where(
-        or_(*(fits(inventory, class_id, amount) for class_id, amount in demanded)),
-        has_any_trait(inventory.c.provider_id, trait_ids),
+    query = (
+        select(inventory.c.provider_id, inventory.c.root_id)
+        .join(_supplier, _supplier.c.id == inventory.c.provider_id)
+        .where(
+            or_(*(fits(inventory, class_id, amount) for class_id, amount in demanded)),
+            *has_traits(_supplier, list(clauses)),
+        )
     )
     return Suppliers(query, inventory.c.provider_id, inventory.c.root_id)
-
-
-def with_traits(provider_id: ColumnElement[int], traits: Ids) -> Iterable[ColumnElement[bool]]:
-    """Return the conditions that a provider has the traits required and none of those forbidden."""
-    for clause in traits.required:
-        yield has_any_trait(provider_id, clause)
-    if traits.forbidden:
-        yield not_(has_any_trait(provider_id, traits.forbidden))
 
 
 def _member_of(
