@@ -76,7 +76,7 @@ def _query(search: Search, shared: Sequence[SharedSupply], after: int) -> Select
     would have to plan every order, and subtrees it would work out for the whole cloud. An ORDER BY
     of its own would make it look at all roots; they come in their order anyway.
     """
-    needs = sorted(dict.fromkeys(search.needs), key=_is_common)
+    needs = sorted(dict.fromkeys(search.needs), key=_commonness)
     foremost = (
         select(roots.c.id)
         .where(
@@ -84,6 +84,7 @@ def _query(search: Search, shared: Sequence[SharedSupply], after: int) -> Select
             roots.c.id > after,
             *has_traits(roots, search.root_traits.required, search.root_traits.forbidden),
             *(_in_reach(roots, suppliers(each), _reach(search, shared, each)) for each in needs[:JOINS]),
+            *_rare_clause_met(search, shared),
         )
         .order_by(roots.c.id)
     )
@@ -101,9 +102,9 @@ def _query(search: Search, shared: Sequence[SharedSupply], after: int) -> Select
     return select(passed.c.id).where(*rest) if rest else foremost
 
 
-def _is_common(needs: Needs) -> bool:
-    """Tell whether only amounts are asked, so that very many providers may do."""
-    return needs.tree is None and not needs.traits and not needs.aggregates
+def _commonness(needs: Needs) -> tuple[bool, bool]:
+    """Return a sort key that puts those first that fewer providers may satisfy."""
+    return (needs.tree is None and not needs.selective, not needs.traits and not needs.aggregates)
 
 
 def _reach(search: Search, shared: Iterable[SharedSupply], needs: Needs) -> set[int]:
@@ -120,6 +121,15 @@ def _in_reach(root: FromClause, able: Suppliers, aggregate_ids: Collection[int])
     return or_(here, linked)
 
 
+def _rare_clause_met(search: Search, shared: Sequence[SharedSupply]) -> Iterable[ColumnElement[bool]]:
+    """Yield the condition of one clause that few providers meet, as a join to start from."""
+    for number, clause in enumerate(search.clauses):
+        if clause.isdisjoint(search.common_traits):
+            able = suppliers_with_traits(_unsuffixed(search), [clause])
+            yield _in_reach(roots, able, _clause_reach(search, shared, number))
+            return
+
+
 def _clauses_met(
     root: FromClause, search: Search, shared: Sequence[SharedSupply]
 ) -> Iterable[ColumnElement[bool]]:
@@ -129,18 +139,30 @@ def _clauses_met(
     """
     if not search.clauses:
         return
-    indexes = {index for index, needs in enumerate(search.needs) if needs.unsuffixed}
-    unsuffixed = [search.needs[index] for index in sorted(indexes)]
-    reaches = [
-        {supply.aggregate_id for supply in shared if number in supply.clauses and supply.demand in indexes}
-        for number in range(len(search.clauses))
-    ]
+    unsuffixed = _unsuffixed(search)
     each_met = (
-        _in_reach(root, suppliers_with_traits(unsuffixed, [clause]).unjoined(), reach)
-        for clause, reach in zip(search.clauses, reaches, strict=True)
+        _in_reach(
+            root,
+            suppliers_with_traits(unsuffixed, [clause]).unjoined(),
+            _clause_reach(search, shared, number),
+        )
+        for number, clause in enumerate(search.clauses)
     )
     all_met = _in_reach(root, suppliers_with_traits(unsuffixed, search.clauses).unjoined(), ())
     yield or_(all_met, and_(*each_met))
+
+
+def _unsuffixed(search: Search) -> list[Needs]:
+    return [needs for needs in search.needs if needs.unsuffixed]
+
+
+def _clause_reach(search: Search, shared: Iterable[SharedSupply], number: int) -> set[int]:
+    """Return the aggregates through which sharing providers of the unsuffixed group meet a clause."""
+    return {
+        supply.aggregate_id
+        for supply in shared
+        if number in supply.clauses and search.needs[supply.demand].unsuffixed
+    }
 
 
 def _subtrees_covered(

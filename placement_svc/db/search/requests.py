@@ -4,17 +4,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import os_traits
-from sqlalchemy import Column, Connection, Select, any_, bindparam, literal, select, union_all
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Select,
+    any_,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+    select,
+    union_all,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import String
 
-from placement_svc.db.tables import aggregates, resource_classes, resource_providers, traits
+from placement_svc.db.tables import aggregates, provider_traits, resource_classes, resource_providers, traits
 from placement_svc.domain.candidates import Terms
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import CandidatesRequest, Membership
 
 NO_TREE = 0
 """The root of a tree that does not exist: ids start at 1."""
+
+FEW = 200
+"""A trait that fewer providers have is where a search best starts."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +48,8 @@ class Ids:
 class Needs:
     """What a provider must be to supply one demand.
 
-    `resources` are class ids and amounts, `tree` is the root of the only tree that will do (None:
+    `resources` are class ids and amounts, `selective` tells that only few providers have the traits
+    required, `tree` is the root of the only tree that will do (None:
     any). In the unsuffixed group (`unsuffixed`) an aggregate of the root counts for its whole tree,
     and required traits are a matter of all suppliers together: they are not in `traits`.
     """
@@ -41,6 +57,7 @@ class Needs:
     resources: tuple[tuple[int, int], ...]
     traits: Ids
     aggregates: Ids
+    selective: bool
     tree: int | None
     unsuffixed: bool
 
@@ -55,12 +72,14 @@ class Search:
     """All that the statements of one search need to know.
 
     `needs` and `same_subtrees` go with `Terms.demands`; `clauses` are the required traits of the
-    unsuffixed group; `root_traits` is what the anchor itself must be like, and in none of
-    `root_aggregates` may it be.
+    unsuffixed group, `common_traits` those of all the traits named that more than a few providers
+    have. `root_traits` is what the anchor itself must be like, and in none of `root_aggregates` may it
+    be.
     """
 
     needs: tuple[Needs, ...]
     clauses: tuple[frozenset[int], ...]
+    common_traits: frozenset[int]
     same_subtrees: tuple[frozenset[int], ...]
     root_traits: Ids
     root_aggregates: frozenset[int]
@@ -75,6 +94,7 @@ class _Names:
     traits: Mapping[str, int]
     aggregates: Mapping[str, int]
     roots: Mapping[str, int]
+    common_traits: frozenset[int]
 
     def trait_ids(self, membership: Membership) -> Ids:
         """Return the ids of the traits asked for; raises `Invalid` for an unknown one."""
@@ -117,15 +137,19 @@ def resolve(connection: Connection, request: CandidatesRequest, terms: Terms) ->
         group_aggregates = _ids(names.aggregates, group.aggregates)
         tree = None if group.in_tree is None else names.roots.get(group.in_tree, NO_TREE)
         if group.suffix:
-            needs.append(Needs(resources, group_traits, group_aggregates, tree, unsuffixed=False))
+            selective = any(clause.isdisjoint(names.common_traits) for clause in group_traits.required)
+            needs.append(Needs(resources, group_traits, group_aggregates, selective, tree, unsuffixed=False))
             continue
         clauses = group_traits.required
         root_aggregates = group_aggregates.forbidden
         each = Ids((), group_traits.forbidden)
-        needs += [Needs((resource,), each, group_aggregates, tree, unsuffixed=True) for resource in resources]
+        needs += [
+            Needs((resource,), each, group_aggregates, False, tree, unsuffixed=True) for resource in resources
+        ]
     return Search(
         needs=tuple(needs),
         clauses=clauses,
+        common_traits=names.common_traits,
         same_subtrees=terms.same_subtrees,
         root_traits=root_traits,
         root_aggregates=root_aggregates,
@@ -133,20 +157,28 @@ def resolve(connection: Connection, request: CandidatesRequest, terms: Terms) ->
     )
 
 
-def _find(kind: str, name: Column[str], id_: Column[int]) -> Select[str, str, int]:
-    return select(literal(kind).label("kind"), name, id_).where(
+def _find(
+    kind: str, name: Column[str], id_: Column[int], holders: ColumnElement[int]
+) -> Select[str, str, int, int]:
+    return select(literal(kind).label("kind"), name, id_, holders).where(
         name == any_(bindparam(kind, type_=ARRAY(String)))
     )
 
 
-_KINDS = {
-    "resource_classes": (resource_classes.c.name, resource_classes.c.id),
-    "traits": (traits.c.name, traits.c.id),
-    "aggregates": (aggregates.c.uuid, aggregates.c.id),
-    "roots": (resource_providers.c.uuid, resource_providers.c.root_id),
-}
-# One row for each name, by unique indexes.
-_FIND_NAMES = union_all(*(_find(kind, *columns) for kind, columns in _KINDS.items()))
+def _holders() -> ColumnElement[int]:
+    """Return how many providers have a trait, counting no further than `FEW`."""
+    some = select(provider_traits.c.provider_id).where(provider_traits.c.trait_id == traits.c.id).limit(FEW)
+    return select(func.count()).select_from(some.correlate(traits).subquery()).scalar_subquery()
+
+
+_NONE: ColumnElement[int] = literal_column("0")
+# One row for each name, by unique indexes; and up to FEW entries of an index for each trait.
+_FIND_NAMES = union_all(
+    _find("resource_classes", resource_classes.c.name, resource_classes.c.id, _NONE),
+    _find("traits", traits.c.name, traits.c.id, _holders()),
+    _find("aggregates", aggregates.c.uuid, aggregates.c.id, _NONE),
+    _find("roots", resource_providers.c.uuid, resource_providers.c.root_id, _NONE),
+)
 
 
 def _look_up(connection: Connection, request: CandidatesRequest) -> _Names:
@@ -160,7 +192,10 @@ def _look_up(connection: Connection, request: CandidatesRequest) -> _Names:
         "aggregates": [name for group in groups for name in group.aggregates.names],
         "roots": [group.in_tree for group in groups if group.in_tree],
     }
-    found: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
-    for kind, name, id_ in connection.execute(_FIND_NAMES, wanted):
+    found: dict[str, dict[str, int]] = {kind: {} for kind in wanted}
+    common_traits = set()
+    for kind, name, id_, holders in connection.execute(_FIND_NAMES, wanted):
         found[kind][name] = id_
-    return _Names(**found)
+        if holders == FEW:
+            common_traits.add(id_)
+    return _Names(**found, common_traits=frozenset(common_traits))

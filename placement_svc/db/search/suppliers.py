@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, not_, or_, select
+from sqlalchemy import ColumnElement, FromClause, Select, and_, false, func, not_, or_, select
 
 from placement_svc.db.filters import fits, has_traits, in_any_aggregate
 from placement_svc.db.search.requests import Needs
@@ -54,10 +54,11 @@ def suppliers(needs: Needs) -> Suppliers:
         query = select(provider_id.label("provider_id"), root_id)
     if needs.tree is not None:
         query = query.where(root_id == needs.tree)
-    query = query.where(
-        *has_traits(_supplier, needs.traits.required, needs.traits.forbidden),
-        *_member_of(provider_id, root_id, needs),
-    )
+    for condition in has_traits(_supplier, needs.traits.required, needs.traits.forbidden):
+        # Hosts mostly have the same traits, and PostgreSQL takes many common ones together for a rarity.
+        # Of COALESCE it has no opinion, so that it does not start from there.
+        query = query.where(condition if needs.selective else func.coalesce(condition, false()))
+    query = query.where(*_member_of(provider_id, root_id, needs))
     return Suppliers(query, provider_id, root_id)
 
 
