@@ -253,8 +253,8 @@ def _create(service: Service, provider: Provider) -> int:
     }
     for kind, members in memberships.items():
         if members:
-            body = {kind: members, "resource_provider_generation": generation}
-            changed = service.ask("PUT", f"/resource_providers/{uuid}/{kind}", body)
+            wanted = {kind: members, "resource_provider_generation": generation}
+            changed = service.ask("PUT", f"/resource_providers/{uuid}/{kind}", wanted)
             generation = changed["resource_provider_generation"]
     return generation
 

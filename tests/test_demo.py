@@ -1,3 +1,4 @@
+import itertools
 import os
 import re
 import shlex
@@ -140,7 +141,7 @@ def test_signal_ends_the_serving_demo(demo: Demo, temporary: Path, number: int) 
 def curl(line: str) -> tuple[dict[str, str], str]:
     """Return the headers and the URL of a curl command line."""
     words = shlex.split(line)
-    headers = [word for option, word in zip(words, words[1:], strict=False) if option == "-H"]
+    headers = [word for option, word in itertools.pairwise(words) if option == "-H"]
     return dict(header.split(": ", 1) for header in headers), words[-1]
 
 
