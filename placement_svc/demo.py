@@ -119,9 +119,13 @@ def run(hosts: int, port: int, once: bool) -> None:
 
 def _interrupt_when_told_to_stop() -> None:
     """Let the signals that end a command end it as Ctrl-C does, so that all is cleared away."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    # A script's shell has its background jobs ignore SIGINT; sent to this one, it is meant.
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # After nohup the demo is to outlive its terminal.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler)
 
 
 def _free_port(port: int) -> int:
