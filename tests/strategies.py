@@ -81,7 +81,7 @@ def clouds(draw: st.DrawFn) -> Cloud:
         levels = {tree: 1}
         for number in range(draw(st.integers(1, 5))):
             name = f"{tree}{number}" if number else tree
-            parents = [name for name, level in levels.items() if level < 4]
+            parents = [other for other, level in levels.items() if level < 4]
             parent = draw(st.sampled_from(parents)) if number else None
             levels[name] = levels[parent] + 1 if parent else 1
             sharing = {SHARING} if rarely(draw) else frozenset()
@@ -108,10 +108,10 @@ def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) ->
     below = [provider for provider in serving if top in cloud.lineage(provider)]
 
     known = SUFFIXES if asked.since("1.33") else NUMBERS
-    suffixes = known[: draw(st.integers(0, 4))] if asked.since("1.25") else []
+    suffixes = known[: draw(st.sampled_from([0, 0, 1, 1, 2, 2, 3, 4]))] if asked.since("1.25") else []
     targets = below if draw(st.booleans()) else serving
     groups = [draw(_suffixed_group(asked, cloud, targets, suffix)) for suffix in suffixes]
-    if not any(group.resources for group in groups) or draw(st.booleans()):
+    if not any(group.resources for group in groups) or not rarely(draw):
         groups.insert(draw(st.integers(0, len(groups))), draw(_unsuffixed_group(asked, cloud, serving, home)))
 
     same_subtree: list[frozenset[str]] = []
@@ -169,7 +169,10 @@ def _unsuffixed_group(
     known = {name for provider in serving for name in _given(provider)}
     resources, traits, target = {}, frozenset[str](), home
     for name in sorted(draw(subsets(known or CLASSES, 1, 3))):
-        target = draw(st.sampled_from([p for p in serving if name in _given(p)] or serving))
+        givers = [provider for provider in serving if name in _given(provider)]
+        foreign = [provider for provider in givers if cloud.root(provider) != home]
+        prefers_foreign = draw(st.booleans())
+        target = draw(st.sampled_from((foreign if prefers_foreign else givers) or givers or serving))
         resources[name] = draw(_amounts(target.inventories.get(name)))
         traits |= target.traits
     return Group("", resources, **draw(_filters(asked, cloud, target, traits, home.aggregates)))

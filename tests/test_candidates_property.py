@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 
-from tests.cloud import Cloud, load
-from tests.oracle import Request, faults
+from tests.cloud import Cloud, load, read
+from tests.oracle import Group, Request, faults
 from tests.strategies import NEWEST, OLDER, scenarios
 
 TIMES = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
@@ -15,11 +15,24 @@ UNHURRIED = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
+SELDOM_DRAWN = (
+    read("a{VCPU8}@A,B; a1<a{VCPU8}@C; b{VCPU8 max3 DISK_GB8}$@A; c@B; c1<c{VCPU8 DISK_GB8}"),
+    [
+        Request((Group("", {"VCPU": 1, "DISK_GB": 1}, member_of=(frozenset("B"),)),)),
+        Request((Group("", {"VCPU": 1}, member_of=(frozenset("A"), frozenset("C"))),)),
+        Request((Group("", {"VCPU": 1}, not_member_of=frozenset("B")),)),
+        Request((Group("", {"DISK_GB": 1}, in_tree="b"), Group("1", {"VCPU": 4}))),
+        Request((Group("1", {"DISK_GB": 1}, in_tree="b"), Group("2", {"VCPU": 4})), group_policy="none"),
+        Request((Group("1", {"VCPU": 2}), Group("2", {"VCPU": 2})), group_policy="none"),
+    ],
+)
+
 Api = Callable[..., Any]
 Clean = Callable[[], None]
 
 
 @settings(UNHURRIED, max_examples=200 * TIMES)
+@example(scenario=SELDOM_DRAWN)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
     api: Api, clean_database: Clean, scenario: tuple[Cloud, list[Request]]

@@ -110,7 +110,12 @@ def replace(
     named = lock_providers(connection, providers_of(connection, claims, locked))
     check_providers(claims, named)
     class_ids = names.resource_class_ids(connection, classes_of(claims), problem)
-    check(claims, lock_stocks(connection, locked.values(), named.values()))
+    stocks = lock_stocks(
+        connection,
+        [consumer.id for consumer in locked.values()],
+        [provider.id for provider in named.values()],
+    )
+    check(claims, stocks)
     store(connection, claims, locked, named, class_ids)
     providers.raise_generation(connection, [provider.id for provider in named.values()])
 
@@ -118,10 +123,9 @@ def replace(
 def remove(connection: Connection, uuid: str) -> None:
     """Delete a consumer with all it holds; raises `NotFound` if that is nothing."""
     query = select(consumers_table.c.id).where(consumers_table.c.uuid == uuid).with_for_update()
-    found = [LockedConsumer(id_, None) for id_ in connection.scalars(query)]
-    if not lock_stocks(connection, found, ()):
+    ids = connection.scalars(query).all()
+    if not lock_stocks(connection, ids, []):
         raise NotFound(f"No allocations for consumer '{uuid}'")
-    ids = [consumer.id for consumer in found]
     _delete_of(connection, ids)
     consumers.remove(connection, ids)
 
@@ -173,19 +177,13 @@ def classes_of(claims: Iterable[Claim]) -> list[str]:
 
 
 def lock_stocks(
-    connection: Connection, holders: Iterable[LockedConsumer], owners: Iterable[LockedProvider]
+    connection: Connection, consumer_ids: Sequence[int], provider_ids: Sequence[int]
 ) -> dict[tuple[str, str], Stock]:
-    """Lock and return all inventories of the providers `owners`, and all that `holders` hold of others.
+    """Lock all inventories of some locked providers, and those of others that locked consumers hold.
 
-    They are keyed by provider uuid and resource class; what `holders` hold is what will be replaced.
+    Return them by provider uuid and resource class; what the consumers hold is what will be replaced.
     """
-    rows = connection.execute(
-        _LOCK_STOCKS,
-        {
-            "consumer_ids": [consumer.id for consumer in holders],
-            "provider_ids": [provider.id for provider in owners],
-        },
-    )
+    rows = connection.execute(_LOCK_STOCKS, {"consumer_ids": consumer_ids, "provider_ids": provider_ids})
     return {
         (uuid, resource_class): Stock(Inventory(*inventory), used, replaced)
         for uuid, resource_class, *inventory, used, replaced in rows

@@ -75,12 +75,12 @@ def _find_or_add(connection: Connection, column: Column[Any], names: Collection[
     """Return the id of each row of which `column` is one of `names`, which is never deleted."""
     table = column.table
     query = select(column, table.c.id).where(column == any_(literal(list(names), ARRAY(column.type))))
-    found: dict[str, int] = dict(connection.execute(query).tuples().all())
+    found: dict[str, int] = dict(connection.execute(query).all())
     missing = sorted(set(names) - found.keys())
     if missing:
         rows = [{column.name: name} for name in missing]
         connection.execute(insert(table).on_conflict_do_nothing(), rows)
-        found = dict(connection.execute(query).tuples().all())
+        found = dict(connection.execute(query).all())
     return found
 
 

@@ -1,4 +1,8 @@
-"""Conditions on one provider, as SQL: what it has room for, which traits and aggregates it has."""
+"""Conditions on one provider, as SQL: what it has room for, which traits and aggregates it has.
+
+They are built for every request, so they share a few aliases of the tables: making one anew costs more
+than the rest of a condition. A condition is a subquery of its own, where an alias means what it says.
+"""
 
 from collections.abc import Collection
 
@@ -10,6 +14,9 @@ from placement_svc.db.tables import provider_aggregates, provider_traits
 from placement_svc.domain.capacity import MAX_INTEGER
 
 ProviderId = ColumnElement[int]
+
+_held = provider_traits.alias("held")
+_joined = provider_aggregates.alias("joined")
 
 
 def is_any(column: ColumnElement[int], ids: Collection[int]) -> ColumnElement[bool]:
@@ -35,11 +42,9 @@ def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnEl
 
 def has_any_trait(provider_id: ProviderId, trait_ids: Collection[int]) -> ColumnElement[bool]:
     """Return the condition that a provider has at least one of these traits itself."""
-    held = provider_traits.alias()
-    return exists().where(held.c.provider_id == provider_id, is_any(held.c.trait_id, trait_ids))
+    return exists().where(_held.c.provider_id == provider_id, is_any(_held.c.trait_id, trait_ids))
 
 
 def in_any_aggregate(provider_id: ProviderId, aggregate_ids: Collection[int]) -> ColumnElement[bool]:
     """Return the condition that a provider is itself in at least one of these aggregates."""
-    joined = provider_aggregates.alias()
-    return exists().where(joined.c.provider_id == provider_id, is_any(joined.c.aggregate_id, aggregate_ids))
+    return exists().where(_joined.c.provider_id == provider_id, is_any(_joined.c.aggregate_id, aggregate_ids))

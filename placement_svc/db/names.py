@@ -45,7 +45,7 @@ def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[st
     # PostgreSQL has no text with a NUL in it, so neither has any of the names that it knows.
     possible = [name for name in names if "\x00" not in name]
     query = select(table.c.name, table.c.id).where(table.c.name == any_(literal(possible, ARRAY(Name))))
-    return dict(connection.execute(query).tuples().all())
+    return dict(connection.execute(query).all())
 
 
 def resource_class_ids(
@@ -84,5 +84,5 @@ def trait_names(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
         query = select(traits.c.id, traits.c.name).where(
             traits.c.id == any_(literal(list(unknown), ARRAY(Integer)))
         )
-        known.update(connection.execute(query).tuples().all())
+        known.update(connection.execute(query).all())
     return known

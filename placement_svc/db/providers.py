@@ -291,11 +291,14 @@ def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
     it already matches nobody (`spec/resources.md 3.1`, short-circuits).
     """
     conditions: list[ColumnElement[bool]] = []
+    demands: list[ColumnElement[bool]] = []
     try:
-        for condition in _group_conditions(connection, wanted.group):
+        for condition, is_demand in _group_conditions(connection, wanted.group):
             conditions.append(condition)
+            if is_demand:
+                demands.append(condition)
     except Invalid:
-        if conditions and not connection.scalar(select(exists().where(*conditions))):
+        if demands and not connection.scalar(select(providers.c.id).where(*demands).limit(1)):
             return []
         raise
     if wanted.name is not None:
@@ -306,29 +309,33 @@ def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
     return [Provider(**row._mapping) for row in rows]
 
 
-def _group_conditions(connection: Connection, group: RequestGroup) -> Iterable[ColumnElement[bool]]:
-    """Yield what a provider must meet to satisfy `group` alone, in the order in which it is judged."""
+def _group_conditions(
+    connection: Connection, group: RequestGroup
+) -> Iterable[tuple[ColumnElement[bool], bool]]:
+    """Yield what a provider must meet to satisfy `group` alone, in the order in which it is judged.
+
+    Beside each condition stands whether it demands something; the others forbid something.
+    """
     if group.in_tree is not None:
         named = providers.alias()
-        yield (
-            providers.c.root_id
-            == select(named.c.root_id).where(named.c.uuid == group.in_tree).scalar_subquery()
-        )
+        root_id = select(named.c.root_id).where(named.c.uuid == group.in_tree).scalar_subquery()
+        yield providers.c.root_id == root_id, True
     problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
-    for clause in group.traits.required:
-        ids = names.trait_ids(connection, sorted(clause), problem)
-        yield has_any_trait(providers.c.id, ids.values())
+    clauses = group.traits.required
+    ids = names.trait_ids(connection, [name for clause in clauses for name in sorted(clause)], problem)
+    for clause in clauses:
+        yield has_any_trait(providers.c.id, [ids[name] for name in clause]), True
     if group.traits.forbidden:
         ids = names.trait_ids(connection, sorted(group.traits.forbidden), problem)
-        yield not_(has_any_trait(providers.c.id, ids.values()))
+        yield not_(has_any_trait(providers.c.id, ids.values())), False
     for clause in group.aggregates.required:
-        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause))
+        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause)), True
     if group.aggregates.forbidden:
-        yield not_(in_any_aggregate(providers.c.id, aggregate_ids(connection, group.aggregates.forbidden)))
+        ids_forbidden = aggregate_ids(connection, group.aggregates.forbidden)
+        yield not_(in_any_aggregate(providers.c.id, ids_forbidden)), False
     problem = "Invalid resource class in resources parameter: No such resource class {}."
     class_ids = names.resource_class_ids(connection, list(group.resources), problem)
     for name, amount in group.resources.items():
         inventory = inventories.alias()
-        yield exists().where(
-            inventory.c.provider_id == providers.c.id, fits(inventory, class_ids[name], amount)
-        )
+        fitting = fits(inventory, class_ids[name], amount)
+        yield exists().where(inventory.c.provider_id == providers.c.id, fitting), True

@@ -3,15 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from itertools import groupby
-from operator import itemgetter
 
 from sqlalchemy import Connection, delete, func, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db import allocations, consumers, names, providers
 from placement_svc.db.errors import refusing
-from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import inventories, resource_classes, resource_providers
 from placement_svc.domain.allocations import check
@@ -39,11 +36,15 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
         [*classes, *allocations.classes_of(wanted.claims)],
         "malformed reshaper data: No such resource class {}.",
     )
-    stocks = allocations.lock_stocks(connection, locked.values(), found.values())
+    stocks = allocations.lock_stocks(
+        connection,
+        [consumer.id for consumer in locked.values()],
+        [provider.id for provider in found.values()],
+    )
     check(wanted.claims, union(stocks, wanted.providers))
     _put(connection, wanted.providers, found, class_ids)
     allocations.store(connection, wanted.claims, locked, found, class_ids)
-    _drop(connection, dropped(stocks, wanted.providers), found)
+    _drop(connection, dropped(stocks, wanted.providers))
     _raise_generations(connection, wanted.providers, claimed, found)
 
 
@@ -90,26 +91,26 @@ def _put(
         connection.execute(upsert, rows)
 
 
-def _drop(
-    connection: Connection, going: Sequence[tuple[str, str]], found: Mapping[str, LockedProvider]
-) -> None:
+def _drop(connection: Connection, going: Sequence[tuple[str, str]]) -> None:
     """Delete inventories by provider uuid and resource class; raises `InventoryInUse` if one is in use."""
     if not going:
         return
     query = (
         delete(inventories)
         .where(
-            is_any(inventories.c.provider_id, {found[uuid].id for uuid, _ in going}),
             inventories.c.provider_id == resource_providers.c.id,
             inventories.c.resource_class_id == resource_classes.c.id,
+            resource_providers.c.uuid.in_({uuid for uuid, _ in going}),
             tuple_(resource_providers.c.uuid, resource_classes.c.name).in_(going),
             inventories.c.used == 0,
         )
         .returning(resource_providers.c.uuid, resource_classes.c.name)
     )
-    gone = set(connection.execute(query).tuples())
-    for uuid, left in groupby((pair for pair in going if pair not in gone), key=itemgetter(0)):
-        classes = ", ".join(resource_class for _, resource_class in left)
+    gone = set(connection.execute(query))
+    left = [pair for pair in going if pair not in gone]
+    if left:
+        uuid = left[0][0]
+        classes = ", ".join(resource_class for provider, resource_class in left if provider == uuid)
         raise InventoryInUse(
             f"update conflict: Inventory for '{classes}' on resource provider '{uuid}' in use."
         )

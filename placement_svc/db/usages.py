@@ -44,7 +44,7 @@ def of_provider(connection: Connection, uuid: str) -> tuple[int, dict[str, int]]
         .where(inventories.c.provider_id == provider_id)
         .order_by(resource_classes.c.id)
     )
-    return generation, dict(connection.execute(query).tuples().all())
+    return generation, dict(connection.execute(query).all())
 
 
 def of_project(

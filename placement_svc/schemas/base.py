@@ -32,7 +32,10 @@ UUID_KEY = r"^[0-9a-fA-F-]{36}$"
 
 
 def _quote(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = "a deeply nested value"
     return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."
 
 

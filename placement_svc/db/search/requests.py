@@ -1,10 +1,10 @@
 """A request for candidates in the terms of the tables: ids for names, demands for groups."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import os_traits
-from sqlalchemy import Connection, Select, Table, any_, literal, select, union_all
+from sqlalchemy import Column, Connection, Select, any_, bindparam, literal, select, union_all
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import String
 
@@ -131,25 +131,34 @@ def resolve(connection: Connection, request: CandidatesRequest, terms: Terms) ->
     )
 
 
+def _find(kind: str, name: Column[str], id_: Column[int]) -> Select[str, str, int]:
+    return select(literal(kind).label("kind"), name, id_).where(
+        name == any_(bindparam(kind, type_=ARRAY(String)))
+    )
+
+
+_KINDS = {
+    "resource_classes": (resource_classes.c.name, resource_classes.c.id),
+    "traits": (traits.c.name, traits.c.id),
+    "aggregates": (aggregates.c.uuid, aggregates.c.id),
+    "roots": (resource_providers.c.uuid, resource_providers.c.root_id),
+}
+# One row for each name, by unique indexes.
+_FIND_NAMES = union_all(*(_find(kind, *columns) for kind, columns in _KINDS.items()))
+
+
 def _look_up(connection: Connection, request: CandidatesRequest) -> _Names:
-    """Ask for all names at once: one row each, by unique index."""
+    """Find all that a request names, in one statement."""
     groups = request.groups
     trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_traits.names}
     trait_names.update(name for group in groups for name in group.traits.names)
-    queries = {
-        "resource_classes": _find(resource_classes, "name", "id", (n for g in groups for n in g.resources)),
-        "traits": _find(traits, "name", "id", trait_names),
-        "aggregates": _find(aggregates, "uuid", "id", (n for g in groups for n in g.aggregates.names)),
-        "roots": _find(resource_providers, "uuid", "root_id", (g.in_tree for g in groups if g.in_tree)),
+    wanted = {
+        "resource_classes": [name for group in groups for name in group.resources],
+        "traits": list(trait_names),
+        "aggregates": [name for group in groups for name in group.aggregates.names],
+        "roots": [group.in_tree for group in groups if group.in_tree],
     }
-    found: dict[str, dict[str, int]] = {kind: {} for kind in queries}
-    rows = union_all(*(query.add_columns(literal(kind)) for kind, query in queries.items()))
-    for name, id_, kind in connection.execute(rows):
+    found: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
+    for kind, name, id_ in connection.execute(_FIND_NAMES, wanted):
         found[kind][name] = id_
     return _Names(**found)
-
-
-def _find(table: Table, name: str, id_: str, wanted: Iterable[str]) -> Select[str, int]:
-    return select(table.c[name], table.c[id_]).where(
-        table.c[name] == any_(literal(sorted(set(wanted)), ARRAY(String)))
-    )

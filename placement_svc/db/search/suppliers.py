@@ -1,31 +1,62 @@
 """Who can supply a demand, as SQL (`spec/candidates.md 3.2 to 3.4`)."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import ColumnElement, Select, and_, not_, or_, select
+from sqlalchemy import ColumnElement, FromClause, Select, and_, not_, or_, select
 
 from placement_svc.db.filters import fits, has_any_trait, in_any_aggregate
 from placement_svc.db.search.requests import Ids, Needs
 from placement_svc.db.tables import inventories, resource_providers
 
 
-def suppliers(needs: Needs) -> Select[int, int]:
-    """Return the query of (provider_id, root_id) of all providers that can supply a demand alone."""
+@dataclass(frozen=True)
+class Suppliers:
+    """The query of all providers that can supply a demand alone, and its two columns."""
+
+    query: Select[int, int]
+    provider_id: ColumnElement[int]
+    root_id: ColumnElement[int]
+
+
+@cache
+def _stock(number: int) -> FromClause:
+    """Return an alias of the inventories, always the same one: see `placement_svc.db.filters`."""
+    return inventories.alias(f"stock_{number}")
+
+
+_provider = resource_providers.alias("supplier")
+
+
+def suppliers(needs: Needs) -> Suppliers:
+    """Return who can supply a demand."""
     if needs.resources:
-        (class_id, amount), *others = needs.resources.items()
-        stock = inventories.alias()
-        query = select(stock.c.provider_id, stock.c.root_id).where(fits(stock, class_id, amount))
-        provider_id, root_id = stock.c.provider_id, stock.c.root_id
-        for class_id, amount in others:
-            other = inventories.alias()
-            query = query.join(other, other.c.provider_id == provider_id).where(fits(other, class_id, amount))
+        columns = _stock(0).c.provider_id, _stock(0).c.root_id
+        query = select(*columns)
+        for number, (class_id, amount) in enumerate(needs.resources.items()):
+            stock = _stock(number)
+            if number:
+                query = query.join(stock, stock.c.provider_id == columns[0])
+            query = query.where(fits(stock, class_id, amount))
     else:
-        provider = resource_providers.alias()
-        provider_id, root_id = provider.c.id, provider.c.root_id
-        query = select(provider_id.label("provider_id"), root_id)
+        columns = _provider.c.id, _provider.c.root_id
+        query = select(columns[0].label("provider_id"), columns[1])
     if needs.tree is not None:
-        query = query.where(root_id == needs.tree)
-    return query.where(*with_traits(provider_id, needs.traits), *_member_of(provider_id, root_id, needs))
+        query = query.where(columns[1] == needs.tree)
+    query = query.where(*with_traits(columns[0], needs.traits), *_member_of(*columns, needs))
+    return Suppliers(query, *columns)
+
+
+def suppliers_with_any_trait(all_needs: Iterable[Needs], trait_ids: frozenset[int]) -> Suppliers:
+    """Return who has one of these traits and can supply one of some demands of a single class each."""
+    stock = _stock(0)
+    demanded = (item for needs in all_needs for item in needs.resources.items())
+    query = select(stock.c.provider_id, stock.c.root_id).where(
+        or_(*(fits(stock, class_id, amount) for class_id, amount in demanded)),
+        has_any_trait(stock.c.provider_id, trait_ids),
+    )
+    return Suppliers(query, stock.c.provider_id, stock.c.root_id)
 
 
 def with_traits(provider_id: ColumnElement[int], traits: Ids) -> Iterable[ColumnElement[bool]]:

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Function, Row, Select, func, select
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy import ColumnElement, Connection, Row, Select, any_, bindparam, func, select, type_coerce
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
+from sqlalchemy.types import NULLTYPE, Integer
 
 from placement_svc.db import names
-from placement_svc.db.filters import is_any
 from placement_svc.db.tables import inventories, resource_classes, resource_providers
 from placement_svc.domain.candidates import Stock, Supplier
 
@@ -17,7 +17,7 @@ def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, 
 
     One statement, proportional to the trees: two tables are read, by the indexes on their root_id.
     """
-    rows = connection.execute(_query(root_ids)).all()
+    rows = connection.execute(_TREES, {"root_ids": list(root_ids)}).all()
     held = {tuple(row.trait_ids) for row in rows}
     trait_names = names.trait_names(connection, set().union(*held))
     named = {ids: tuple(trait_names[id_] for id_ in ids) for ids in held}
@@ -36,12 +36,18 @@ def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, 
     }
 
 
-def _query(root_ids: Collection[int]) -> Select[Any]:
+def _plain(array: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return `array` without its type: the driver's lists are what we want, and there are many."""
+    return type_coerce(array, NULLTYPE)
+
+
+def _query() -> Select[Any]:
     providers = resource_providers
+    root_ids = bindparam("root_ids", type_=ARRAY(Integer))
     class_id = inventories.c.resource_class_id
 
-    def listed(column: ColumnElement[Any]) -> Function[Any]:
-        return func.array_agg(aggregate_order_by(column, class_id))
+    def listed(column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return _plain(func.array_agg(aggregate_order_by(column, class_id)))
 
     stock = (
         select(
@@ -52,16 +58,25 @@ def _query(root_ids: Collection[int]) -> Select[Any]:
             listed(inventories.c.max_unit).label("max_units"),
         )
         .join(resource_classes, resource_classes.c.id == class_id)
-        .where(is_any(inventories.c.root_id, root_ids))
+        .where(inventories.c.root_id == any_(root_ids))
         .group_by(inventories.c.provider_id)
         .subquery()
     )
     return (
-        select(providers.c.id, providers.c.uuid, providers.c.path, providers.c.trait_ids, *stock.c[1:])
+        select(
+            providers.c.id,
+            providers.c.uuid,
+            _plain(providers.c.path).label("path"),
+            _plain(providers.c.trait_ids).label("trait_ids"),
+            *stock.c[1:],
+        )
         .outerjoin(stock, stock.c.provider_id == providers.c.id)
-        .where(is_any(providers.c.root_id, root_ids))
+        .where(providers.c.root_id == any_(root_ids))
         .order_by(providers.c.root_id, providers.c.id)
     )
+
+
+_TREES = _query()
 
 
 def _stocks(row: Row[Any]) -> dict[str, Stock]:

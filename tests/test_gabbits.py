@@ -1,0 +1,35 @@
+"""Run each YAML file of `gabbits/` in-process, its requests in order."""
+
+import unittest
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from gabbi.handlers import RESPONSE_HANDLERS
+from gabbi.suitemaker import test_suite_from_dict as suite_from_dict
+from gabbi.utils import load_yaml
+
+from tests.gabbi_candidates import CandidatesHandler
+
+GABBITS = Path(__file__).parent.parent / "gabbits"
+
+
+# A file is one test: its requests depend on each other, and every distribution over workers keeps it whole.
+@pytest.mark.parametrize("file", sorted(GABBITS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_gabbits(file: Path, app: Flask) -> None:
+    suite = suite_from_dict(
+        unittest.TestLoader(),
+        file.stem,
+        load_yaml(yaml_file=file),
+        str(GABBITS),
+        host="placement",
+        port=None,
+        fixture_module=None,
+        intercept=lambda: app,
+        handlers=[handler() for handler in (*RESPONSE_HANDLERS, CandidatesHandler)],
+    )
+    result = unittest.TestResult()
+    suite.run(result)
+    failures = [f"{gabbit.test_data['name']}: {trace}" for gabbit, trace in result.errors + result.failures]
+    if failures:
+        pytest.fail("\n\n".join(failures), pytrace=False)
