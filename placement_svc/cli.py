@@ -75,7 +75,13 @@ def _check_host(settings: config.Settings, host: str) -> None:
 @click.option(
     "--hosts", default=demo.HOSTS, show_default=True, type=click.IntRange(1), help="Hosts of the cloud."
 )
-@click.option("--port", default=PORT, show_default=True, help="Port to listen on; 0: any free one.")
+@click.option(
+    "--port",
+    default=PORT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0: any free one.",
+)
 def show_demo(once: bool, hosts: int, port: int) -> None:
     """Serve a small cloud and show who can supply a request to it.
 
