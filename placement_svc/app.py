@@ -10,7 +10,7 @@ from placement_svc.http import auth, errors, pipeline
 from placement_svc.http.json import OrjsonProvider
 from placement_svc.server import with_database
 
-MAX_BODY = 64 * 1024 * 1024
+MAX_BODY = 16 * 1024 * 1024
 """Bytes of the largest body that is read: a reshape of thousands of providers fits."""
 
 

@@ -75,8 +75,8 @@ class _Shape:
     def _summary(self, provider: Supplier) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "resources": {
-                name: {"capacity": stock.capacity, "used": stock.used}
-                for name, stock in provider.inventories.items()
+                name: {"capacity": resource.capacity, "used": resource.used}
+                for name, resource in provider.resources.items()
                 if self.classes is None or name in self.classes
             }
         }

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
 from placement_svc.db.tables import provider_aggregates, provider_traits
-from placement_svc.domain.capacity import MAX_INTEGER
+from placement_svc.domain.inventory import MAX_INTEGER
 
 ProviderId = ColumnElement[int]
 

@@ -1,6 +1,6 @@
 """Inventories of resource providers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -35,11 +35,11 @@ def get(connection: Connection, uuid: str, resource_class: str | None = None) ->
     )
     if resource_class is not None:
         query = query.where(resource_classes.c.name == resource_class)
-    rows = connection.execute(query).all()
+    found = connection.execute(query).all()
     return ProviderInventories(
         generation=generation,
-        inventories={name: Inventory(*values) for name, _, *values in rows},
-        modified=max((modified for _, modified, *_ in rows), default=None),
+        inventories={name: Inventory(*values) for name, _, *values in found},
+        modified=max((modified for _, modified, *_ in found), default=None),
     )
 
 
@@ -58,8 +58,7 @@ def add(connection: Connection, uuid: str, resource_class: str, inventory: Inven
         ),
         inventories_resource_class_id_fkey=_class_vanished(uuid),
     ):
-        rows = _rows(provider, class_ids, {resource_class: inventory})
-        connection.execute(insert(inventories).values(rows))
+        connection.execute(insert(inventories), rows(provider, class_ids, {resource_class: inventory}))
     return providers.raised_generation(connection, provider)
 
 
@@ -86,11 +85,8 @@ def replace_all(
     left = _drop(connection, provider, not_(is_any(inventories.c.resource_class_id, class_ids.values())))
     if left:
         raise InventoryInUse(f"update conflict: {_in_use(uuid, left)}")
-    if wanted:
-        upsert = insert(inventories).values(_rows(provider, class_ids, wanted))
-        changes = {field: upsert.excluded[field] for field in _FIELDS} | {"updated_at": func.now()}
-        with refusing(inventories_resource_class_id_fkey=_class_vanished(uuid)):
-            connection.execute(upsert.on_conflict_do_update(constraint=inventories.primary_key, set_=changes))
+    with refusing(inventories_resource_class_id_fkey=_class_vanished(uuid)):
+        put(connection, rows(provider, class_ids, wanted))
     return providers.raised_generation(connection, provider)
 
 
@@ -183,9 +179,20 @@ def _drop(connection: Connection, provider: LockedProvider, *which: ColumnElemen
     return list(connection.scalars(left))
 
 
-def _rows(
+def put(connection: Connection, wanted: Sequence[Mapping[str, Any]]) -> None:
+    """Add and change inventories, given as `rows` of locked providers; what is used of them stays."""
+    if wanted:
+        new = insert(inventories)
+        changes = {field: new.excluded[field] for field in _FIELDS} | {"updated_at": func.now()}
+        connection.execute(
+            new.on_conflict_do_update(constraint=inventories.primary_key, set_=changes), wanted
+        )
+
+
+def rows(
     provider: LockedProvider, class_ids: Mapping[str, int], wanted: Mapping[str, Inventory]
 ) -> list[dict[str, Any]]:
+    """Return inventories of a locked provider, by class, as rows of their table."""
     return [
         {
             "provider_id": provider.id,

@@ -25,7 +25,6 @@ from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.errors import refusing
 from placement_svc.db.filters import fits, has_any_trait, in_any_aggregate
 from placement_svc.db.tables import inventories, resource_providers
-from placement_svc.domain.capacity import MAX_INTEGER
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
     DuplicateName,
@@ -35,6 +34,7 @@ from placement_svc.domain.errors import (
     ProviderInUse,
 )
 from placement_svc.domain.groups import RequestGroup
+from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.providers import Provider, ProviderChange, ProviderFilter
 
 TREES_LOCK = 8779

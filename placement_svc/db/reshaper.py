@@ -2,18 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
 
-from sqlalchemy import Connection, delete, func, tuple_
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Connection, delete, tuple_
 
-from placement_svc.db import allocations, consumers, names, providers
+from placement_svc.db import allocations, consumers, inventories, names, providers
 from placement_svc.db.errors import refusing
 from placement_svc.db.providers import LockedProvider
-from placement_svc.db.tables import inventories, resource_classes, resource_providers
+from placement_svc.db.tables import inventories as inventories_table
+from placement_svc.db.tables import resource_classes, resource_providers
 from placement_svc.domain.allocations import check
 from placement_svc.domain.errors import ConcurrentUpdate, Invalid, InventoryInUse, UnknownProvider
-from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.reshaper import ProviderReshape, Reshape, dropped, union
 
 
@@ -69,26 +67,16 @@ def _put(
     class_ids: Mapping[str, int],
 ) -> None:
     """Add and change inventories; what is used of them stays."""
-    rows = [
-        {
-            "provider_id": found[uuid].id,
-            "root_id": found[uuid].root_id,
-            "resource_class_id": class_ids[resource_class],
-            **asdict(inventory),
-        }
-        for uuid, reshape in reshapes.items()
-        for resource_class, inventory in reshape.inventories.items()
-    ]
-    if not rows:
-        return
-    new = insert(inventories)
-    changes = {field.name: new.excluded[field.name] for field in fields(Inventory)}
-    upsert = new.on_conflict_do_update(
-        constraint=inventories.primary_key, set_={**changes, "updated_at": func.now()}
-    )
     vanished = Invalid("malformed reshaper data: A resource class was deleted meanwhile.")
     with refusing(inventories_resource_class_id_fkey=vanished):
-        connection.execute(upsert, rows)
+        inventories.put(
+            connection,
+            [
+                row
+                for uuid, reshape in reshapes.items()
+                for row in inventories.rows(found[uuid], class_ids, reshape.inventories)
+            ],
+        )
 
 
 def _drop(connection: Connection, going: Sequence[tuple[str, str]]) -> None:
@@ -96,13 +84,13 @@ def _drop(connection: Connection, going: Sequence[tuple[str, str]]) -> None:
     if not going:
         return
     query = (
-        delete(inventories)
+        delete(inventories_table)
         .where(
-            inventories.c.provider_id == resource_providers.c.id,
-            inventories.c.resource_class_id == resource_classes.c.id,
+            inventories_table.c.provider_id == resource_providers.c.id,
+            inventories_table.c.resource_class_id == resource_classes.c.id,
             resource_providers.c.uuid.in_({uuid for uuid, _ in going}),
             tuple_(resource_providers.c.uuid, resource_classes.c.name).in_(going),
-            inventories.c.used == 0,
+            inventories_table.c.used == 0,
         )
         .returning(resource_providers.c.uuid, resource_classes.c.name)
     )

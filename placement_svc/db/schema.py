@@ -6,9 +6,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, func, select
 
 from placement_svc.db.errors import translated
+
+SCHEMA_LOCK = 8777
+"""The advisory lock of the schema, for several services that start at once."""
 
 _PACKAGE = Path(__file__).parents[1]
 _INI = next(
@@ -36,8 +39,9 @@ def current(engine: Engine) -> str | None:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Bring a database up to `revision`, in one transaction."""
+    """Bring a database up to `revision`, in one transaction; who comes second waits, and finds it done."""
     with translated(), engine.begin() as connection:
+        connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
         command.upgrade(_config(connection), revision)
 
 

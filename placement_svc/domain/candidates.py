@@ -22,17 +22,17 @@ PATIENCE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Stock:
-    """What a provider has of a resource class; `largest` is the most that one consumer may take."""
+class ResourceSummary:
+    """What a provider has of a resource class, and the most that one consumer may take of it."""
 
     capacity: int
     used: int
-    largest: int
+    max_unit: int
 
     @property
     def room(self) -> int:
         """The amount that one more consumer can have."""
-        return min(self.capacity - self.used, self.largest)
+        return min(self.capacity - self.used, self.max_unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Supplier:
     root_uuid: str
     path: tuple[int, ...]
     traits: tuple[str, ...]
-    inventories: Mapping[str, Stock]
+    resources: Mapping[str, ResourceSummary]
 
     @property
     def root_id(self) -> int:
@@ -181,7 +181,7 @@ def _is_room_for_all(terms: Terms, options: Sequence[Sequence[Supplier]]) -> boo
         for name, amount in demand.resources.items():
             sums[name, frozenset(suppliers)] += amount
     return all(
-        amount <= sum(supplier.inventories[name].room for supplier in suppliers)
+        amount <= sum(supplier.resources[name].room for supplier in suppliers)
         for (name, suppliers), amount in sums.items()
     )
 
@@ -268,7 +268,7 @@ class _Search:
         if self.terms.isolate and demand.suffix and self.holders[supplier.id]:
             return False
         for name, amount in demand.resources.items():
-            if self.taken[supplier.id, name] + amount > supplier.inventories[name].room:
+            if self.taken[supplier.id, name] + amount > supplier.resources[name].room:
                 return False
         if self.terms.one_per_tree and any(
             other is not supplier and other.root_id == supplier.root_id for other in self.chosen.values()

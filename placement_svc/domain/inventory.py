@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from placement_svc.domain.capacity import MAX_INTEGER
 from placement_svc.domain.errors import Invalid
+
+MAX_INTEGER = 2**31 - 1
+"""The largest amount there is; more than that no inventory has in one piece."""
 
 MOST = 4 * 10**18
 """The bound of a capacity in both directions, so that it can be stored whatever the ratio."""

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from placement_svc.domain.capacity import MAX_INTEGER
-from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.inventory import MAX_INTEGER, Inventory
 from placement_svc.schemas.base import NAME, Document, Integer, Map, Number, Object, String, check, matches
 
 MAX_RATIO = 3.40282e38

@@ -89,8 +89,9 @@ def _conditions(search: Search, shared: Sequence[SharedSupply]) -> Iterable[Colu
     yield from with_traits(roots.c.id, search.root_traits)
     if search.root_aggregates.forbidden:
         yield not_(in_any_aggregate(roots.c.id, search.root_aggregates.forbidden))
-    for index, needs in enumerate(search.needs):
-        yield _in_reach(suppliers(needs), {s.aggregate_id for s in shared if s.demand == index})
+    for needs in dict.fromkeys(search.needs):
+        reach = {s.aggregate_id for s in shared if search.needs[s.demand] == needs}
+        yield _in_reach(suppliers(needs), reach)
     unsuffixed = {index for index, needs in enumerate(search.needs) if needs.unsuffixed}
     for number, clause in enumerate(search.clauses):
         yield _in_reach(

@@ -29,12 +29,12 @@ class Ids:
 class Needs:
     """What a provider must be to supply one demand.
 
-    `tree` is the root of the only tree that will do (None: any). In the unsuffixed group
-    (`unsuffixed`) an aggregate of the root counts for its whole tree, and required traits are a
-    matter of all suppliers together: they are not in `traits`.
+    `resources` are class ids and amounts, `tree` is the root of the only tree that will do (None:
+    any). In the unsuffixed group (`unsuffixed`) an aggregate of the root counts for its whole tree,
+    and required traits are a matter of all suppliers together: they are not in `traits`.
     """
 
-    resources: Mapping[int, int]
+    resources: tuple[tuple[int, int], ...]
     traits: Ids
     aggregates: Ids
     tree: int | None
@@ -78,14 +78,14 @@ class _Names:
                 raise Invalid(f"No such trait(s): {name}.")
         return _ids(self.traits, membership)
 
-    def resource_class_ids(self, resources: Mapping[str, int]) -> dict[int, int]:
+    def resource_class_ids(self, resources: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
         """Return the amounts by class id; raises `Invalid` for an unknown class."""
         for name in resources:
             if name not in self.resource_classes:
                 raise Invalid(
                     f"Invalid resource class in resources parameter: No such resource class {name}."
                 )
-        return {self.resource_classes[name]: amount for name, amount in resources.items()}
+        return tuple((self.resource_classes[name], amount) for name, amount in resources.items())
 
 
 def _ids(known: Mapping[str, int], membership: Membership) -> Ids:
@@ -117,10 +117,7 @@ def resolve(connection: Connection, request: CandidatesRequest, terms: Terms) ->
         clauses = group_traits.required
         root_aggregates = group_aggregates.forbidden
         each = Ids((), group_traits.forbidden)
-        needs += [
-            Needs({class_id: amount}, each, group_aggregates, tree, unsuffixed=True)
-            for class_id, amount in resources.items()
-        ]
+        needs += [Needs((resource,), each, group_aggregates, tree, unsuffixed=True) for resource in resources]
     return Search(
         needs=tuple(needs),
         clauses=clauses,

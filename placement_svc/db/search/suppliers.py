@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, not_, or_, select
 
@@ -21,24 +21,28 @@ class Suppliers:
 
 
 @cache
-def _stock(number: int) -> FromClause:
+def _inventory(number: int) -> FromClause:
     """Return an alias of the inventories, always the same one: see `placement_svc.db.filters`."""
-    return inventories.alias(f"stock_{number}")
+    return inventories.alias(f"inventory_{number}")
 
 
 _provider = resource_providers.alias("supplier")
 
 
+@lru_cache(maxsize=256)
 def suppliers(needs: Needs) -> Suppliers:
-    """Return who can supply a demand."""
+    """Return who can supply a demand.
+
+    It is asked for several times in one search, and schedulers ask for the same flavors all day long.
+    """
     if needs.resources:
-        columns = _stock(0).c.provider_id, _stock(0).c.root_id
+        columns = _inventory(0).c.provider_id, _inventory(0).c.root_id
         query = select(*columns)
-        for number, (class_id, amount) in enumerate(needs.resources.items()):
-            stock = _stock(number)
+        for number, (class_id, amount) in enumerate(needs.resources):
+            inventory = _inventory(number)
             if number:
-                query = query.join(stock, stock.c.provider_id == columns[0])
-            query = query.where(fits(stock, class_id, amount))
+                query = query.join(inventory, inventory.c.provider_id == columns[0])
+            query = query.where(fits(inventory, class_id, amount))
     else:
         columns = _provider.c.id, _provider.c.root_id
         query = select(columns[0].label("provider_id"), columns[1])
@@ -50,13 +54,13 @@ def suppliers(needs: Needs) -> Suppliers:
 
 def suppliers_with_any_trait(all_needs: Iterable[Needs], trait_ids: frozenset[int]) -> Suppliers:
     """Return who has one of these traits and can supply one of some demands of a single class each."""
-    stock = _stock(0)
-    demanded = (item for needs in all_needs for item in needs.resources.items())
-    query = select(stock.c.provider_id, stock.c.root_id).where(
-        or_(*(fits(stock, class_id, amount) for class_id, amount in demanded)),
-        has_any_trait(stock.c.provider_id, trait_ids),
+    inventory = _inventory(0)
+    demanded = (item for needs in all_needs for item in needs.resources)
+    query = select(inventory.c.provider_id, inventory.c.root_id).where(
+        or_(*(fits(inventory, class_id, amount) for class_id, amount in demanded)),
+        has_any_trait(inventory.c.provider_id, trait_ids),
     )
-    return Suppliers(query, stock.c.provider_id, stock.c.root_id)
+    return Suppliers(query, inventory.c.provider_id, inventory.c.root_id)
 
 
 def with_traits(provider_id: ColumnElement[int], traits: Ids) -> Iterable[ColumnElement[bool]]:

@@ -9,7 +9,7 @@ from sqlalchemy.types import NULLTYPE, Integer
 
 from placement_svc.db import names
 from placement_svc.db.tables import inventories, resource_classes, resource_providers
-from placement_svc.domain.candidates import Stock, Supplier
+from placement_svc.domain.candidates import ResourceSummary, Supplier
 
 
 def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, Supplier]:
@@ -30,7 +30,7 @@ def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, 
             root_uuid=uuids[row.path[0]],
             path=tuple(row.path),
             traits=named[tuple(row.trait_ids)],
-            inventories=_stocks(row),
+            resources=_resources(row),
         )
         for row in rows
     }
@@ -49,7 +49,7 @@ def _query() -> Select[Any]:
     def listed(column: ColumnElement[Any]) -> ColumnElement[Any]:
         return _plain(func.array_agg(aggregate_order_by(column, class_id)))
 
-    stock = (
+    listed_inventories = (
         select(
             inventories.c.provider_id,
             listed(resource_classes.c.name).label("classes"),
@@ -68,9 +68,9 @@ def _query() -> Select[Any]:
             providers.c.uuid,
             _plain(providers.c.path).label("path"),
             _plain(providers.c.trait_ids).label("trait_ids"),
-            *stock.c[1:],
+            *listed_inventories.c[1:],
         )
-        .outerjoin(stock, stock.c.provider_id == providers.c.id)
+        .outerjoin(listed_inventories, listed_inventories.c.provider_id == providers.c.id)
         .where(providers.c.root_id == any_(root_ids))
         .order_by(providers.c.root_id, providers.c.id)
     )
@@ -79,8 +79,8 @@ def _query() -> Select[Any]:
 _TREES = _query()
 
 
-def _stocks(row: Row[Any]) -> dict[str, Stock]:
+def _resources(row: Row[Any]) -> dict[str, ResourceSummary]:
     if row.classes is None:
         return {}
     amounts = zip(row.capacities, row.used, row.max_units, strict=True)
-    return {name: Stock(*amount) for name, amount in zip(row.classes, amounts, strict=True)}
+    return {name: ResourceSummary(*amount) for name, amount in zip(row.classes, amounts, strict=True)}
