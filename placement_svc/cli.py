@@ -10,7 +10,7 @@ from typing import Any
 import click
 from sqlalchemy import Engine, make_url
 
-from placement_svc import config, server
+from placement_svc import config, demo, server
 from placement_svc.app import create_app
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
@@ -26,7 +26,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (config.SettingsError, EmbeddedError, PlacementError) as error:
+        except (config.SettingsError, demo.DemoError, EmbeddedError, PlacementError) as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -68,6 +68,26 @@ def _check_host(settings: config.Settings, host: str) -> None:
             f"PLACEMENT_AUTH=noauth believes every caller, so it listens on loopback only, not on {host}:"
             " set PLACEMENT_ALLOW_INSECURE=1 if everybody who can reach this address may do everything"
         )
+
+
+@main.command("demo")
+@click.option("--once", is_flag=True, help="Exit when the answer is shown.")
+@click.option(
+    "--hosts", default=demo.HOSTS, show_default=True, type=click.IntRange(1), help="Hosts of the cloud."
+)
+@click.option(
+    "--port",
+    default=PORT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0: any free one.",
+)
+def show_demo(once: bool, hosts: int, port: int) -> None:
+    """Serve a small cloud and show who can supply a request to it.
+
+    It has a database of its own, which is gone at the end: Ctrl-C. The settings do not matter to it.
+    """
+    demo.run(hosts, port, once)
 
 
 @main.group()

@@ -1,0 +1,169 @@
+import itertools
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SECONDS = 120
+
+CANDIDATES = [
+    [node, host, disk]
+    for host, nodes in (("CN1", ("N11", "N12")), ("CN2", ("N21", "N22")))
+    for node in nodes
+    for disk in (host, "SS1")
+]
+
+Demo = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(scope="module")
+def temporary() -> Iterator[Path]:
+    """The directory for temporary files of all demos; PostgreSQL as another user than root may pass."""
+    path = Path(tempfile.mkdtemp(prefix="demo-tests-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def demo(temporary: Path) -> Iterator[Demo]:
+    """A function that starts the command in a session of its own, as a terminal would."""
+    environ = os.environ | {
+        "TMPDIR": str(temporary),
+        "PLACEMENT_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing",
+        "PLACEMENT_AUTH": "nonsense",
+    }
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, port: int = 0) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "placement_svc.cli", "demo", "--port", str(port), *arguments]
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def shown(demo: Demo) -> str:
+    """What `demo --once` prints into a pipe."""
+    process = demo("--once")
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    return output
+
+
+def rows(output: str) -> list[list[str]]:
+    """Return the table of candidates, without the numbers of its rows."""
+    return [
+        [cell.strip() for cell in line.split("│")[2:-1]]
+        for line in output.splitlines()
+        if re.match("│ +[0-9]", line)
+    ]
+
+
+def read_until(process: subprocess.Popen[str], start: str) -> list[str]:
+    """Return the lines that the process prints, up to the one that begins like this."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if line.startswith(start):
+            return lines
+    raise AssertionError(process.communicate()[1])
+
+
+def test_once_shows_the_eight_candidates(shown: str) -> None:
+    assert sorted(rows(shown)) == sorted(CANDIDATES)
+
+
+def test_once_draws_the_trees(shown: str) -> None:
+    drawn = [line.split("  ")[0] for line in shown.splitlines()]
+    start = drawn.index("SS1")
+    assert drawn[start : start + 7] == ["SS1", "CN1", "├── N11", "└── N12", "CN2", "├── N21", "└── N22"]
+
+
+def test_pipe_gets_no_escape_codes(shown: str) -> None:
+    assert "\x1b" not in shown
+
+
+def test_nothing_is_left(shown: str, temporary: Path) -> None:
+    assert list(temporary.iterdir()) == []
+
+
+def test_more_hosts_show_the_first_candidates(demo: Demo) -> None:
+    process = demo("--once", "--hosts", "20")
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    assert "Loaded 61 resource providers" in output
+    assert "... and 17 more hosts like these" in output
+    assert len(rows(output)) == 10
+    assert "DISK_GB:500&limit=10" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_signal_ends_the_serving_demo(demo: Demo, temporary: Path, number: int) -> None:
+    process = demo()
+    *lines, serving = read_until(process, "Serving at")
+    port = int(serving.split(":")[2].split(" ")[0])
+    headers, url = curl(next(line for line in lines if line.startswith("curl ")))
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+        assert answer.status == 200
+    os.killpg(process.pid, number)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output, errors) == (0, "", "")
+    assert list(temporary.iterdir()) == []
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def curl(line: str) -> tuple[dict[str, str], str]:
+    """Return the headers and the URL of a curl command line."""
+    words = shlex.split(line)
+    headers = [word for option, word in itertools.pairwise(words) if option == "-H"]
+    return dict(header.split(": ", 1) for header in headers), words[-1]
+
+
+def test_ctrl_c_while_loading_leaves_nothing(demo: Demo, temporary: Path) -> None:
+    process = demo("--once", "--hosts", "100000")
+    deadline = time.monotonic() + SECONDS
+    while not list(temporary.glob("*/serve.log")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert "Traceback" not in output + errors
+    assert list(temporary.iterdir()) == []
+
+
+def test_taken_port_is_told_in_one_line(demo: Demo) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        process = demo("--once", port=port)
+        output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (1, "")
+    assert errors.startswith(f"Error: The demo cannot listen on 127.0.0.1:{port} (Address already in use)")
+    assert errors.count("\n") == 1
