@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import CandidatesRequest
 
-PATIENCE = 1_000_000
+PATIENCE = 300_000
 """Combinations that may fail in a row around one anchor before the request is refused."""
 
 
@@ -190,9 +190,9 @@ def _is_room_for_all(terms: Terms, options: Sequence[Sequence[Supplier]]) -> boo
 class _Search:
     """Depth-first search over the demands of one anchor, fewest options first.
 
-    What is chosen so far is kept in running form, so that every step is judged at once:
-    `taken` amounts by provider and class, `holders` the suffixed demands of each provider,
-    `members` the suppliers of each tree.
+    What is chosen so far is kept in running form, so that every step is judged at once: `taken` are
+    the amounts by provider and class, `holders` counts the suffixed demands of each provider. `dead`
+    are the states from which nothing came: another way to the same state is not followed again.
     """
 
     terms: Terms
