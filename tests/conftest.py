@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import uuid4
 import pytest
 from flask import Flask
 from sqlalchemy import Engine, create_engine, make_url, text
+from werkzeug.serving import make_server
 from werkzeug.test import TestResponse
 
 from placement_svc import embedded
@@ -127,3 +129,14 @@ def api(app: Flask) -> Api:
         return app.test_client().open(path, method=method, json=json, headers=sent)
 
     return call
+
+
+@pytest.fixture
+def live(app: Flask) -> Iterator[str]:
+    """The URL of a live server with nothing in it."""
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.port}"
+    server.shutdown()
+    thread.join()

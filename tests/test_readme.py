@@ -1,16 +1,12 @@
 import json
 import re
 import shlex
-import threading
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from flask import Flask
-from werkzeug.serving import make_server
 
 from placement_svc.config import Settings, variable
 
@@ -22,17 +18,6 @@ SET_UP_LINES = [
 ]
 
 Answers = list[tuple[int, str]]
-
-
-@pytest.fixture
-def live(app: Flask) -> Iterator[str]:
-    """The URL of a live server with nothing in it."""
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.shutdown()
-    thread.join()
 
 
 @pytest.fixture
