@@ -1,5 +1,6 @@
 """Running the application: its database, and gunicorn in front of it."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,9 @@ from placement_svc import embedded
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
+from placement_svc.http.request_id import RequestIdFilter
+
+LOG_FORMAT = "%(asctime)s %(levelname)s [%(request_id)s %(global_request_id)s] %(name)s: %(message)s"
 
 LONGEST_REQUEST_LINE = 8190
 """Bytes; a candidates request with many groups is long."""
@@ -57,6 +61,16 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         return self.load_app()
 
 
+def log_to_stderr() -> None:
+    """Write what this service logs to standard error, each line with the ids of its request."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.addFilter(RequestIdFilter())
+    logger = logging.getLogger("placement_svc")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
 def serve(load: Callable[[], Flask], host: str, port: int, workers: int, threads: int) -> None:
     """Serve the application that each worker loads, until this process is told to stop."""
     address = f"[{host}]" if ":" in host else host
@@ -68,4 +82,5 @@ def serve(load: Callable[[], Flask], host: str, port: int, workers: int, threads
         "limit_request_line": LONGEST_REQUEST_LINE,
         "control_socket_disable": True,
     }
+    log_to_stderr()
     _Gunicorn(load, options).run()

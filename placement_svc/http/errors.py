@@ -95,7 +95,7 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    log.exception("%s: %s %s failed", g.request_id, request.method, request.path, exc_info=error)
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
     g.pop("microversion", None)
     return _answer(500, "", errors.PlacementError.code)
 
