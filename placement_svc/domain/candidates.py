@@ -13,6 +13,7 @@ import operator
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import CandidatesRequest
@@ -21,9 +22,11 @@ PATIENCE = 300_000
 """Combinations that may fail in a row around one anchor before the request is refused."""
 
 
-@dataclass(frozen=True)
-class ResourceSummary:
-    """What a provider has of a resource class, and the most that one consumer may take of it."""
+class ResourceSummary(NamedTuple):
+    """What a provider has of a resource class, and the most that one consumer may take of it.
+
+    There is one for each inventory of each tree in an answer: a tuple costs least.
+    """
 
     capacity: int
     used: int

@@ -82,5 +82,5 @@ _TREES = _query()
 def _resources(row: Row[Any]) -> dict[str, ResourceSummary]:
     if row.classes is None:
         return {}
-    amounts = zip(row.capacities, row.used, row.max_units, strict=True)
-    return {name: ResourceSummary(*amount) for name, amount in zip(row.classes, amounts, strict=True)}
+    amounts = map(ResourceSummary, row.capacities, row.used, row.max_units)
+    return dict(zip(row.classes, amounts, strict=True))
