@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from threading import Barrier
 from typing import Any
 from uuid import uuid4
@@ -278,19 +279,27 @@ def test_three_that_chase_each_other_make_no_loop(trees: Trees) -> None:
         assert statuses(responses) == [200, 200, 200]
 
 
-def test_children_are_born_while_their_tree_moves(trees: Trees) -> None:
+def test_branches_grow_while_their_tree_moves(trees: Trees) -> None:
     trees.grow("abc", "x", "y")
     trees.furnish("c")
+
+    def grow(*line: str) -> TestResponse:
+        for parent, name in pairwise(["c", *line]):
+            grown = trees.create(name, parent)
+            if grown.status_code != 200:
+                break
+        return grown
+
     for n in range(ROUNDS):
-        children = [f"child{n}.{m}" for m in range(4)]
+        lines = [[f"{n}.{branch}.{depth}" for depth in range(4)] for branch in range(4)]
         target = "xy"[n % 2]
         responses = race(
             partial(trees.move, "b", target),
             partial(trees.move, "a", "y" if target == "x" else None),
-            *(partial(trees.create, child, "c") for child in children),
+            *(partial(grow, *line) for line in lines),
         )
         assert statuses(responses) == [200] * 6
-        assert {trees.shown(child) for child in children} == {("c", target)}
+        assert {trees.shown(line[-1]) for line in lines} == {(line[-2], target) for line in lines}
 
 
 def test_what_providers_have_is_written_while_their_tree_moves(trees: Trees, api: Api) -> None:
