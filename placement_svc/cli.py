@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import click
+from alembic.util import CommandError
 from sqlalchemy import Engine, make_url
 
 from placement_svc import config, demo, server
@@ -26,7 +27,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (config.SettingsError, demo.DemoError, EmbeddedError, PlacementError) as error:
+        except (CommandError, config.SettingsError, demo.DemoError, EmbeddedError, PlacementError) as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -42,7 +43,9 @@ def main() -> None:
 
 @main.command(epilog=_settings_help())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=PORT, show_default=True, help="Port to listen on.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."
+)
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Worker processes.")
 @click.option("--threads", default=4, show_default=True, type=click.IntRange(1), help="Threads in each.")
 def serve(host: str, port: int, workers: int, threads: int) -> None:

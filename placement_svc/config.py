@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
+from psycopg2 import ProgrammingError  # type: ignore[import-untyped]
+from psycopg2.extensions import make_dsn  # type: ignore[import-untyped]
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -52,15 +54,24 @@ def variable(setting: str) -> str:
 
 
 def _check_database_url(url: str) -> None:
-    try:
-        backend = make_url(url).get_backend_name()
-    except ArgumentError:
-        backend = None
-    if backend != "postgresql":
+    if not _is_of_postgresql(url):
         raise SettingsError(
             "PLACEMENT_DATABASE_URL must be the URL of a PostgreSQL, such as"
-            " postgresql+psycopg2://user:password@host/placement"
+            " postgresql+psycopg2://user:password@host/placement, with no options but those of libpq"
         )
+
+
+def _is_of_postgresql(url: str) -> bool:
+    try:
+        parsed = make_url(url)
+        if parsed.drivername not in ("postgresql", "postgresql+psycopg2"):
+            return False
+        dialect = parsed.set(drivername="postgresql+psycopg2").get_dialect()()
+        _, arguments = dialect.create_connect_args(parsed)
+        make_dsn(**arguments)
+    except (ArgumentError, ValueError, ProgrammingError):
+        return False
+    return True
 
 
 def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:

@@ -47,12 +47,26 @@ $$
 KEEP_TRAIT_IDS = """
 CREATE FUNCTION provider_traits_keep_ids() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE resource_providers AS p
-       SET trait_ids = ARRAY(SELECT trait_id
-                               FROM provider_traits
-                              WHERE provider_id = p.id
-                              ORDER BY trait_id)
-     WHERE p.id IN (SELECT provider_id FROM changed);
+    IF TG_OP = 'TRUNCATE' THEN
+        UPDATE resource_providers SET trait_ids = '{}' WHERE trait_ids <> '{}';
+        RETURN NULL;
+    END IF;
+    IF TG_OP IN ('DELETE', 'UPDATE') THEN
+        UPDATE resource_providers AS p
+           SET trait_ids = ARRAY(SELECT trait_id
+                                   FROM provider_traits
+                                  WHERE provider_id = p.id
+                                  ORDER BY trait_id)
+         WHERE p.id IN (SELECT provider_id FROM old_traits);
+    END IF;
+    IF TG_OP IN ('INSERT', 'UPDATE') THEN
+        UPDATE resource_providers AS p
+           SET trait_ids = ARRAY(SELECT trait_id
+                                   FROM provider_traits
+                                  WHERE provider_id = p.id
+                                  ORDER BY trait_id)
+         WHERE p.id IN (SELECT provider_id FROM new_traits);
+    END IF;
     RETURN NULL;
 END
 $$
@@ -71,8 +85,10 @@ TRIGGERS = {
     "provider_traits_keep_ids": (
         "provider_traits",
         {
-            "INSERT": "REFERENCING NEW TABLE AS changed",
-            "DELETE": "REFERENCING OLD TABLE AS changed",
+            "INSERT": "REFERENCING NEW TABLE AS new_traits",
+            "DELETE": "REFERENCING OLD TABLE AS old_traits",
+            "UPDATE": "REFERENCING OLD TABLE AS old_traits NEW TABLE AS new_traits",
+            "TRUNCATE": "",
         },
     ),
 }
@@ -123,11 +139,11 @@ def upgrade() -> None:
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
             "cardinality(path) > 0 AND path[1] = root_id AND path[cardinality(path)] = id",
-            name="resource_providers_path_ends_check",
+            name=op.f("resource_providers_path_ends_check"),
         ),
         sa.CheckConstraint(
             "parent_id IS NOT DISTINCT FROM path[cardinality(path) - 1]",
-            name="resource_providers_path_parent_check",
+            name=op.f("resource_providers_path_parent_check"),
         ),
         sa.ForeignKeyConstraint(
             ["parent_id", "root_id"],
@@ -209,10 +225,10 @@ def upgrade() -> None:
         ),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="inventories_units_check"),
-        sa.CheckConstraint("reserved >= 0", name="inventories_reserved_check"),
-        sa.CheckConstraint("total > 0", name="inventories_total_check"),
-        sa.CheckConstraint("used >= 0", name="inventories_used_check"),
+        sa.CheckConstraint("least(min_unit, max_unit, step_size) > 0", name=op.f("inventories_units_check")),
+        sa.CheckConstraint("reserved >= 0", name=op.f("inventories_reserved_check")),
+        sa.CheckConstraint("total > 0", name=op.f("inventories_total_check")),
+        sa.CheckConstraint("used >= 0", name=op.f("inventories_used_check")),
         sa.ForeignKeyConstraint(
             ["provider_id", "root_id"],
             ["resource_providers.id", "resource_providers.root_id"],
@@ -275,7 +291,7 @@ def upgrade() -> None:
         sa.Column("resource_class_id", sa.Integer(), nullable=False),
         sa.Column("used", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
-        sa.CheckConstraint("used > 0", name="allocations_used_check"),
+        sa.CheckConstraint("used > 0", name=op.f("allocations_used_check")),
         sa.ForeignKeyConstraint(["consumer_id"], ["consumers.id"], name="allocations_consumer_id_fkey"),
         sa.ForeignKeyConstraint(
             ["provider_id", "resource_class_id"],

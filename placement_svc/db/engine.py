@@ -22,7 +22,8 @@ SESSION_OPTIONS = "-c jit=off -c statement_timeout=60s -c idle_in_transaction_se
 
 def connect(url: str | URL, pool_size: int = 10) -> Engine:
     """Return an engine for a PostgreSQL; nothing is connected yet."""
-    parsed = make_url(url)
+    # Which driver a URL means that names none is another one from release to release of SQLAlchemy.
+    parsed = make_url(url).set(drivername="postgresql+psycopg2")
     defaults = {"connect_timeout": 5, "options": SESSION_OPTIONS}
     return create_engine(
         parsed,

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
@@ -11,6 +18,7 @@ from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
 UNDEFINED_TABLE = "42P01"
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
+READ_ONLY = "25006"
 
 
 def sqlstate(error: DBAPIError) -> str | None:
@@ -37,6 +45,10 @@ def translated() -> Iterator[None]:
         yield
     except (OperationalError, PoolTimeout) as error:
         raise Unavailable("The database cannot be reached or did not answer in time.") from error
+    except InternalError as error:
+        if sqlstate(error) == READ_ONLY:
+            raise Unavailable("The database is read-only for the moment.") from error
+        raise
     except DataError as error:
         raise Invalid("A value lies outside of what can be stored.") from error
     except ProgrammingError as error:

@@ -8,6 +8,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, func, select
 
+from placement_svc.db import names
 from placement_svc.db.errors import translated
 
 SCHEMA_LOCK = 8777
@@ -39,10 +40,15 @@ def current(engine: Engine) -> str | None:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Bring a database up to `revision`, in one transaction; who comes second waits, and finds it done."""
+    """Bring a database up to `revision`, in one transaction; who comes second waits, and finds it done.
+
+    With the newest one come the standard names: a service that is running already needs them there.
+    """
     with translated(), engine.begin() as connection:
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
         command.upgrade(_config(connection), revision)
+        if MigrationContext.configure(connection).get_current_revision() == newest():
+            names.sync_standard(connection)
 
 
 def downgrade(engine: Engine, revision: str) -> None:

@@ -1,0 +1,303 @@
+"""The command: its database commands, what it refuses, and how it serves and stops."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import make_url
+
+from placement_svc import config
+from placement_svc.cli import main
+from placement_svc.config import Settings
+from placement_svc.db import schema
+
+START_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in fields(Settings):
+        monkeypatch.delenv(config.variable(setting.name), raising=False)
+
+
+@pytest.fixture(scope="module")
+def data_dir() -> Iterator[Path]:
+    """A data directory that any user may pass; pytest's own are root's alone."""
+    base = Path(tempfile.mkdtemp(prefix="cli-"))
+    base.chmod(0o711)
+    yield base / "data"
+    shutil.rmtree(base)
+
+
+def run(*arguments: str, **settings: object) -> Result:
+    """Run the command with settings, in this process."""
+    env = {config.variable(name): str(value) for name, value in settings.items()}
+    return CliRunner().invoke(main, arguments, env=env)
+
+
+def refused(result: Result) -> str:
+    """Return why the command failed: one line on standard error."""
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert isinstance(result.exception, SystemExit)
+    [line] = result.stderr.splitlines()
+    return line
+
+
+def stopped(data_dir: Path) -> bool:
+    log = (data_dir / "postgres.log").read_text()
+    return not (data_dir / "postgres" / "postmaster.pid").exists() and log.endswith("is shut down\n")
+
+
+def test_named_database_goes_up_and_down(new_database: Callable[[], str]) -> None:
+    url = new_database()
+    newest = schema.newest()
+    for command, revision in (
+        (["current"], f"base of {newest}"),
+        (["upgrade"], newest),
+        (["upgrade"], newest),
+        (["current"], f"{newest} of {newest}"),
+        (["downgrade", "base"], "base"),
+        (["current"], f"base of {newest}"),
+        (["upgrade", "0001"], "0001"),
+    ):
+        result = run("db", *command, database_url=url)
+        assert (result.exit_code, result.stderr) == (0, "")
+        shown = make_url(url).set(password=None).render_as_string()
+        assert result.stdout == f"{shown} is at revision {revision}\n"
+
+
+def test_password_is_not_shown(new_database: Callable[[], str]) -> None:
+    url = make_url(new_database()).set(password="secret").render_as_string(hide_password=False)
+    result = run("db", "current", database_url=url)
+    assert result.exit_code == 0
+    assert "secret" not in result.output
+
+
+def test_embedded_database_goes_up_and_down(data_dir: Path) -> None:
+    newest = schema.newest()
+    for command, revision in (
+        (["upgrade"], newest),
+        (["current"], f"{newest} of {newest}"),
+        (["downgrade", "base"], "base"),
+        (["current"], f"base of {newest}"),
+    ):
+        result = run("db", *command, data_dir=data_dir)
+        assert result.exit_code == 0
+        assert result.stdout.endswith(f" is at revision {revision}\n")
+        assert stopped(data_dir)
+
+
+@pytest.mark.parametrize("command", [["current"], ["upgrade"], ["downgrade", "base"]])
+def test_no_database_at_the_url_is_told_in_a_line(server_url: str, command: list[str]) -> None:
+    missing = make_url(server_url).set(database="placement_test_missing")
+    url = missing.render_as_string(hide_password=False)
+    assert refused(run("db", *command, database_url=url)).startswith("Error: The database cannot be reached")
+
+
+@pytest.mark.parametrize("command", [["upgrade", "9999"], ["downgrade", "9999"], ["downgrade", "-5"]])
+def test_revision_that_cannot_be_is_told_in_a_line(
+    new_database: Callable[[], str], command: list[str]
+) -> None:
+    name, revision = command
+    line = refused(run("db", name, "--", revision, database_url=new_database()))
+    assert line.startswith("Error: ")
+    assert revision in line
+
+
+@pytest.mark.parametrize("command", [["serve"], ["db", "upgrade"], ["db", "current"]])
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("database_url", "sqlite://"),
+        ("database_url", "postgresql+asyncpg://host/placement"),
+        ("pool_size", "many"),
+        ("auth", "nobody"),
+        ("data_dir", __file__),
+    ],
+)
+def test_bad_setting_is_told_in_a_line(command: list[str], setting: str, value: str) -> None:
+    assert config.variable(setting) in refused(run(*command, **{setting: value}))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_noauth_listens_on_loopback_only(host: str) -> None:
+    line = refused(run("serve", "--host", host, database_url="postgresql://nowhere/none"))
+    assert f"not on {host}" in line
+    assert "PLACEMENT_ALLOW_INSECURE=1" in line
+
+
+@pytest.mark.parametrize(
+    ("host", "settings"),
+    [
+        ("127.0.0.1", {}),
+        ("127.1.2.3", {}),
+        ("::1", {}),
+        ("localhost", {}),
+        ("0.0.0.0", {"allow_insecure": "1"}),
+    ],
+)
+def test_host_that_may_be_is_served(
+    monkeypatch: pytest.MonkeyPatch, host: str, settings: dict[str, str]
+) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[1:]))
+    result = run("serve", "--host", host, database_url="postgresql://nowhere/none", **settings)
+    assert result.exit_code == 0
+    assert served == [(host, 8778, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--port", "99999"],
+        ["--port", "-1"],
+        ["--port", "http"],
+        ["--workers", "0"],
+        ["--threads", "0"],
+        ["--nonsense"],
+    ],
+)
+def test_arguments_that_cannot_be_are_a_matter_of_usage(arguments: list[str]) -> None:
+    result = run("serve", *arguments, database_url="postgresql://nowhere/none")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
+def test_help_lists_every_setting(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 0
+    for setting in fields(Settings):
+        assert config.variable(setting.name) in result.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def program(*arguments: str, **settings: object) -> Iterator[subprocess.Popen[str]]:
+    """Run the command as a process, in a session of its own, as a terminal would."""
+    env = {config.variable(name): str(value) for name, value in settings.items()}
+    with subprocess.Popen(
+        [sys.executable, "-m", "placement_svc.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | env,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def serve(port: int, **settings: object) -> Any:
+    return program("serve", "--port", str(port), "--workers", "1", **settings)
+
+
+def request(port: int, method: str, path: str, body: object = None) -> Any:
+    headers = {
+        "X-Auth-Token": "admin",
+        "OpenStack-API-Version": "placement 1.39",
+        "Content-Type": "application/json",
+    }
+    data = None if body is None else orjson.dumps(body)
+    with urlopen(
+        Request(f"http://127.0.0.1:{port}{path}", data, headers, method=method), timeout=30
+    ) as answer:
+        return orjson.loads(answer.read())
+
+
+def wait_until_served(port: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            request(port, "GET", "/")
+            return
+        except (URLError, ConnectionError):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """Return what a process that ended well wrote on standard error."""
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("number", "to_all"),
+    [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)],
+    ids=["SIGTERM", "SIGINT", "Ctrl-C"],
+)
+def test_serve_answers_until_it_is_told_to_stop(data_dir: Path, number: signal.Signals, to_all: bool) -> None:
+    port = free_port()
+    with serve(port, data_dir=data_dir) as process:
+        wait_until_served(port, process)
+        assert "resource_providers" in request(port, "GET", "/resource_providers")
+        (os.killpg if to_all else os.kill)(process.pid, number)
+        ended(process)
+    assert stopped(data_dir)
+
+
+def test_two_that_serve_share_one_data_dir(data_dir: Path) -> None:
+    ports = free_port(), free_port()
+    with serve(ports[0], data_dir=data_dir) as one, serve(ports[1], data_dir=data_dir) as other:
+        for port, process in zip(ports, (one, other), strict=True):
+            wait_until_served(port, process)
+        created = request(ports[0], "POST", "/resource_providers", {"name": "host"})
+        assert request(ports[1], "GET", f"/resource_providers/{created['uuid']}") == created
+        one.terminate()
+        ended(one)
+        assert request(ports[1], "GET", f"/resource_providers/{created['uuid']}") == created
+        other.terminate()
+        ended(other)
+    assert stopped(data_dir)
+
+
+def test_serve_does_not_touch_the_schema_of_a_named_database(new_database: Callable[[], str]) -> None:
+    url, port = new_database(), free_port()
+    with serve(port, database_url=url) as process:
+        wait_until_served(port, process)
+        process.terminate()
+        assert "run `placement-svc db upgrade`" in ended(process)
+    assert " is at revision base of " in run("db", "current", database_url=url).stdout
+
+
+def test_port_that_is_taken_is_told(data_dir: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with serve(port, data_dir=data_dir) as process:
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"Can't connect to ('127.0.0.1', {port})" in errors
+    assert "Traceback" not in errors
+    assert stopped(data_dir)
