@@ -20,6 +20,7 @@ from placement_svc.schemas.query import parse_pairs
         (b"a=1+2%2B3", [("a", "1 2+3")]),
         (b"a=%26%3B%3d", [("a", "&;=")]),
         (b"%61=%e2%98%83", [("a", "☃")]),
+        ("a=☃".encode(), [("a", "☃")]),
         (b"a=%", [("a", "%")]),
         (b"a=%zz", [("a", "%zz")]),
     ],
@@ -28,7 +29,7 @@ def test_pairs(query, pairs):
     assert parse_pairs(query) == pairs
 
 
-@pytest.mark.parametrize("query", [b"a=%ff", b"%ff=a", b"a=1&b=%e2%98", b"a=%ed%a0%80"])
+@pytest.mark.parametrize("query", [b"a=%ff", b"a=\xff", b"%ff=a", b"a=1&b=%e2%98", b"a=%ed%a0%80"])
 def test_pairs_are_utf8(query):
     with pytest.raises(Invalid, match=r"^Invalid query string parameters: .* must be UTF-8$"):
         parse_pairs(query)
