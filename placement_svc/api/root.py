@@ -8,7 +8,7 @@ from placement_svc.http.microversion import NEWEST, OLDEST
 bp = Blueprint("root", __name__)
 
 
-@bp.get("/")
+@bp.get("/", strict_slashes=False)
 def show_versions() -> Response:
     """Show the one API there is and the microversions of it."""
     version = {

@@ -40,7 +40,7 @@ LEADS = {
 
 
 def _detail(status: int, text: str) -> str:
-    lead = LEADS.get(status, HTTPStatus(status).description).format(method=request.method)
+    lead = LEADS.get(status, HTTPStatus(status).description).format(method=request.environ["REQUEST_METHOD"])
     # Clients take the last line as the reason, and a reason is never markup.
     reason = re.sub(r"<[^<>]*>", "", " ".join(text.split("\n")))
     return f"{lead}\n\n {reason}  "

@@ -42,6 +42,9 @@ def _methods_in_order(app: Flask, allowed: list[str]) -> list[str]:
 
 
 def _check_method(app: Flask) -> None:
+    # Without its slash Werkzeug knows the mount point by no other method than its own.
+    if not request.environ["PATH_INFO"] and request.url_rule is None:
+        raise MethodNotAllowed(["GET"])
     refused = request.routing_exception
     if isinstance(refused, MethodNotAllowed) and refused.valid_methods:
         raise MethodNotAllowed(_methods_in_order(app, list(refused.valid_methods)))

@@ -9,6 +9,7 @@ from flask import current_app, g, request
 from werkzeug.exceptions import Forbidden
 
 from placement_svc.http.auth import Caller
+from placement_svc.schemas.query import parse_pairs
 
 Rule = Callable[[Caller], bool]
 
@@ -22,8 +23,12 @@ def _service(caller: Caller) -> bool:
 
 
 def _own_usages(caller: Caller) -> bool:
-    own = request.args.getlist("project_id")[-1:] == [caller.project_id]
-    return _admin_or_service(caller) or ("reader" in caller.roles and own)
+    return _admin_or_service(caller) or ("reader" in caller.roles and _asked_project() == caller.project_id)
+
+
+def _asked_project() -> str | None:
+    """Return the project that the query names, read as the endpoint will read it."""
+    return dict(parse_pairs(request.query_string)).get("project_id")
 
 
 def _rules(prefix: str, *names: str) -> Iterable[tuple[str, Rule]]:

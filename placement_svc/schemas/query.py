@@ -12,8 +12,8 @@ def parse_pairs(query_string: bytes) -> list[tuple[str, str]]:
 
     Raises `Invalid` for what is not UTF-8 and for a NUL, which no stored text can have.
     """
-    query = query_string.decode("latin-1").replace(";", "&")
     try:
+        query = query_string.decode().replace(";", "&")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
         raise Invalid(f"{LEAD}keys and values must be UTF-8") from None

@@ -1,0 +1,48 @@
+import pytest
+
+from placement_svc.http.accept import HTML, JSON, PLAIN, accepts_json, error_format
+
+
+@pytest.mark.parametrize(
+    ("header", "json", "errors"),
+    [
+        (None, True, JSON),
+        ("", True, JSON),
+        (" ", True, JSON),
+        ("*/*", True, JSON),
+        (" */* ", True, JSON),
+        ("application/json", True, JSON),
+        ("application/*", True, JSON),
+        ("APPLICATION/JSON", True, JSON),
+        ("application/json;q=0.1", True, JSON),
+        ("application/xml, application/json", True, JSON),
+        ("text/html;q=0.5, application/json;q=0.9", True, JSON),
+        # The better one, and of equals html.
+        ("text/html;q=0.9, application/json;q=0.5", True, HTML),
+        ("text/html,application/json", True, HTML),
+        ("*/*;q=0.8", True, HTML),
+        ("text/*, application/*", True, HTML),
+        # Not json.
+        ("text/html", False, HTML),
+        ("text/html, application/json;q=0", False, HTML),
+        ("text/plain", False, PLAIN),
+        ("application/xml", False, PLAIN),
+        ("application/json;q=0", False, PLAIN),
+        ("*/*;q=0", False, PLAIN),
+        ("*/json", False, PLAIN),
+        ("application/json; charset=utf-8", False, PLAIN),
+        ('application/json; charset="utf-8"', False, PLAIN),
+        # No Accept header at all.
+        ("json", True, HTML),
+        ("nonsense", True, HTML),
+        ("application/json application/xml", True, HTML),
+        ("text/html; q=", True, HTML),
+    ],
+)
+def test_accept(header, json, errors):
+    assert accepts_json(header) == json
+    assert error_format(header) == errors
+
+
+def test_an_accept_header_of_many_commas_takes_no_time():
+    assert accepts_json("a/b," * 5000 + "!")
