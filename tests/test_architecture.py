@@ -12,7 +12,7 @@ MAY_IMPORT = {
     "domain": set(),
     "db": {"domain"},
     "schemas": {"domain"},
-    "http": {"domain"},
+    "http": {"schemas", "domain"},
     "api": {"http", "schemas", "domain", "db"},
 }
 
