@@ -6,7 +6,7 @@ from placement_svc.domain import candidates
 from placement_svc.domain.candidates import (
     Candidate,
     Demand,
-    Stock,
+    ResourceSummary,
     Supplier,
     Terms,
     combine,
@@ -29,9 +29,12 @@ def patience(monkeypatch):
 
 def supplier(*path, traits=(), **rooms):
     """Return a provider with the last id of `path`, and of each class a stock of this room."""
-    stocks = {name: room if isinstance(room, Stock) else Stock(room, 0, room) for name, room in rooms.items()}
+    stocks = {
+        name: room if isinstance(room, ResourceSummary) else ResourceSummary(room, 0, room)
+        for name, room in rooms.items()
+    }
     parent = str(path[-2]) if len(path) > 1 else None
-    return Supplier(path[-1], str(path[-1]), parent, str(path[0]), path, tuple(traits), stocks)
+    return Supplier(path[-1], str(path[-1]), parent, str(path[0]), path, tuple(traits), resources)
 
 
 def demand(suffix="", **amounts):
@@ -83,13 +86,13 @@ def test_a_demand_without_options_leaves_nothing(options, patience):
 @pytest.mark.parametrize(
     ("stock", "fits"),
     [
-        (Stock(capacity=5, used=0, largest=9), True),
-        (Stock(capacity=4, used=0, largest=9), False),
-        (Stock(capacity=9, used=4, largest=9), True),
-        (Stock(capacity=9, used=5, largest=9), False),
-        (Stock(capacity=9, used=0, largest=5), True),
-        (Stock(capacity=9, used=0, largest=4), False),
-        (Stock(capacity=2, used=3, largest=9), False),
+        (ResourceSummary(capacity=5, used=0, max_unit=9), True),
+        (ResourceSummary(capacity=4, used=0, max_unit=9), False),
+        (ResourceSummary(capacity=9, used=4, max_unit=9), True),
+        (ResourceSummary(capacity=9, used=5, max_unit=9), False),
+        (ResourceSummary(capacity=9, used=0, max_unit=5), True),
+        (ResourceSummary(capacity=9, used=0, max_unit=4), False),
+        (ResourceSummary(capacity=2, used=3, max_unit=9), False),
     ],
 )
 @pytest.mark.parametrize("suffixes", [("a", "b"), ("", "a"), ("a", "")])
