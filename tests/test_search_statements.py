@@ -126,8 +126,10 @@ def counted(app: Flask) -> Iterator[list[str]]:
 def ask(app: Flask, api: Api) -> Callable[[str], tuple[int, int]]:
     """A function that asks for candidates; it returns how many there are, and of statements.
 
-    The names of traits are looked up once for each connection: a request before has done that.
+    The names of traits are looked up once for each connection: a request before has done that, on the
+    only one that there is.
     """
+    app.extensions["database"].engine.dispose()
 
     def ask(query: str) -> tuple[int, int]:
         api("GET", "/allocation_candidates?resources=VCPU:1")
