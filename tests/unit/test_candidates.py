@@ -29,7 +29,7 @@ def patience(monkeypatch):
 
 def supplier(*path, traits=(), **rooms):
     """Return a provider with the last id of `path`, and of each class a stock of this room."""
-    stocks = {
+    resources = {
         name: room if isinstance(room, ResourceSummary) else ResourceSummary(room, 0, room)
         for name, room in rooms.items()
     }
