@@ -1,6 +1,7 @@
 """Running the application: its database, and gunicorn in front of it."""
 
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,6 +62,11 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         return self.load_app()
 
 
+def _leave_interrupts_to_master(worker: Any) -> None:
+    """Let a worker ignore Ctrl-C, which a terminal sends to all: the master tells it what to do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def log_to_stderr() -> None:
     """Write what this service logs to standard error, each line with the ids of its request."""
     handler = logging.StreamHandler()
@@ -81,6 +87,7 @@ def serve(load: Callable[[], Flask], host: str, port: int, workers: int, threads
         "worker_class": "gthread",
         "limit_request_line": LONGEST_REQUEST_LINE,
         "control_socket_disable": True,
+        "post_worker_init": _leave_interrupts_to_master,
     }
     log_to_stderr()
     _Gunicorn(load, options).run()

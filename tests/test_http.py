@@ -271,7 +271,6 @@ def test_an_unforeseen_failure_is_logged_under_the_request_id(send, caplog):
     with caplog.at_level(logging.ERROR):
         response = send("GET", "/resource_providers/x", headers=ADMIN | {"X-Openstack-Request-Id": GLOBAL_ID})
     [record] = caplog.records
-    assert response.json["errors"][0]["request_id"] in record.getMessage()
     assert record.request_id == response.headers["x-openstack-request-id"]
     assert record.global_request_id == GLOBAL_ID
     assert isinstance(record.exc_info[1], ZeroDivisionError)

@@ -1,5 +1,6 @@
 """From the driver's errors to Placement's: nothing above this package sees the driver."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
 
+log = logging.getLogger(__name__)
+
+INSUFFICIENT_PRIVILEGE = "42501"
 UNDEFINED_TABLE = "42P01"
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
@@ -44,6 +48,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (OperationalError, PoolTimeout) as error:
+        log.warning("The database failed: %s", error)
         raise Unavailable("The database cannot be reached or did not answer in time.") from error
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
@@ -52,6 +57,8 @@ def translated() -> Iterator[None]:
     except DataError as error:
         raise Invalid("A value lies outside of what can be stored.") from error
     except ProgrammingError as error:
+        if sqlstate(error) == INSUFFICIENT_PRIVILEGE:
+            raise Unavailable("The database does not let this service use its tables.") from error
         if sqlstate(error) == UNDEFINED_TABLE:
             raise Unavailable("The database has no schema yet: run `placement-svc db upgrade`.") from error
         raise

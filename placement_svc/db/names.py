@@ -6,7 +6,6 @@ import os_resource_classes
 import os_traits
 from sqlalchemy import Connection, Table, any_, func, literal, select
 from sqlalchemy.dialects.postgresql import ARRAY, insert
-from sqlalchemy.types import Integer
 
 from placement_svc.db.tables import FIRST_CUSTOM_ID, Name, resource_classes, traits
 from placement_svc.domain.errors import Invalid
@@ -71,18 +70,3 @@ def _all_ids(connection: Connection, table: Table, names: Collection[str], probl
         if name not in found:
             raise Invalid(problem.format(name))
     return found
-
-
-def trait_names(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
-    """Return the names of traits, at least of those with these ids.
-
-    A trait's name never changes and its id is never given again, so a connection remembers them.
-    """
-    known: dict[int, str] = connection.info.setdefault("trait_names", {})
-    unknown = set(ids).difference(known)
-    if unknown:
-        query = select(traits.c.id, traits.c.name).where(
-            traits.c.id == any_(literal(list(unknown), ARRAY(Integer)))
-        )
-        known.update(connection.execute(query).all())
-    return known

@@ -3,12 +3,24 @@
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, any_, bindparam, func, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    FromClause,
+    Row,
+    any_,
+    bindparam,
+    func,
+    null,
+    select,
+    type_coerce,
+    union_all,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.types import NULLTYPE, Integer
 
-from placement_svc.db import names
-from placement_svc.db.tables import inventories, resource_classes, resource_providers
+from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 from placement_svc.domain.candidates import ResourceSummary, Supplier
 
 
@@ -16,24 +28,33 @@ def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, 
     """Return all providers of the trees with these roots, by id.
 
     One statement, proportional to the trees: two tables are read, by the indexes on their root_id.
+    The names of traits come along, each once, and not with every provider that has them.
     """
     rows = connection.execute(_TREES, {"root_ids": list(root_ids)}).all()
-    held = {tuple(row.trait_ids) for row in rows}
-    trait_names = names.trait_names(connection, set().union(*held))
+    trait_names = {row.id: row.name for row in rows if row.path is None}
+    providers = [row for row in rows if row.path is not None]
+    held = {tuple(row.trait_ids) for row in providers}
     named = {ids: tuple(trait_names[id_] for id_ in ids) for ids in held}
-    uuids = {row.id: row.uuid for row in rows}
+    uuids = {row.id: row.name for row in providers}
     return {
         row.id: Supplier(
             id=row.id,
-            uuid=row.uuid,
+            uuid=row.name,
             parent_uuid=uuids[row.path[-2]] if len(row.path) > 1 else None,
             root_uuid=uuids[row.path[0]],
             path=tuple(row.path),
             traits=named[tuple(row.trait_ids)],
             resources=_resources(row),
         )
-        for row in rows
+        for row in providers
     }
+
+
+def _resources(row: Row[Any]) -> dict[str, ResourceSummary]:
+    if row.classes is None:
+        return {}
+    amounts = map(ResourceSummary, row.capacities, row.used, row.max_units)
+    return dict(zip(row.classes, amounts, strict=True))
 
 
 def _plain(array: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -41,15 +62,35 @@ def _plain(array: ColumnElement[Any]) -> ColumnElement[Any]:
     return type_coerce(array, NULLTYPE)
 
 
-def _query() -> Select[Any]:
+def _query() -> CompoundSelect[Any]:
+    """Return the query of providers by uuid with all they have, and of traits (no path) by name."""
     providers = resource_providers
-    root_ids = bindparam("root_ids", type_=ARRAY(Integer))
+    of_trees = providers.c.root_id == any_(bindparam("root_ids", type_=ARRAY(Integer)))
+    listed = _listed_inventories()
+    columns = [
+        providers.c.id,
+        providers.c.uuid.label("name"),
+        _plain(providers.c.path).label("path"),
+        _plain(providers.c.trait_ids).label("trait_ids"),
+        *listed.c[1:],
+    ]
+    provider_rows = select(*columns).outerjoin(listed, listed.c.provider_id == providers.c.id).where(of_trees)
+    # Hosts mostly have the same traits: few sets of them are left to be taken apart.
+    sets = select(providers.c.trait_ids).where(of_trees).distinct().subquery()
+    trait_rows = select(traits.c.id, traits.c.name, *(null() for _ in columns[2:])).where(
+        traits.c.id.in_(select(func.unnest(sets.c.trait_ids)))
+    )
+    return union_all(provider_rows, trait_rows)
+
+
+def _listed_inventories() -> FromClause:
+    """Return the inventories of the trees, folded into arrays by provider."""
     class_id = inventories.c.resource_class_id
 
     def listed(column: ColumnElement[Any]) -> ColumnElement[Any]:
         return _plain(func.array_agg(aggregate_order_by(column, class_id)))
 
-    listed_inventories = (
+    return (
         select(
             inventories.c.provider_id,
             listed(resource_classes.c.name).label("classes"),
@@ -58,29 +99,10 @@ def _query() -> Select[Any]:
             listed(inventories.c.max_unit).label("max_units"),
         )
         .join(resource_classes, resource_classes.c.id == class_id)
-        .where(inventories.c.root_id == any_(root_ids))
+        .where(inventories.c.root_id == any_(bindparam("root_ids", type_=ARRAY(Integer))))
         .group_by(inventories.c.provider_id)
         .subquery()
-    )
-    return (
-        select(
-            providers.c.id,
-            providers.c.uuid,
-            _plain(providers.c.path).label("path"),
-            _plain(providers.c.trait_ids).label("trait_ids"),
-            *listed_inventories.c[1:],
-        )
-        .outerjoin(listed_inventories, listed_inventories.c.provider_id == providers.c.id)
-        .where(providers.c.root_id == any_(root_ids))
-        .order_by(providers.c.root_id, providers.c.id)
     )
 
 
 _TREES = _query()
-
-
-def _resources(row: Row[Any]) -> dict[str, ResourceSummary]:
-    if row.classes is None:
-        return {}
-    amounts = map(ResourceSummary, row.capacities, row.used, row.max_units)
-    return dict(zip(row.classes, amounts, strict=True))
