@@ -31,7 +31,7 @@ Api = Callable[..., Any]
 Clean = Callable[[], None]
 
 
-@settings(UNHURRIED, max_examples=200 * TIMES)
+@settings(UNHURRIED, max_examples=120 * TIMES)
 @example(scenario=SELDOM_DRAWN)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
@@ -40,7 +40,7 @@ def test_search_agrees_with_oracle(
     compare(api, clean_database, *scenario)
 
 
-@settings(UNHURRIED, max_examples=100 * TIMES)
+@settings(UNHURRIED, max_examples=60 * TIMES)
 @given(scenario=scenarios(OLDER))
 def test_search_agrees_with_oracle_at_older_microversions(
     api: Api, clean_database: Clean, scenario: tuple[Cloud, list[Request]]
