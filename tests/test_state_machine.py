@@ -22,7 +22,7 @@ Api = Callable[..., TestResponse]
 
 TIMES = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
 UNHURRIED = settings(
-    max_examples=35 * TIMES,
+    max_examples=25 * TIMES,
     stateful_step_count=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
