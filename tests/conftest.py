@@ -24,6 +24,9 @@ from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
 
 DATA_DIR = "PLACEMENT_TEST_DATA_DIR"
 
+TIMES = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
+"""How many times as many examples as usual the tests draw that draw any."""
+
 Api = Callable[..., TestResponse]
 
 

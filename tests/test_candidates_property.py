@@ -1,16 +1,15 @@
 """The search and the oracle agree on random clouds; on many more with `HYPOTHESIS_PROFILE=thorough`."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, example, given, note, settings
 
 from tests.cloud import Cloud, load, read
+from tests.conftest import TIMES
 from tests.oracle import Group, Request, faults
 from tests.strategies import NEWEST, OLDER, scenarios
 
-TIMES = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
 UNHURRIED = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +13,8 @@ from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 
 from tests.cloud import uuid_of
+from tests.conftest import TIMES
 
-TIMES = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
 UNHURRIED = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

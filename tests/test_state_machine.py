@@ -4,7 +4,6 @@ All writes in any order: answers are as `tests.model` predicts, and what is stor
 Longer with `HYPOTHESIS_PROFILE=thorough`.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +15,11 @@ from werkzeug.test import TestResponse
 
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
 from tests.cloud import uuid_of
+from tests.conftest import TIMES
 from tests.model import UNCHANGED, Model, Refused
 
 Api = Callable[..., TestResponse]
 
-TIMES = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
 UNHURRIED = settings(
     max_examples=25 * TIMES,
     stateful_step_count=100,
