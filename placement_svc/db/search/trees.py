@@ -11,6 +11,7 @@ from sqlalchemy import (
     Row,
     any_,
     bindparam,
+    cast,
     func,
     null,
     select,
@@ -18,7 +19,7 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
-from sqlalchemy.types import NULLTYPE, Integer
+from sqlalchemy.types import NULLTYPE, Integer, Text
 
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 from placement_svc.domain.candidates import ResourceSummary, Supplier
@@ -33,8 +34,10 @@ def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, 
     rows = connection.execute(_TREES, {"root_ids": list(root_ids)}).all()
     trait_names = {row.id: row.name for row in rows if row.path is None}
     providers = [row for row in rows if row.path is not None]
-    held = {tuple(row.trait_ids) for row in providers}
-    named = {ids: tuple(trait_names[id_] for id_ in ids) for ids in held}
+    named = {
+        ids: tuple(trait_names[int(id_)] for id_ in ids[1:-1].split(",") if id_)
+        for ids in {row.trait_ids for row in providers}
+    }
     uuids = {row.id: row.name for row in providers}
     return {
         row.id: Supplier(
@@ -43,7 +46,7 @@ def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, 
             parent_uuid=uuids[row.path[-2]] if len(row.path) > 1 else None,
             root_uuid=uuids[row.path[0]],
             path=tuple(row.path),
-            traits=named[tuple(row.trait_ids)],
+            traits=named[row.trait_ids],
             resources=_resources(row),
         )
         for row in providers
@@ -71,7 +74,8 @@ def _query() -> CompoundSelect[Any]:
         providers.c.id,
         providers.c.uuid.label("name"),
         _plain(providers.c.path).label("path"),
-        _plain(providers.c.trait_ids).label("trait_ids"),
+        # As text, such as {1,2,3}: few texts differ, and only those are taken apart.
+        cast(providers.c.trait_ids, Text).label("trait_ids"),
         *listed.c[1:],
     ]
     provider_rows = select(*columns).outerjoin(listed, listed.c.provider_id == providers.c.id).where(of_trees)
