@@ -19,6 +19,9 @@ from placement_svc.http.request_id import RequestIdFilter
 
 LOG_FORMAT = "%(asctime)s %(levelname)s [%(request_id)s %(global_request_id)s] %(name)s: %(message)s"
 
+COLLECT_EVERY = 50_000
+"""Objects made before the garbage collector looks at the youngest ones."""
+
 LONGEST_REQUEST_LINE = 8190
 """Bytes; a candidates request with many groups is long."""
 
@@ -67,9 +70,11 @@ def _prepare_worker(worker: Any) -> None:
     """Let a worker ignore Ctrl-C, which a terminal sends to all: the master tells it what to do.
 
     What it has loaded stays for good, so the garbage collector need not look at it again and again.
+    Nor need it look every few hundred objects: an answer is made of very many, and none in a cycle.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
+    gc.set_threshold(COLLECT_EVERY)
 
 
 def log_to_stderr() -> None:

@@ -1,6 +1,6 @@
 """Allocation candidates (`spec/candidates.md`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from flask import Blueprint, Response, g, request
@@ -43,12 +43,12 @@ class _Shape:
 
     def pieces(self, found: Found) -> Iterator[bytes]:
         """Yield the answer's JSON piece by piece: it may be long, and is never in memory as a whole."""
-        suppliers: set[Supplier] = set()
+        suppliers: dict[int, Supplier] = {}
         yield b'{"allocation_requests":['
         for number, candidate in enumerate(found.candidates):
-            suppliers.update(candidate.suppliers_of_amounts())
+            suppliers.update((s.id, s) for s in candidate.suppliers_of_amounts())
             yield (b"," if number else b"") + dumps(self._allocation_request(candidate))
-        summaries = {s.uuid: self._summary(s) for s in self._summarized(found, suppliers)}
+        summaries = {s.uuid: self._summary(s) for s in self._summarized(found, suppliers.values())}
         yield b'],"provider_summaries":' + dumps(summaries) + b"}"
 
     def _allocation_request(self, candidate: Candidate) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class _Shape:
             shown["mappings"] = candidate.mappings()
         return shown
 
-    def _summarized(self, found: Found, suppliers: set[Supplier]) -> Iterable[Supplier]:
+    def _summarized(self, found: Found, suppliers: Collection[Supplier]) -> Iterable[Supplier]:
         """Return whom to summarize: whole trees, before 1.29 those alone who supply something."""
         if not self.shows_trees:
             return suppliers

@@ -38,8 +38,7 @@ class ResourceSummary(NamedTuple):
         return min(self.capacity - self.used, self.max_unit)
 
 
-@dataclass(frozen=True, eq=False)
-class Supplier:
+class Supplier(NamedTuple):
     """A provider as the search sees it; `path` leads from its root to itself, by ids."""
 
     id: int
@@ -179,14 +178,15 @@ def _can_be_isolated(terms: Terms, options: Sequence[Sequence[Supplier]]) -> boo
 
 def _is_room_for_all(terms: Terms, options: Sequence[Sequence[Supplier]]) -> bool:
     """Tell whether demands that share their options ask no more in sum than these have in sum."""
-    sums: Counter[tuple[str, frozenset[Supplier]]] = Counter()
+    sums: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    rooms: dict[tuple[str, tuple[int, ...]], int] = {}
     for demand, suppliers in zip(terms.demands, options, strict=True):
+        ids = tuple(supplier.id for supplier in suppliers)
         for name, amount in demand.resources.items():
-            sums[name, frozenset(suppliers)] += amount
-    return all(
-        amount <= sum(supplier.resources[name].room for supplier in suppliers)
-        for (name, suppliers), amount in sums.items()
-    )
+            if (name, ids) not in rooms:
+                rooms[name, ids] = sum(supplier.resources[name].room for supplier in suppliers)
+            sums[name, ids] += amount
+    return all(amount <= rooms[shared] for shared, amount in sums.items())
 
 
 @dataclass
@@ -212,21 +212,28 @@ class _Search:
         self.met = {s.id: self._clauses_met(s) for suppliers in self.options for s in suppliers}
         self.all_met = (1 << len(self.terms.clauses)) - 1
         self.dead: set[Hashable] = set()
-        # What the demands from a step on could still add: clauses they meet, and stock they take.
-        self.may_meet, self.may_take = [0], [frozenset[tuple[int, str]]()]
+        # The clauses that the demands from each step on could still meet.
+        self.may_meet = [0]
         for index in reversed(self.order):
-            met, stock = self.may_meet[-1], self.may_take[-1]
+            met = self.may_meet[-1]
             if not demands[index].suffix:
                 met = functools.reduce(operator.or_, (self.met[s.id] for s in self.options[index]), met)
             self.may_meet.append(met)
-            self.may_take.append(
-                stock.union((s.id, name) for s in self.options[index] for name in demands[index].resources)
-            )
         self.may_meet.reverse()
-        self.may_take.reverse()
+
+    @functools.cached_property
+    def may_take(self) -> list[frozenset[tuple[int, str]]]:
+        """What the demands from each step on could take, as providers and classes."""
+        may_take = [frozenset[tuple[int, str]]()]
+        for index in reversed(self.order):
+            names = self.terms.demands[index].resources
+            may_take.append(may_take[-1].union((s.id, name) for s in self.options[index] for name in names))
+        return may_take[::-1]
 
     def _clauses_met(self, supplier: Supplier) -> int:
         """Return which clauses the traits of `supplier` meet, as a bit mask."""
+        if not self.terms.clauses:
+            return 0
         held = set(supplier.traits)
         return sum(1 << n for n, clause in enumerate(self.terms.clauses) if not clause.isdisjoint(held))
 

@@ -8,7 +8,6 @@ from sqlalchemy import (
     CompoundSelect,
     Connection,
     FromClause,
-    Row,
     any_,
     bindparam,
     cast,
@@ -32,32 +31,33 @@ def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, 
     The names of traits come along, each once, and not with every provider that has them.
     """
     rows = connection.execute(_TREES, {"root_ids": list(root_ids)}).all()
-    trait_names = {row.id: row.name for row in rows if row.path is None}
-    providers = [row for row in rows if row.path is not None]
+    trait_names = {id_: name for id_, name, path, *_ in rows if path is None}
+    providers = [row for row in rows if row[2] is not None]
     named = {
         ids: tuple(trait_names[int(id_)] for id_ in ids[1:-1].split(",") if id_)
-        for ids in {row.trait_ids for row in providers}
+        for ids in {row[3] for row in providers}
     }
-    uuids = {row.id: row.name for row in providers}
+    uuids = {row[0]: row[1] for row in providers}
     return {
-        row.id: Supplier(
-            id=row.id,
-            uuid=row.name,
-            parent_uuid=uuids[row.path[-2]] if len(row.path) > 1 else None,
-            root_uuid=uuids[row.path[0]],
-            path=tuple(row.path),
-            traits=named[row.trait_ids],
-            resources=_resources(row),
+        id_: Supplier(
+            id=id_,
+            uuid=uuid,
+            parent_uuid=uuids[path[-2]] if len(path) > 1 else None,
+            root_uuid=uuids[path[0]],
+            path=tuple(path),
+            traits=named[trait_ids],
+            resources=_resources(*listed),
         )
-        for row in providers
+        for id_, uuid, path, trait_ids, *listed in providers
     }
 
 
-def _resources(row: Row[Any]) -> dict[str, ResourceSummary]:
-    if row.classes is None:
+def _resources(
+    classes: list[str] | None, capacities: list[int], used: list[int], max_units: list[int]
+) -> dict[str, ResourceSummary]:
+    if classes is None:
         return {}
-    amounts = map(ResourceSummary, row.capacities, row.used, row.max_units)
-    return dict(zip(row.classes, amounts, strict=True))
+    return dict(zip(classes, map(ResourceSummary, capacities, used, max_units), strict=True))
 
 
 def _plain(array: ColumnElement[Any]) -> ColumnElement[Any]:
