@@ -79,8 +79,7 @@ def _placement_error(error: errors.PlacementError) -> Response:
 
 
 def _http_error(error: HTTPException) -> Response:
-    if error.response is not None or error.code is None:
-        return error.get_response()  # type: ignore[return-value]
+    assert error.code is not None
     text = "" if error.description == type(error).description else error.description or ""
     answer = _answer(error.code, text, errors.PlacementError.code, getattr(error, "range", None))
     if isinstance(error, MethodNotAllowed):
