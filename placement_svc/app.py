@@ -6,7 +6,7 @@ from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
-from placement_svc.http import auth, errors, pipeline
+from placement_svc.http import auth, cors, errors, pipeline
 from placement_svc.http.json import OrjsonProvider
 from placement_svc.server import with_database
 
@@ -28,7 +28,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     database = Database(connect(settings.database_url, settings.pool_size))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
-    pipeline.install(app, auth.STRATEGIES[settings.auth])
+    pipeline.install(app, auth.STRATEGIES[settings.auth], _cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
@@ -37,3 +37,9 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     except Unavailable as problem:
         app.logger.warning("Starting without a database: %s", problem)
     return app
+
+
+def _cors(settings: config.Settings) -> cors.Cors | None:
+    if not settings.cors_allowed_origins:
+        return None
+    return cors.Cors(settings.cors_allowed_origins, settings.cors_allowed_headers or cors.HEADERS)

@@ -36,6 +36,12 @@ class Settings:
     auth: str = _setting("noauth", "how callers are known: noauth (a token is user[:project])")
     allow_insecure: bool = _setting(False, "1 lets noauth listen on more than loopback")
     policy_profile: str = _setting("secure", "secure, or legacy (the role admin may do everything)")
+    cors_allowed_origins: tuple[str, ...] = _setting(
+        (), "origins, comma-separated, whose pages may call from a browser; *: all; unset: none"
+    )
+    cors_allowed_headers: tuple[str, ...] = _setting(
+        (), "headers, comma-separated, that those pages may send; unset: those that OpenStack uses"
+    )
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
 
     def __post_init__(self) -> None:
@@ -88,7 +94,11 @@ def _read(setting: str, kind: Any, text: str) -> Any:
             return int(text)
         except ValueError:
             raise SettingsError(f"{variable(setting)} must be a whole number, not {text!r}") from None
-    return Path(text).expanduser() if kind is Path else text
+    if kind is Path:
+        return Path(text).expanduser()
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text
 
 
 def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:

@@ -7,6 +7,7 @@ from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 from werkzeug.routing import Rule
 
 from placement_svc.http import auth, microversion, request_id
+from placement_svc.http.cors import Cors
 
 
 class MethodRule(Rule):
@@ -67,22 +68,31 @@ def _drop_content_type(response: Response) -> Response:
     return response
 
 
-def install(app: Flask, strategy: Callable[[Request], auth.Caller]) -> None:
-    """Let every request to `app` pass the checks that all endpoints share, in their order."""
+def install(app: Flask, strategy: Callable[[Request], auth.Caller], cors: Cors | None) -> None:
+    """Let every request to `app` pass the checks that all endpoints share, in their order.
+
+    With `cors`, pages of other origins may call, and OPTIONS is answered before all else.
+    """
     app.url_rule_class = MethodRule  # type: ignore[assignment]
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
 
     @app.before_request
-    def check() -> None:
+    def check() -> Response | None:
         request_id.start()
+        if cors and request.method == "OPTIONS":
+            return cors.preflight(request)
         auth.authenticate(strategy)
         microversion.negotiate_request()
         _check_body_headers()
         _check_path()
         _check_method(app)
+        return None
 
     @app.after_request
     def stamp(response: Response) -> Response:
         assert g.request_id
-        return request_id.stamp(_stamp_version(_drop_content_type(response)))
+        _stamp_version(_drop_content_type(response))
+        if cors and request.method != "OPTIONS":
+            cors.stamp(request, response)
+        return request_id.stamp(response)
