@@ -137,17 +137,18 @@ def _clauses_met(
 
     Mostly one of them has them all, and nothing more needs to be looked at.
     """
-    if not search.clauses:
-        return
     unsuffixed = _unsuffixed(search)
-    each_met = (
+    each_met = [
         _in_reach(
             root,
             suppliers_with_traits(unsuffixed, [clause]).unjoined(),
             _clause_reach(search, shared, number),
         )
         for number, clause in enumerate(search.clauses)
-    )
+    ]
+    if len(each_met) < 2:
+        yield from each_met
+        return
     all_met = _in_reach(root, suppliers_with_traits(unsuffixed, search.clauses).unjoined(), ())
     yield or_(all_met, and_(*each_met))
 
