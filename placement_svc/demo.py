@@ -29,9 +29,8 @@ from rich.table import Table
 from rich.tree import Tree as DrawnTree
 
 from placement_svc import embedded
-from placement_svc.db import schema
-from placement_svc.db.engine import connect
 from placement_svc.http.microversion import NEWEST
+from placement_svc.server import upgrade
 
 HOST = "127.0.0.1"
 HOSTS = 2
@@ -147,9 +146,7 @@ def _free_port(port: int) -> int:
 def _database(data_dir: Path) -> Iterator[str]:
     """Give the URL of a new embedded database that has the schema."""
     with embedded.start(data_dir) as running:
-        engine = connect(running.url)
-        schema.upgrade(engine)
-        engine.dispose()
+        upgrade(running.url)
         yield running.url
 
 

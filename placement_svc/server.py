@@ -44,10 +44,15 @@ def with_database(settings: Settings) -> Settings:
     if settings.database_url is not None:
         return settings
     url = embedded.start(settings.data_dir).url
+    upgrade(url)
+    return replace(settings, database_url=url)
+
+
+def upgrade(url: str) -> None:
+    """Bring the schema of a database up to date."""
     engine = connect(url)
     schema.upgrade(engine)
     engine.dispose()
-    return replace(settings, database_url=url)
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
