@@ -5,10 +5,10 @@ An aggregate is stored when it is first named, and stays; one that no provider i
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, any_, func, literal, select
-from sqlalchemy.dialects.postgresql import ARRAY, insert
-from sqlalchemy.types import String
+from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects.postgresql import insert
 
+from placement_svc.db.filters import is_any
 from placement_svc.db.tables import aggregates, provider_aggregates, resource_providers
 from placement_svc.domain.aggregates import AggregateSize, Member
 from placement_svc.domain.errors import NotFound
@@ -16,7 +16,7 @@ from placement_svc.domain.errors import NotFound
 
 def aggregate_ids(connection: Connection, uuids: Collection[str]) -> list[int]:
     """Return the ids of those aggregates that exist."""
-    query = select(aggregates.c.id).where(aggregates.c.uuid == any_(literal(list(uuids), ARRAY(String))))
+    query = select(aggregates.c.id).where(is_any(aggregates.c.uuid, uuids))
     return list(connection.scalars(query))
 
 

@@ -6,15 +6,13 @@ So requests queue up instead of ending each other, and what is checked is still 
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import Connection, Select, any_, delete, func, insert, literal, select, text
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import BigInteger
+from sqlalchemy import Connection, Select, delete, func, insert, select, text
 
 from placement_svc.db import consumers, names, providers
 from placement_svc.db.consumers import LockedConsumer
+from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import (
-    Uuid,
     allocations,
     consumer_types,
     projects,
@@ -145,7 +143,7 @@ def providers_of(
     held = (
         select(resource_providers.c.uuid)
         .join(allocations, allocations.c.provider_id == resource_providers.c.id)
-        .where(allocations.c.consumer_id == any_(literal(emptied, ARRAY(BigInteger))))
+        .where(is_any(allocations.c.consumer_id, emptied))
     )
     return named.union(connection.scalars(held))
 
@@ -155,7 +153,7 @@ def lock_providers(connection: Connection, uuids: Iterable[str]) -> dict[str, Lo
     provider = resource_providers.c
     query = (
         select(provider.id, provider.root_id, provider.uuid, provider.generation)
-        .where(provider.uuid == any_(literal(list(uuids), ARRAY(Uuid))))
+        .where(is_any(provider.uuid, uuids))
         .order_by(provider.id)
         .with_for_update(key_share=True)
     )
@@ -220,8 +218,4 @@ def store(
 
 
 def _delete_of(connection: Connection, consumer_ids: Sequence[int]) -> None:
-    connection.execute(
-        delete(allocations).where(
-            allocations.c.consumer_id == any_(literal(list(consumer_ids), ARRAY(BigInteger)))
-        )
-    )
+    connection.execute(delete(allocations).where(is_any(allocations.c.consumer_id, consumer_ids)))

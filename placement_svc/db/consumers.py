@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, any_, delete, func, literal, literal_column, select
-from sqlalchemy.dialects.postgresql import ARRAY, insert
-from sqlalchemy.types import BigInteger
+from sqlalchemy import Column, Connection, delete, func, literal_column, select
+from sqlalchemy.dialects.postgresql import insert
 
+from placement_svc.db.filters import is_any
 from placement_svc.db.tables import consumer_types, consumers, projects, users
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import ConcurrentUpdate
@@ -74,7 +74,7 @@ def lock_and_raise(connection: Connection, claims: Sequence[Claim]) -> dict[str,
 def _find_or_add(connection: Connection, column: Column[Any], names: Collection[str]) -> dict[str, int]:
     """Return the id of each row of which `column` is one of `names`, which is never deleted."""
     table = column.table
-    query = select(column, table.c.id).where(column == any_(literal(list(names), ARRAY(column.type))))
+    query = select(column, table.c.id).where(is_any(column, names))
     found: dict[str, int] = dict(connection.execute(query).all())
     missing = sorted(set(names) - found.keys())
     if missing:
@@ -100,4 +100,4 @@ def check_generations(claims: Iterable[Claim], locked: dict[str, LockedConsumer]
 
 def remove(connection: Connection, ids: Iterable[int]) -> None:
     """Delete locked consumers that hold nothing any more."""
-    connection.execute(delete(consumers).where(consumers.c.id == any_(literal(list(ids), ARRAY(BigInteger)))))
+    connection.execute(delete(consumers).where(is_any(consumers.c.id, ids)))

@@ -5,22 +5,20 @@ than the rest of a condition. A condition is a subquery of its own, where an ali
 """
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal, not_, or_
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Integer
 
 from placement_svc.db.tables import provider_aggregates
 from placement_svc.domain.inventory import MAX_INTEGER
 
-ProviderId = ColumnElement[int]
-
 _joined = provider_aggregates.alias("joined")
 
 
-def is_any(column: ColumnElement[int], ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the condition that `column` is one of `ids`."""
-    return column == any_(literal(sorted(ids), ARRAY(Integer)))
+def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+    """Return the condition that `column` is one of `values`, which are one parameter however many."""
+    return column == any_(literal(sorted(values), ARRAY(column.type)))
 
 
 def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
@@ -40,7 +38,7 @@ def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnEl
 
 
 def has_traits(
-    provider: FromClause, required: Iterable[Collection[int]], forbidden: Collection[int] = ()
+    provider: FromClause, required: Collection[Collection[int]], forbidden: Collection[int] = ()
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the conditions that `provider` itself has one trait of each clause and none of the forbidden.
 
@@ -57,6 +55,6 @@ def has_traits(
         yield not_(held.overlap(sorted(forbidden)))
 
 
-def in_any_aggregate(provider_id: ProviderId, aggregate_ids: Collection[int]) -> ColumnElement[bool]:
+def in_any_aggregate(provider_id: ColumnElement[int], aggregate_ids: Collection[int]) -> ColumnElement[bool]:
     """Return the condition that a provider is itself in at least one of these aggregates."""
     return exists().where(_joined.c.provider_id == provider_id, is_any(_joined.c.aggregate_id, aggregate_ids))

@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable
 
 import os_resource_classes
 import os_traits
-from sqlalchemy import Connection, Table, any_, func, literal, select
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy import Connection, Table, func, select
+from sqlalchemy.dialects.postgresql import insert
 
-from placement_svc.db.tables import FIRST_CUSTOM_ID, Name, resource_classes, traits
+from placement_svc.db.filters import is_any
+from placement_svc.db.tables import FIRST_CUSTOM_ID, resource_classes, traits
 from placement_svc.domain.errors import Invalid
 
 SYNC_LOCK = 8778
@@ -43,7 +44,7 @@ def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[st
     """Return the ids of those of `names` that `table` (traits or resource classes) knows."""
     # PostgreSQL has no text with a NUL in it, so neither has any of the names that it knows.
     possible = [name for name in names if "\x00" not in name]
-    query = select(table.c.name, table.c.id).where(table.c.name == any_(literal(possible, ARRAY(Name))))
+    query = select(table.c.name, table.c.id).where(is_any(table.c.name, possible))
     return dict(connection.execute(query).all())
 
 

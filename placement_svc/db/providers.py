@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    any_,
     case,
     delete,
     exists,
@@ -23,7 +22,7 @@ from sqlalchemy.types import Integer
 from placement_svc.db import names
 from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.errors import refusing
-from placement_svc.db.filters import fits, has_traits, in_any_aggregate
+from placement_svc.db.filters import fits, has_traits, in_any_aggregate, is_any
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
@@ -133,7 +132,7 @@ def raise_generation(connection: Connection, ids: Iterable[int], by: int = 1) ->
     """Raise the generation of locked resource providers: something of theirs has changed."""
     connection.execute(
         update(providers)
-        .where(providers.c.id == any_(literal(sorted(ids), ARRAY(Integer))))
+        .where(is_any(providers.c.id, ids))
         .values(generation=providers.c.generation + by, updated_at=func.now())
     )
 

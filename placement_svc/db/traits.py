@@ -1,11 +1,11 @@
 """Traits, standard and custom."""
 
-from sqlalchemy import ColumnElement, Connection, any_, delete, exists, func, literal, select
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select
 
 from placement_svc.db import names
 from placement_svc.db.errors import refusing
-from placement_svc.db.tables import Name, provider_traits, traits
+from placement_svc.db.filters import is_any
+from placement_svc.db.tables import provider_traits, traits
 from placement_svc.domain.errors import Conflict, Invalid, NotFound
 from placement_svc.domain.traits import Trait, TraitFilter
 
@@ -19,7 +19,7 @@ def find(connection: Connection, wanted: TraitFilter) -> list[Trait]:
     """Return the traits that are wanted, standard ones first."""
     conditions: list[ColumnElement[bool]] = []
     if wanted.names is not None:
-        conditions.append(traits.c.name == any_(literal(sorted(wanted.names), ARRAY(Name))))
+        conditions.append(is_any(traits.c.name, wanted.names))
     if wanted.prefix:
         conditions.append(func.starts_with(traits.c.name, wanted.prefix))
     if wanted.associated is not None:
