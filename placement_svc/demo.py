@@ -304,8 +304,9 @@ def _ask(out: Console, service: Service, trees: Sequence[Tree]) -> None:
 
 def _serve_on(out: Console, service: Service, server: Popen[bytes], log: Path) -> None:
     """Wait for Ctrl-C; raises `DemoError` if the service ends before."""
-    out.print(f"\nServing at {service.url} until Ctrl-C.")
     try:
+        # Whoever reads this line may answer it with a signal at once.
+        out.print(f"\nServing at {service.url} until Ctrl-C.")
         server.wait()
     except KeyboardInterrupt:
         return
