@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from flask import Flask
+from hypothesis import settings
 from sqlalchemy import Engine, create_engine, make_url, text
 from werkzeug.serving import make_server
 from werkzeug.test import TestResponse
@@ -24,10 +25,19 @@ from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
 
 DATA_DIR = "PLACEMENT_TEST_DATA_DIR"
 
-TIMES = 30 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 1
-"""How many times as many examples as usual the tests draw that draw any."""
+DEEP = "deep"
+"""The Hypothesis profile in which tests draw `DEEPER` times as many examples."""
+
+DEEPER = 30
+
+settings.register_profile(DEEP)
 
 Api = Callable[..., TestResponse]
+
+
+def examples(usual: int) -> int:
+    """Return how many examples a test draws that usually draws so many."""
+    return usual * DEEPER if settings.get_current_profile_name() == DEEP else usual
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""The search and the oracle agree on random clouds; on many more with `HYPOTHESIS_PROFILE=thorough`."""
+"""The search and the oracle agree on random clouds; on many more with `pytest --hypothesis-profile=deep`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, note, settings
 
 from tests.cloud import Cloud, load, read
-from tests.conftest import TIMES
+from tests.conftest import examples
 from tests.oracle import Group, Request, faults
 from tests.strategies import NEWEST, OLDER, scenarios
 
@@ -30,7 +30,7 @@ Api = Callable[..., Any]
 Clean = Callable[[], None]
 
 
-@settings(UNHURRIED, max_examples=120 * TIMES)
+@settings(UNHURRIED, max_examples=examples(120))
 @example(scenario=SELDOM_DRAWN)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
@@ -39,7 +39,7 @@ def test_search_agrees_with_oracle(
     compare(api, clean_database, *scenario)
 
 
-@settings(UNHURRIED, max_examples=60 * TIMES)
+@settings(UNHURRIED, max_examples=examples(60))
 @given(scenario=scenarios(OLDER))
 def test_search_agrees_with_oracle_at_older_microversions(
     api: Api, clean_database: Clean, scenario: tuple[Cloud, list[Request]]

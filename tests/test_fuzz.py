@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 
 from tests.cloud import uuid_of
-from tests.conftest import TIMES
+from tests.conftest import examples
 
 UNHURRIED = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -215,7 +215,7 @@ def check_error(response: TestResponse, method: str) -> None:
         assert f"{status} " in response.text
 
 
-@settings(UNHURRIED, max_examples=400 * TIMES)
+@settings(UNHURRIED, max_examples=examples(400))
 @given(data=st.data(), write=st.sampled_from(WRITES))
 def test_bodies_that_are_nearly_right(
     app: Flask, api: Callable[..., TestResponse], data: st.DataObject, write: tuple[str, str, str, Any]
@@ -232,13 +232,13 @@ def test_bodies_that_are_nearly_right(
     send(app, method, path, text.encode(), sent)
 
 
-@settings(UNHURRIED, max_examples=300 * TIMES)
+@settings(UNHURRIED, max_examples=examples(300))
 @given(path=st.sampled_from(QUERIES), query=queries | latin, version=st.sampled_from(VERSIONS))
 def test_any_query(app: Flask, path: str, query: str, version: str) -> None:
     send(app, "GET", path, b"", {"OpenStack-API-Version": version}, query)
 
 
-@settings(UNHURRIED, max_examples=400 * TIMES)
+@settings(UNHURRIED, max_examples=examples(400))
 @given(
     method=st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH", "get", "!"]),
     path=st.sampled_from(PATHS) | st.tuples(st.sampled_from(PATHS), latin).map("/".join) | latin,

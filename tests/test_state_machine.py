@@ -1,7 +1,7 @@
 """
 All writes in any order: answers are as `tests.model` predicts, and what is stored holds together.
 
-Longer with `HYPOTHESIS_PROFILE=thorough`.
+Longer with `pytest --hypothesis-profile=deep`.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from werkzeug.test import TestResponse
 
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
 from tests.cloud import uuid_of
-from tests.conftest import TIMES
+from tests.conftest import examples
 from tests.model import UNCHANGED, Model, Refused
 
 Api = Callable[..., TestResponse]
 
 UNHURRIED = settings(
-    max_examples=25 * TIMES,
+    max_examples=examples(25),
     stateful_step_count=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
