@@ -42,6 +42,17 @@ class Settings:
     cors_allowed_headers: tuple[str, ...] = _setting(
         (), "headers, comma-separated, that those pages may send; unset: those that OpenStack uses"
     )
+    randomize_candidates: bool = _setting(
+        False, "1 gives allocation candidates in random order, so that schedulers do not meet at one host"
+    )
+    candidates_strategy: str = _setting(
+        "breadth-first",
+        "which candidates a limit leaves: breadth-first (the trees take turns) or depth-first",
+    )
+    max_candidates: int = _setting(0, "allocation candidates in one answer at most; 0: as many as there are")
+    request_deadline: float = _setting(
+        120.0, "seconds that generating allocation candidates may take; then the answer is 503"
+    )
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
 
     def __post_init__(self) -> None:
@@ -50,6 +61,11 @@ class Settings:
             _check_database_url(self.database_url)
         _check_choice("auth", self.auth, ("noauth",))
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
+        _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
+        if self.max_candidates < 0:
+            raise SettingsError("PLACEMENT_MAX_CANDIDATES must be 0 or more")
+        if not self.request_deadline > 0:
+            raise SettingsError("PLACEMENT_REQUEST_DEADLINE must be more than 0")
         if self.pool_size < 1:
             raise SettingsError("PLACEMENT_POOL_SIZE must be 1 or more")
 
@@ -89,11 +105,12 @@ def _read(setting: str, kind: Any, text: str) -> Any:
     if kind is bool:
         _check_choice(setting, text, ("0", "1"))
         return text == "1"
-    if kind is int:
+    if kind in (int, float):
         try:
-            return int(text)
+            return kind(text)
         except ValueError:
-            raise SettingsError(f"{variable(setting)} must be a whole number, not {text!r}") from None
+            what = "whole number" if kind is int else "number"
+            raise SettingsError(f"{variable(setting)} must be a {what}, not {text!r}") from None
     if kind is Path:
         return Path(text).expanduser()
     if kind == tuple[str, ...]:

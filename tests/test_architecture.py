@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "db": {"domain"},
     "schemas": {"domain"},
     "http": {"schemas", "domain"},
-    "api": {"http", "schemas", "domain", "db"},
+    "api": {"config", "http", "schemas", "domain", "db"},
 }
 
 ONLY_IN = {

@@ -1,13 +1,16 @@
 """Allocation candidates (`spec/candidates.md`)."""
 
-from collections.abc import Collection, Iterable, Iterator
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from flask import Blueprint, Response, g, request
 
-from placement_svc.api.context import database
-from placement_svc.db.search.candidates import Found, find_candidates
-from placement_svc.domain.candidates import Candidate, Supplier
+from placement_svc.api.context import database, settings
+from placement_svc.db.search.candidates import Found, Manner, find_candidates
+from placement_svc.db.search.trees import TreeProvider
+from placement_svc.domain.candidates import Candidate, allocations_of, mappings_of
+from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
@@ -18,41 +21,59 @@ from placement_svc.schemas.query import parse_pairs
 
 bp = Blueprint("allocation_candidates", __name__)
 
+SUMMARIES_AT_ONCE = 1000
+"""How many provider summaries make one piece of an answer."""
+
 
 @bp.get("/allocation_candidates")
 @endpoint("allocation_candidates:list", introduced="1.10", checks_accept=True)
 def list_candidates() -> Response:
     """List the combinations of providers that can supply what the query asks."""
     wanted = parse_request(parse_pairs(request.query_string), g.microversion)
-    found = database().read(find_candidates, wanted, one_per_tree=not since("1.29"))
-    shape = _Shape(wanted)
-    return caching.stamp(respond(shape.pieces(found)), caching.now())
+    found = database().read(find_candidates, wanted, _manner(wanted))
+    return caching.stamp(respond(_Shape().pieces(found)), caching.now())
+
+
+def _manner(wanted: CandidatesRequest) -> Manner:
+    configured = settings()
+    asked_for = frozenset(name for group in wanted.groups for name in group.resources)
+    return Manner(
+        deadline=Deadline.of(configured.request_deadline),
+        one_per_tree=not since("1.29"),
+        shown=None if since("1.27") else asked_for,
+        randomize=configured.randomize_candidates,
+        depth_first=configured.candidates_strategy == "depth-first",
+        maximum=configured.max_candidates or None,
+    )
 
 
 class _Shape:
     """How the answer looks at the microversion of the present request."""
 
-    def __init__(self, wanted: CandidatesRequest) -> None:
+    def __init__(self) -> None:
         self.as_list = not since("1.12")
         self.shows_mappings = since("1.34")
         self.shows_traits = since("1.17")
         self.shows_trees = since("1.29")
-        self.classes: set[str] | None = (
-            None if since("1.27") else {name for group in wanted.groups for name in group.resources}
-        )
 
     def pieces(self, found: Found) -> Iterator[bytes]:
         """Yield the answer's JSON piece by piece: it may be long, and is never in memory as a whole."""
-        suppliers: dict[int, Supplier] = {}
+        suppliers: set[int] = set()
+        supplying = [index for index, demand in enumerate(found.demands) if demand.resources]
         yield b'{"allocation_requests":['
         for number, candidate in enumerate(found.candidates):
-            suppliers.update((s.id, s) for s in candidate.suppliers_of_amounts())
-            yield (b"," if number else b"") + dumps(self._allocation_request(candidate))
-        summaries = {s.uuid: self._summary(s) for s in self._summarized(found, suppliers.values())}
-        yield b'],"provider_summaries":' + dumps(summaries) + b"}"
+            suppliers.update(candidate[index] for index in supplying)
+            yield (b"," if number else b"") + dumps(self._allocation_request(found, candidate))
+        yield b'],"provider_summaries":{'
+        summaries = self._summaries(found, suppliers)
+        yield ",".join(itertools.islice(summaries, SUMMARIES_AT_ONCE)).encode()
+        while some := ",".join(itertools.islice(summaries, SUMMARIES_AT_ONCE)):
+            yield b"," + some.encode()
+        yield b"}}"
 
-    def _allocation_request(self, candidate: Candidate) -> dict[str, Any]:
-        allocations = candidate.allocations()
+    def _allocation_request(self, found: Found, candidate: Candidate) -> dict[str, Any]:
+        uuids = [found.trees.providers[id_].uuid for id_ in candidate]
+        allocations = allocations_of(found.demands, uuids)
         shown: dict[str, Any] = {}
         if self.as_list:
             shown["allocations"] = [
@@ -62,27 +83,29 @@ class _Shape:
         else:
             shown["allocations"] = {uuid: {"resources": amounts} for uuid, amounts in allocations.items()}
         if self.shows_mappings:
-            shown["mappings"] = candidate.mappings()
+            shown["mappings"] = mappings_of(found.demands, uuids)
         return shown
 
-    def _summarized(self, found: Found, suppliers: Collection[Supplier]) -> Iterable[Supplier]:
-        """Return whom to summarize: whole trees, before 1.29 those alone who supply something."""
-        if not self.shows_trees:
-            return suppliers
-        root_ids = {supplier.root_id for supplier in suppliers}
-        return (provider for provider in found.providers.values() if provider.root_id in root_ids)
+    def _summaries(self, found: Found, suppliers: set[int]) -> Iterator[str]:
+        """Yield the summaries of whole trees, before 1.29 of those alone who supply something.
 
-    def _summary(self, provider: Supplier) -> dict[str, Any]:
-        shown: dict[str, Any] = {
-            "resources": {
-                name: {"capacity": resource.capacity, "used": resource.used}
-                for name, resource in provider.resources.items()
-                if self.classes is None or name in self.classes
-            }
-        }
-        if self.shows_traits:
-            shown["traits"] = provider.traits
+        They are put together as text: there are thousands, and all that varies comes as JSON already
+        or has nothing in it to be escaped.
+        """
+        providers = found.trees.providers
+        traits = {text: dumps(names).decode() for text, names in found.trait_names.items()}
+        told: Iterator[TreeProvider]
         if self.shows_trees:
-            shown["parent_provider_uuid"] = provider.parent_uuid
-            shown["root_provider_uuid"] = provider.root_uuid
-        return shown
+            root_ids = {providers[id_].root_id for id_ in suppliers}
+            told = (provider for provider in providers.values() if provider.root_id in root_ids)
+        else:
+            told = (providers[id_] for id_ in sorted(suppliers))
+        for provider in told:
+            summary = f'"{provider.uuid}":{{"resources":{{{provider.resources or ""}}}'
+            if self.shows_traits:
+                summary += f',"traits":{traits[provider.trait_ids]}'
+            if self.shows_trees:
+                parent = f'"{providers[provider.parent_id].uuid}"' if provider.parent_id else "null"
+                root = providers[provider.root_id].uuid
+                summary += f',"parent_provider_uuid":{parent},"root_provider_uuid":"{root}"'
+            yield summary + "}"

@@ -4,6 +4,7 @@ from typing import Any
 
 from flask import current_app, g, request
 
+from placement_svc.config import Settings
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
 from placement_svc.schemas.base import Document
@@ -14,6 +15,12 @@ def database() -> Database:
     """Return the database of the present application."""
     found: Database = current_app.extensions["database"]
     return found
+
+
+def settings() -> Settings:
+    """Return the settings of the present application."""
+    configured: Settings = current_app.extensions["settings"]
+    return configured
 
 
 def load_body(document: type[Document]) -> Any:

@@ -9,50 +9,45 @@ Candidates are generated, not collected: a tree with a million of them costs as 
 """
 
 import functools
+import itertools
 import operator
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import CandidatesRequest
 
 PATIENCE = 300_000
 """Combinations that may fail in a row around one anchor before the request is refused."""
 
+HOPE = 100
+"""Combinations that may fail in a row before it is asked whether any can succeed."""
 
-class ResourceSummary(NamedTuple):
-    """What a provider has of a resource class, and the most that one consumer may take of it.
+LOOK_AT_CLOCK_EVERY = 1000
+"""Combinations that fail in a row between looks at the deadline."""
 
-    There is one for each inventory of each tree in an answer: a tuple costs least.
-    """
+Candidate = tuple[int, ...]
+"""One answer: for each demand the id of the provider that supplies it."""
 
-    capacity: int
-    used: int
-    max_unit: int
-
-    @property
-    def room(self) -> int:
-        """The amount that one more consumer can have."""
-        return min(self.capacity - self.used, self.max_unit)
+Options = Sequence[Sequence[int]]
+"""For each demand the ids of the providers around one anchor that can supply it."""
 
 
-class Supplier(NamedTuple):
-    """A provider as the search sees it; `path` leads from its root to itself, by ids."""
+class Facts(Protocol):
+    """What combining asks about the providers among the options, by id."""
 
-    id: int
-    uuid: str
-    parent_uuid: str | None
-    root_uuid: str
-    path: tuple[int, ...]
-    traits: tuple[str, ...]
-    resources: Mapping[str, ResourceSummary]
+    def path(self, provider_id: int) -> tuple[int, ...]:
+        """Return the ids from the provider's root down to itself."""
 
-    @property
-    def root_id(self) -> int:
-        """The id of the root of the provider's tree."""
-        return self.path[0]
+    def trait_ids(self, provider_id: int) -> frozenset[int]:
+        """Return the ids of the provider's traits."""
+
+    def room(self, provider_id: int, resource_class: str) -> int:
+        """Return the most that one more consumer can get of a class of `Terms.summed`."""
 
 
 @dataclass(frozen=True)
@@ -60,68 +55,51 @@ class Demand:
     """What one provider must supply whole: amounts by resource class, none if it need only be there."""
 
     suffix: str
-    resources: Mapping[str, int]
+    resources: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class Terms:
     """What the suppliers of a candidate must meet together.
 
-    `clauses` are the required traits of the unsuffixed group: each is met by any supplier of that
-    group. `same_subtrees` are sets of demands, by index. With `one_per_tree` no two suppliers are of
-    one tree (before 1.29).
+    `clauses` are the required traits of the unsuffixed group, by id: each is met by any supplier of
+    that group. `same_subtrees` are sets of demands, by index. With `one_per_tree` no two suppliers are
+    of one tree (before 1.29).
     """
 
     demands: tuple[Demand, ...]
-    clauses: tuple[frozenset[str], ...] = ()
+    clauses: tuple[frozenset[int], ...] = ()
     same_subtrees: tuple[frozenset[int], ...] = ()
     isolate: bool = False
     one_per_tree: bool = False
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """One answer: a supplier for each demand."""
-
-    demands: tuple[Demand, ...]
-    suppliers: tuple[Supplier, ...]
-
-    def suppliers_of_amounts(self) -> Iterator[Supplier]:
-        """Yield those that supply something, and do not only have to be there."""
-        for demand, supplier in zip(self.demands, self.suppliers, strict=True):
-            if demand.resources:
-                yield supplier
-
-    def allocations(self) -> dict[str, dict[str, int]]:
-        """Return the amounts to claim, by provider uuid and resource class, added over all groups."""
-        amounts: dict[str, dict[str, int]] = {}
-        for demand, supplier in zip(self.demands, self.suppliers, strict=True):
-            for name, amount in demand.resources.items():
-                of_supplier = amounts.setdefault(supplier.uuid, {})
-                of_supplier[name] = of_supplier.get(name, 0) + amount
-        return amounts
-
-    def mappings(self) -> dict[str, list[str]]:
-        """Return the uuids of the providers that satisfy each group, by suffix."""
-        uuids: dict[str, dict[str, None]] = {}
-        for demand, supplier in zip(self.demands, self.suppliers, strict=True):
-            uuids.setdefault(demand.suffix, {})[supplier.uuid] = None
-        return {suffix: list(of_group) for suffix, of_group in uuids.items()}
+    @functools.cached_property
+    def summed(self) -> frozenset[str]:
+        """The resource classes that one provider may have to supply to several demands."""
+        suffixed = Counter(name for demand in self.demands if demand.suffix for name, _ in demand.resources)
+        unsuffixed = {name for demand in self.demands if not demand.suffix for name, _ in demand.resources}
+        # Groups that are kept apart share no provider with each other.
+        least = len(self.demands) if self.isolate else 1
+        return frozenset(name for name, n in suffixed.items() if n > least or name in unsuffixed)
 
 
-def terms_of(request: CandidatesRequest, one_per_tree: bool) -> Terms:
-    """Return what a request demands, its unsuffixed group taken apart by resource class."""
+def terms_of(
+    request: CandidatesRequest, clauses: tuple[frozenset[int], ...] = (), *, one_per_tree: bool = False
+) -> Terms:
+    """Return what a request demands, its unsuffixed group taken apart by resource class.
+
+    `clauses` are the required traits of that group, by id.
+    """
     demands: list[Demand] = []
     for group in request.groups:
+        resources = tuple(group.resources.items())
         if group.suffix:
-            demands.append(Demand(group.suffix, group.resources))
+            demands.append(Demand(group.suffix, resources))
         else:
-            demands += [Demand("", {name: amount}) for name, amount in group.resources.items()]
+            demands += [Demand("", (resource,)) for resource in resources]
     return Terms(
         demands=tuple(demands),
-        clauses=tuple(
-            clause for group in request.groups if not group.suffix for clause in group.traits.required
-        ),
+        clauses=clauses,
         same_subtrees=tuple(
             frozenset(index for index, demand in enumerate(demands) if demand.suffix in suffixes)
             for suffixes in request.same_subtrees
@@ -130,6 +108,29 @@ def terms_of(request: CandidatesRequest, one_per_tree: bool) -> Terms:
         isolate=request.isolate,
         one_per_tree=one_per_tree,
     )
+
+
+def allocations_of(demands: Sequence[Demand], uuids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the amounts to claim, by provider uuid and resource class, added over all demands.
+
+    `uuids` are those of the suppliers of the demands.
+    """
+    amounts: dict[str, dict[str, int]] = {}
+    for demand, uuid in zip(demands, uuids, strict=True):
+        for name, amount in demand.resources:
+            of_supplier = amounts.setdefault(uuid, {})
+            of_supplier[name] = of_supplier.get(name, 0) + amount
+    return amounts
+
+
+def mappings_of(demands: Sequence[Demand], uuids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the uuids of the providers that satisfy each group, by suffix."""
+    mappings: dict[str, list[str]] = {}
+    for demand, uuid in zip(demands, uuids, strict=True):
+        of_group = mappings.setdefault(demand.suffix, [])
+        if uuid not in of_group:
+            of_group.append(uuid)
+    return mappings
 
 
 def in_turn(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
@@ -145,201 +146,349 @@ def in_turn(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
         turn = going_on
 
 
-def combine(terms: Terms, options: Sequence[Sequence[Supplier]]) -> Iterator[Candidate]:
-    """Yield each candidate that the options of one anchor make, one list of options per demand.
+def combine(terms: Terms, options: Options, facts: Facts, deadline: Deadline) -> Iterator[Candidate]:
+    """Yield each candidate that the options of one anchor make.
 
-    Raises `Invalid` when very many combinations in a row came to nothing.
+    Raises `Invalid` when very many combinations in a row came to nothing, and `Unavailable` when they
+    take longer than `deadline`.
     """
-    if all(options) and _can_be_isolated(terms, options) and _is_room_for_all(terms, options):
-        yield from _Search(terms, options).run()
+    if not all(options):
+        return iter(())
+    # Fewest options first.
+    order = sorted(range(len(options)), key=lambda index: len(options[index]))
+    constraints = list(_constraints(terms, options, order, facts))
+    if not constraints:
+        return _products(options, order)
+    return _Search(options, order, constraints, deadline).run()
 
 
-def _can_be_isolated(terms: Terms, options: Sequence[Sequence[Supplier]]) -> bool:
-    """Tell whether all suffixed groups can have a provider of their own at once, if they must.
+def _products(options: Options, order: Sequence[int]) -> Iterator[Candidate]:
+    """Yield every combination, the last demand in `order` changing fastest."""
+    places = [order.index(index) for index in range(len(order))]
+    for chosen in itertools.product(*(options[index] for index in order)):
+        yield tuple(chosen[place] for place in places)
 
-    This is bipartite matching: a group that finds all its providers taken asks the groups that
-    took them to move on.
-    """
-    if not terms.isolate:
+
+class _Constraint(ABC):
+    """A condition on several suppliers, judged at every step of choosing one demand after the other."""
+
+    @abstractmethod
+    def admits(self, demand: int, provider_id: int) -> bool:
+        """Tell whether a provider goes together, for a demand, with what is chosen already."""
+
+    @abstractmethod
+    def choose(self, demand: int, provider_id: int) -> None:
+        """Take note of a choice."""
+
+    @abstractmethod
+    def put_back(self, demand: int, provider_id: int) -> None:
+        """Undo the last choice."""
+
+    @abstractmethod
+    def state(self, depth: int) -> Hashable:
+        """Return all that the demands from `depth` on can notice of those before."""
+
+    def can_be_met(self) -> bool:
+        """Tell, before anything is chosen, whether it is at all possible; in doubt it is."""
         return True
-    taken_by: dict[int, int] = {}
-
-    def place(demand: int, asked: set[int]) -> bool:
-        for supplier in options[demand]:
-            if supplier.id not in asked:
-                asked.add(supplier.id)
-                if supplier.id not in taken_by or place(taken_by[supplier.id], asked):
-                    taken_by[supplier.id] = demand
-                    return True
-        return False
-
-    return all(place(index, set()) for index, demand in enumerate(terms.demands) if demand.suffix)
 
 
-def _is_room_for_all(terms: Terms, options: Sequence[Sequence[Supplier]]) -> bool:
-    """Tell whether demands that share their options ask no more in sum than these have in sum."""
-    sums: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    rooms: dict[tuple[str, tuple[int, ...]], int] = {}
-    for demand, suppliers in zip(terms.demands, options, strict=True):
-        ids = tuple(supplier.id for supplier in suppliers)
-        for name, amount in demand.resources.items():
-            if (name, ids) not in rooms:
-                rooms[name, ids] = sum(supplier.resources[name].room for supplier in suppliers)
-            sums[name, ids] += amount
-    return all(amount <= rooms[shared] for shared, amount in sums.items())
+def _constraints(terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> Iterator[_Constraint]:
+    if terms.summed:
+        yield _Sums(terms, options, order, facts)
+    if terms.isolate:
+        yield _Isolation(terms, options)
+    for subtree in terms.same_subtrees:
+        yield _Subtree(subtree, options, facts)
+    if terms.clauses:
+        yield _Clauses(terms, options, order, facts)
+    if terms.one_per_tree:
+        yield _OnePerTree(facts)
 
 
-@dataclass
-class _Search:
-    """Depth-first search over the demands of one anchor, fewest options first.
+class _Sums(_Constraint):
+    """No provider supplies more of a class, to all demands together, than it has room for."""
 
-    What is chosen so far is kept in running form, so that every step is judged at once: `taken` are
-    the amounts by provider and class, `holders` counts the suffixed demands of each provider. `dead`
-    are the states from which nothing came: another way to the same state is not followed again.
-    """
+    def __init__(self, terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> None:
+        self.amounts = [
+            [(name, amount) for name, amount in demand.resources if name in terms.summed]
+            for demand in terms.demands
+        ]
+        self.options = options
+        self.order = order
+        self.facts = facts
+        self.taken: defaultdict[tuple[int, str], int] = defaultdict(int)
 
-    terms: Terms
-    options: Sequence[Sequence[Supplier]]
-    chosen: dict[int, Supplier] = field(default_factory=dict)
-    taken: Counter[tuple[int, str]] = field(default_factory=Counter)
-    holders: Counter[int] = field(default_factory=Counter)
-    fruitless: int = 0
+    def admits(self, demand: int, provider_id: int) -> bool:
+        return all(
+            self.taken[provider_id, name] + amount <= self.facts.room(provider_id, name)
+            for name, amount in self.amounts[demand]
+        )
 
-    def __post_init__(self) -> None:
-        """Fix the order of the demands, and what those behind each step could still add."""
-        demands = self.terms.demands
-        self.order = sorted(range(len(demands)), key=lambda index: len(self.options[index]))
-        self.met = {s.id: self._clauses_met(s) for suppliers in self.options for s in suppliers}
-        self.all_met = (1 << len(self.terms.clauses)) - 1
-        self.dead: set[Hashable] = set()
-        # The clauses that the demands from each step on could still meet.
-        self.may_meet = [0]
-        for index in reversed(self.order):
-            met = self.may_meet[-1]
-            if not demands[index].suffix:
-                met = functools.reduce(operator.or_, (self.met[s.id] for s in self.options[index]), met)
-            self.may_meet.append(met)
-        self.may_meet.reverse()
+    def choose(self, demand: int, provider_id: int) -> None:
+        for name, amount in self.amounts[demand]:
+            self.taken[provider_id, name] += amount
+
+    def put_back(self, demand: int, provider_id: int) -> None:
+        for name, amount in self.amounts[demand]:
+            self.taken[provider_id, name] -= amount
+
+    def state(self, depth: int) -> Hashable:
+        return frozenset((stock, self.taken[stock]) for stock in self.wanted[depth] if self.taken[stock])
 
     @functools.cached_property
-    def may_take(self) -> list[frozenset[tuple[int, str]]]:
+    def wanted(self) -> list[frozenset[tuple[int, str]]]:
         """What the demands from each step on could take, as providers and classes."""
-        may_take = [frozenset[tuple[int, str]]()]
+        wanted = [frozenset[tuple[int, str]]()]
         for index in reversed(self.order):
-            names = self.terms.demands[index].resources
-            may_take.append(may_take[-1].union((s.id, name) for s in self.options[index] for name in names))
-        return may_take[::-1]
+            names = [name for name, _ in self.amounts[index]]
+            wanted.append(wanted[-1].union((id_, name) for id_ in self.options[index] for name in names))
+        return wanted[::-1]
 
-    def _clauses_met(self, supplier: Supplier) -> int:
-        """Return which clauses the traits of `supplier` meet, as a bit mask."""
-        if not self.terms.clauses:
-            return 0
-        held = set(supplier.traits)
-        return sum(1 << n for n, clause in enumerate(self.terms.clauses) if not clause.isdisjoint(held))
+    def can_be_met(self) -> bool:
+        """Tell whether demands that share their options ask no more in sum than these have in sum."""
+        sums: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        for amounts, ids in zip(self.amounts, self.options, strict=True):
+            for name, amount in amounts:
+                sums[name, tuple(ids)] += amount
+        return all(
+            amount <= sum(self.facts.room(id_, name) for id_ in ids) for (name, ids), amount in sums.items()
+        )
+
+
+class _Isolation(_Constraint):
+    """No two suffixed demands have the same supplier."""
+
+    def __init__(self, terms: Terms, options: Options) -> None:
+        self.suffixed = [bool(demand.suffix) for demand in terms.demands]
+        self.options = options
+        self.holders: set[int] = set()
+
+    def admits(self, demand: int, provider_id: int) -> bool:
+        return not (self.suffixed[demand] and provider_id in self.holders)
+
+    def choose(self, demand: int, provider_id: int) -> None:
+        if self.suffixed[demand]:
+            self.holders.add(provider_id)
+
+    def put_back(self, demand: int, provider_id: int) -> None:
+        if self.suffixed[demand]:
+            self.holders.remove(provider_id)
+
+    def state(self, depth: int) -> Hashable:
+        return frozenset(self.holders)
+
+    def can_be_met(self) -> bool:
+        """Tell whether all suffixed demands can have a supplier of their own at once.
+
+        This is bipartite matching: a demand that finds all its options taken asks the demands that
+        took them to move on.
+        """
+        taken_by: dict[int, int] = {}
+
+        def place(demand: int, asked: set[int]) -> bool:
+            for id_ in self.options[demand]:
+                if id_ not in asked:
+                    asked.add(id_)
+                    if id_ not in taken_by or place(taken_by[id_], asked):
+                        taken_by[id_] = demand
+                        return True
+            return False
+
+        return all(place(index, set()) for index, suffixed in enumerate(self.suffixed) if suffixed)
+
+
+class _Subtree(_Constraint):
+    """One of the suppliers of some demands is above all the others, or is all of them."""
+
+    def __init__(self, demands: frozenset[int], options: Options, facts: Facts) -> None:
+        self.demands = demands
+        self.options = options
+        self.facts = facts
+        self.chosen: dict[int, int] = {}
+        self.above: list[tuple[int, ...]] = []
+        """After each choice, the ids of the providers that are above (or are) all those chosen."""
+
+    def admits(self, demand: int, provider_id: int) -> bool:
+        if demand not in self.demands or not self.chosen:
+            return True
+        above = self._above(provider_id)
+        return (
+            provider_id in above
+            or any(id_ in above for id_ in self.chosen.values())
+            or any(
+                id_ in above
+                for index in self.demands
+                if index != demand and index not in self.chosen
+                for id_ in self.options[index]
+            )
+        )
+
+    def _above(self, provider_id: int) -> tuple[int, ...]:
+        path = self.facts.path(provider_id)
+        if not self.above:
+            return path
+        pairs = zip(self.above[-1], path, strict=False)
+        return tuple(id_ for id_, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    def choose(self, demand: int, provider_id: int) -> None:
+        if demand in self.demands:
+            self.above.append(self._above(provider_id))
+            self.chosen[demand] = provider_id
+
+    def put_back(self, demand: int, provider_id: int) -> None:
+        if demand in self.demands:
+            self.above.pop()
+            del self.chosen[demand]
+
+    def state(self, depth: int) -> Hashable:
+        if not self.chosen:
+            return None
+        above = self.above[-1]
+        return above, frozenset(id_ for id_ in self.chosen.values() if id_ in above)
+
+
+class _Clauses(_Constraint):
+    """The suppliers of the unsuffixed group together have a trait of each clause."""
+
+    def __init__(self, terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> None:
+        self.clauses = terms.clauses
+        self.suffixed = [bool(demand.suffix) for demand in terms.demands]
+        self.facts = facts
+        self.met_after = [0]
+        """Which clauses are met after each choice, as bit masks."""
+        # Which the demands from each step on could still meet.
+        self.may_meet = [0]
+        for index in reversed(order):
+            ids = () if self.suffixed[index] else options[index]
+            met = map(self._met_by, ids)
+            self.may_meet.append(functools.reduce(operator.or_, met, self.may_meet[-1]))
+        self.may_meet.reverse()
+
+    def _met_by(self, provider_id: int) -> int:
+        """Return which clauses the traits of a provider meet, as a bit mask."""
+        held = self.facts.trait_ids(provider_id)
+        return sum(1 << n for n, clause in enumerate(self.clauses) if not clause.isdisjoint(held))
+
+    def _met_with(self, demand: int, provider_id: int) -> int:
+        met = self.met_after[-1]
+        return met if self.suffixed[demand] else met | self._met_by(provider_id)
+
+    def admits(self, demand: int, provider_id: int) -> bool:
+        to_come = self.may_meet[len(self.met_after)]
+        return self._met_with(demand, provider_id) | to_come == (1 << len(self.clauses)) - 1
+
+    def choose(self, demand: int, provider_id: int) -> None:
+        self.met_after.append(self._met_with(demand, provider_id))
+
+    def put_back(self, demand: int, provider_id: int) -> None:
+        self.met_after.pop()
+
+    def state(self, depth: int) -> Hashable:
+        return self.met_after[-1]
+
+
+class _OnePerTree(_Constraint):
+    """All suppliers of one tree are one provider."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.chosen: list[tuple[int, int]] = []
+        """The root and the id of each provider chosen."""
+
+    def admits(self, demand: int, provider_id: int) -> bool:
+        root_id = self.facts.path(provider_id)[0]
+        return all(root != root_id or id_ == provider_id for root, id_ in self.chosen)
+
+    def choose(self, demand: int, provider_id: int) -> None:
+        self.chosen.append((self.facts.path(provider_id)[0], provider_id))
+
+    def put_back(self, demand: int, provider_id: int) -> None:
+        self.chosen.pop()
+
+    def state(self, depth: int) -> Hashable:
+        return frozenset(self.chosen)
+
+
+class _Search:
+    """Depth-first search over the demands of one anchor, in an order of them.
+
+    `dead` are the states from which nothing came: another way to the same state is not followed again.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        order: Sequence[int],
+        constraints: Sequence[_Constraint],
+        deadline: Deadline,
+    ) -> None:
+        self.options = options
+        self.order = order
+        self.constraints = constraints
+        self.deadline = deadline
+        self.chosen = [0] * len(order)
+        self.dead: set[Hashable] = set()
+        self.fruitless = 0
+        self.may_fail = min(HOPE, PATIENCE)
+        """How many combinations may still fail in a row before something is done about it."""
 
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
-        depth, found = 0, [0]
+        last = len(self.order) - 1
         untried = [iter(self.options[self.order[0]])]
+        held = [False] * len(self.order)
+        found = [0]
         while untried:
-            index = self.order[depth]
-            self._put_back(index)
-            supplier = next(untried[-1], None)
-            if supplier is None:
+            depth = len(untried) - 1
+            demand = self.order[depth]
+            if held[depth]:
+                self._put_back(demand)
+                held[depth] = False
+            provider_id = next(untried[-1], None)
+            if provider_id is None:
                 untried.pop()
                 if not found.pop():
                     if len(self.dead) < PATIENCE:
                         self.dead.add(self._state(depth))
                 elif found:
                     found[-1] += 1
-                depth -= 1
                 continue
             self.fruitless += 1
-            if self.fruitless > PATIENCE:
-                raise Invalid(
-                    "These request groups can be combined in too many ways that all fail:"
-                    " ask for fewer groups, or for one group of a larger amount."
-                )
-            if not self._take(index, supplier):
+            if self.fruitless % LOOK_AT_CLOCK_EVERY == 0:
+                self.deadline.check()
+            if self.fruitless > self.may_fail and not self._goes_on():
+                return
+            if not all(constraint.admits(demand, provider_id) for constraint in self.constraints):
                 continue
-            if depth + 1 == len(self.order):
+            self.chosen[demand] = provider_id
+            if depth == last:
                 self.fruitless = 0
                 found[-1] += 1
-                suppliers = tuple(self.chosen[i] for i in range(len(self.order)))
-                yield Candidate(self.terms.demands, suppliers)
-            elif not (self.dead and self._state(depth + 1) in self.dead):
-                depth += 1
+                yield tuple(self.chosen)
+                continue
+            for constraint in self.constraints:
+                constraint.choose(demand, provider_id)
+            held[depth] = True
+            if not (self.dead and self._state(depth + 1) in self.dead):
                 found.append(0)
-                untried.append(iter(self.options[self.order[depth]]))
+                untried.append(iter(self.options[self.order[depth + 1]]))
 
-    def _take(self, index: int, supplier: Supplier) -> bool:
-        """Choose `supplier` for a demand if it goes together with what is chosen already."""
-        demand = self.terms.demands[index]
-        if self.terms.isolate and demand.suffix and self.holders[supplier.id]:
+    def _put_back(self, demand: int) -> None:
+        for constraint in self.constraints:
+            constraint.put_back(demand, self.chosen[demand])
+
+    def _goes_on(self) -> bool:
+        """Tell whether there is hope; raises `Invalid` when patience is at an end."""
+        if not all(constraint.can_be_met() for constraint in self.constraints):
             return False
-        for name, amount in demand.resources.items():
-            if self.taken[supplier.id, name] + amount > supplier.resources[name].room:
-                return False
-        if self.terms.one_per_tree and any(
-            other is not supplier and other.root_id == supplier.root_id for other in self.chosen.values()
-        ):
-            return False
-        self._choose(index, supplier, +1)
-        if self._may_be_covered(index) and self._may_meet_clauses():
-            return True
-        self._put_back(index)
-        return False
-
-    def _put_back(self, index: int) -> None:
-        if index in self.chosen:
-            self._choose(index, self.chosen[index], -1)
-
-    def _choose(self, index: int, supplier: Supplier, sign: int) -> None:
-        demand = self.terms.demands[index]
-        for name, amount in demand.resources.items():
-            self.taken[supplier.id, name] += sign * amount
-        if demand.suffix:
-            self.holders[supplier.id] += sign
-        if sign > 0:
-            self.chosen[index] = supplier
-        else:
-            del self.chosen[index]
-
-    def _may_be_covered(self, index: int) -> bool:
-        """Tell whether each same_subtree of a demand just chosen for can still come true."""
-        return all(self._has_cover(subtree) for subtree in self.terms.same_subtrees if index in subtree)
-
-    def _has_cover(self, subtree: frozenset[int]) -> bool:
-        """Tell whether one of these demands has, or may get, a provider above all those chosen."""
-        above = self._common_path(subtree)
-        return any(
-            self.chosen[index].id in above
-            if index in self.chosen
-            else any(supplier.id in above for supplier in self.options[index])
-            for index in subtree
-        )
-
-    def _common_path(self, subtree: frozenset[int]) -> list[int]:
-        """Return the ids of the providers that are above (or are) all those chosen for `subtree`."""
-        paths = [self.chosen[index].path for index in subtree if index in self.chosen]
-        return [steps[0] for steps in zip(*paths, strict=False) if len(set(steps)) == 1]
-
-    def _may_meet_clauses(self) -> bool:
-        """Tell whether the chosen and the coming suppliers of the unsuffixed group meet all clauses."""
-        return self._met_so_far() | self.may_meet[len(self.chosen)] == self.all_met
-
-    def _met_so_far(self) -> int:
-        chosen = (self.met[s.id] for index, s in self.chosen.items() if not self.terms.demands[index].suffix)
-        return functools.reduce(operator.or_, chosen, 0)
+        if self.fruitless > PATIENCE:
+            raise Invalid(
+                "These request groups can be combined in too many ways that all fail:"
+                " ask for fewer groups, or for one group of a larger amount."
+            )
+        self.may_fail = PATIENCE
+        return True
 
     def _state(self, depth: int) -> Hashable:
-        """Return all that the demands from `depth` on can notice of those before."""
-        taken = frozenset((stock, self.taken[stock]) for stock in self.may_take[depth] if self.taken[stock])
-        holders = frozenset(+self.holders) if self.terms.isolate else None
-        trees = frozenset(s.id for s in self.chosen.values()) if self.terms.one_per_tree else None
-        covers = []
-        for subtree in self.terms.same_subtrees:
-            above = self._common_path(subtree)
-            within = (s.id for index, s in self.chosen.items() if index in subtree and s.id in above)
-            covers.append((tuple(above), frozenset(within), subtree.isdisjoint(self.chosen)))
-        return depth, taken, holders, trees, self._met_so_far(), tuple(covers)
+        return depth, *(constraint.state(depth) for constraint in self.constraints)

@@ -1,20 +1,21 @@
 import itertools
+from dataclasses import dataclass
 
 import pytest
 
 from placement_svc.domain import candidates
 from placement_svc.domain.candidates import (
-    Candidate,
     Demand,
-    ResourceSummary,
-    Supplier,
     Terms,
+    allocations_of,
     combine,
     in_turn,
+    mappings_of,
     terms_of,
 )
-from placement_svc.domain.errors import Invalid
-from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.errors import Invalid, Unavailable
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 
 
 @pytest.fixture
@@ -27,23 +28,50 @@ def patience(monkeypatch):
     return patience
 
 
-def supplier(*path, traits=(), **rooms):
-    """Return a provider with the last id of `path`, and of each class a stock of this room."""
-    resources = {
-        name: room if isinstance(room, ResourceSummary) else ResourceSummary(room, 0, room)
-        for name, room in rooms.items()
-    }
-    parent = str(path[-2]) if len(path) > 1 else None
-    return Supplier(path[-1], str(path[-1]), parent, str(path[0]), path, tuple(traits), resources)
+@dataclass(frozen=True)
+class Supplier:
+    """A provider: its path, what it has room for, and its traits, a letter each."""
+
+    path: tuple[int, ...]
+    rooms: dict[str, int]
+    traits: str = ""
+
+
+class Facts(dict):
+    """Suppliers by id; the id of a trait is the code of its letter."""
+
+    def path(self, provider_id):
+        return self[provider_id].path
+
+    def trait_ids(self, provider_id):
+        return letters(self[provider_id].traits)
+
+    def room(self, provider_id, resource_class):
+        return self[provider_id].rooms[resource_class]
+
+
+def letters(text):
+    return frozenset(map(ord, text))
+
+
+def supplier(*path, traits="", **rooms):
+    """Return a provider with the last id of `path`."""
+    return Supplier(path, rooms, traits)
 
 
 def demand(suffix="", **amounts):
-    return Demand(suffix, amounts)
+    return Demand(suffix, tuple(amounts.items()))
+
+
+def combined(terms, *options, seconds=60):
+    facts = Facts((each.path[-1], each) for suppliers in options for each in suppliers)
+    ids = [[each.path[-1] for each in suppliers] for suppliers in options]
+    return combine(terms, ids, facts, Deadline.of(seconds))
 
 
 def found(terms, *options):
     """Return the ids of the suppliers of each candidate, as text."""
-    return ["".join(s.uuid for s in candidate.suppliers) for candidate in combine(terms, options)]
+    return ["".join(map(str, candidate)) for candidate in combined(terms, *options)]
 
 
 # One after the other
@@ -83,24 +111,19 @@ def test_a_demand_without_options_leaves_nothing(options, patience):
     assert found(Terms((demand("a", VCPU=1), demand("b", VCPU=1))), *options) == []
 
 
-@pytest.mark.parametrize(
-    ("stock", "fits"),
-    [
-        (ResourceSummary(capacity=5, used=0, max_unit=9), True),
-        (ResourceSummary(capacity=4, used=0, max_unit=9), False),
-        (ResourceSummary(capacity=9, used=4, max_unit=9), True),
-        (ResourceSummary(capacity=9, used=5, max_unit=9), False),
-        (ResourceSummary(capacity=9, used=0, max_unit=5), True),
-        (ResourceSummary(capacity=9, used=0, max_unit=4), False),
-        (ResourceSummary(capacity=2, used=3, max_unit=9), False),
-    ],
-)
+@pytest.mark.parametrize(("room", "fits"), [(5, True), (4, False), (-1, False)])
 @pytest.mark.parametrize("suffixes", [("a", "b"), ("", "a"), ("a", "")])
-def test_amounts_of_all_groups_are_added(stock, fits, suffixes):
+def test_amounts_of_all_groups_are_added(room, fits, suffixes):
     first, second = suffixes
     terms = Terms((demand(first, VCPU=2), demand(second, VCPU=3)))
-    one = supplier(1, VCPU=stock)
+    one = supplier(1, VCPU=room)
     assert found(terms, [one], [one]) == (["11"] if fits else [])
+
+
+def test_amounts_of_an_isolated_group_and_the_unsuffixed_one_are_added():
+    terms = Terms((demand(VCPU=2), demand("a", VCPU=2), demand("b", VCPU=2)), isolate=True)
+    options = [supplier(1, VCPU=3), supplier(2, VCPU=4)]
+    assert sorted(found(terms, options, options, options)) == ["212", "221"]
 
 
 def test_amounts_of_different_classes_are_not_added():
@@ -156,8 +179,8 @@ def test_as_many_providers_as_groups_can_be_kept_apart(patience):
     patience(sum(range(1, 31)))
     options = [supplier(id_, VCPU=9) for id_ in range(1, 31)]
     terms = Terms(tuple(demand(str(number), VCPU=1) for number in range(30)), isolate=True)
-    first = next(combine(terms, [options] * 30))
-    assert {s.id for s in first.suppliers} == set(range(1, 31))
+    first = next(combined(terms, *[options] * 30))
+    assert set(first) == set(range(1, 31))
 
 
 def test_groups_move_on_for_others_to_be_kept_apart():
@@ -183,12 +206,12 @@ def test_groups_move_on_for_others_to_be_kept_apart():
 )
 def test_traits_are_those_of_all_suppliers_together(clauses, expected):
     one, two = supplier(1, VCPU=9, VGPU=9, traits="A"), supplier(2, VCPU=9, VGPU=9, traits="B")
-    terms = Terms((demand(VCPU=1), demand(VGPU=1)), clauses=tuple(map(frozenset, clauses)))
+    terms = Terms((demand(VCPU=1), demand(VGPU=1)), clauses=tuple(map(letters, clauses)))
     assert sorted(found(terms, [one, two], [one, two])) == expected
 
 
 def test_traits_of_a_suffixed_group_do_not_count():
-    terms = Terms((demand(VCPU=1), demand("a", VGPU=1)), clauses=(frozenset("A"),))
+    terms = Terms((demand(VCPU=1), demand("a", VGPU=1)), clauses=(letters("A"),))
     one, two = supplier(1, VCPU=1), supplier(2, VGPU=1, traits="A")
     assert found(terms, [one], [two]) == []
 
@@ -260,8 +283,8 @@ def test_the_first_of_very_many_come_at_once(patience):
     patience(8)
     options = [supplier(id_, VCPU=99) for id_ in range(1, 9)]
     terms = Terms(tuple(demand(str(number), VCPU=1) for number in range(8)))
-    first = list(itertools.islice(combine(terms, [options] * 8), 10))
-    assert len({tuple(s.id for s in candidate.suppliers) for candidate in first}) == 10
+    first = list(itertools.islice(combined(terms, *[options] * 8), 10))
+    assert len(set(first)) == 10
 
 
 def test_a_dead_end_is_not_entered_twice(patience):
@@ -277,7 +300,7 @@ def test_a_dead_end_is_not_entered_twice(patience):
 )
 def test_patience_ends_when_very_many_in_a_row_fail(steps, wait, patience):
     patience(steps)
-    terms = Terms((demand(VCPU=1),), clauses=(frozenset("A"),))
+    terms = Terms((demand(VCPU=1),), clauses=(letters("A"),))
     suppliers = [supplier(id_, VCPU=1, traits="A" if id_ == 5 else "") for id_ in range(1, 6)]
     if wait is None:
         assert found(terms, suppliers) == ["5"]
@@ -288,58 +311,54 @@ def test_patience_ends_when_very_many_in_a_row_fail(steps, wait, patience):
 
 def test_patience_starts_again_with_every_candidate(patience):
     patience(2)
-    terms = Terms((demand(VCPU=1),), clauses=(frozenset("A"),))
+    terms = Terms((demand(VCPU=1),), clauses=(letters("A"),))
     suppliers = [supplier(id_, VCPU=1, traits="A" if id_ % 2 == 0 else "") for id_ in range(1, 9)]
     assert found(terms, suppliers) == ["2", "4", "6", "8"]
+
+
+def test_a_deadline_ends_what_comes_to_nothing(monkeypatch):
+    monkeypatch.setattr(candidates, "LOOK_AT_CLOCK_EVERY", 1)
+    options = [supplier(1, VCPU=1)]
+    with pytest.raises(Unavailable, match="takes longer than 0 seconds"):
+        list(combined(Terms((demand(VCPU=1),), clauses=(letters("A"),)), options, seconds=0))
 
 
 # What a candidate says
 
 
-ONE, TWO = supplier(1, VCPU=9, VGPU=9), supplier(2, VCPU=9, VGPU=9)
-
-
 @pytest.mark.parametrize(
-    ("demands", "suppliers", "allocations", "mappings"),
+    ("demands", "uuids", "allocations", "mappings"),
     [
-        ([demand(VCPU=1)], [ONE], {"1": {"VCPU": 1}}, {"": ["1"]}),
-        (
-            [demand(VCPU=1), demand(VGPU=2)],
-            [ONE, TWO],
-            {"1": {"VCPU": 1}, "2": {"VGPU": 2}},
-            {"": ["1", "2"]},
-        ),
-        ([demand(VCPU=1), demand(VGPU=2)], [ONE, ONE], {"1": {"VCPU": 1, "VGPU": 2}}, {"": ["1"]}),
+        ([demand(VCPU=1)], "1", {"1": {"VCPU": 1}}, {"": ["1"]}),
+        ([demand(VCPU=1), demand(VGPU=2)], "12", {"1": {"VCPU": 1}, "2": {"VGPU": 2}}, {"": ["1", "2"]}),
+        ([demand(VCPU=1), demand(VGPU=2)], "11", {"1": {"VCPU": 1, "VGPU": 2}}, {"": ["1"]}),
         (
             [demand(VCPU=1), demand("a", VCPU=2, VGPU=3), demand("b", VCPU=4)],
-            [ONE, ONE, TWO],
+            "112",
             {"1": {"VCPU": 3, "VGPU": 3}, "2": {"VCPU": 4}},
             {"": ["1"], "a": ["1"], "b": ["2"]},
         ),
-        ([demand("a"), demand("b", VCPU=1)], [TWO, ONE], {"1": {"VCPU": 1}}, {"a": ["2"], "b": ["1"]}),
+        ([demand("a"), demand("b", VCPU=1)], "21", {"1": {"VCPU": 1}}, {"a": ["2"], "b": ["1"]}),
     ],
 )
-def test_candidate(demands, suppliers, allocations, mappings):
-    candidate = Candidate(tuple(demands), tuple(suppliers))
-    assert candidate.allocations() == allocations
-    assert candidate.mappings() == mappings
-    assert {s.uuid for s in candidate.suppliers_of_amounts()} == allocations.keys()
+def test_candidate(demands, uuids, allocations, mappings):
+    assert allocations_of(demands, uuids) == allocations
+    assert mappings_of(demands, uuids) == mappings
 
 
 def test_the_unsuffixed_group_is_taken_apart_by_class():
-    red, blue = frozenset({"RED"}), frozenset({"BLUE"})
     request = CandidatesRequest(
         groups=(
-            RequestGroup("a", {"VCPU": 1, "VGPU": 2}, traits=Membership((red,))),
-            RequestGroup("", {"VCPU": 3, "DISK_GB": 4}, traits=Membership((blue,), frozenset({"GREEN"}))),
+            RequestGroup("a", {"VCPU": 1, "VGPU": 2}),
+            RequestGroup("", {"VCPU": 3, "DISK_GB": 4}),
             RequestGroup("b"),
         ),
         same_subtrees=(frozenset({"a", "b"}), frozenset({"a"})),
         isolate=True,
     )
-    assert terms_of(request, one_per_tree=False) == Terms(
+    assert terms_of(request, (letters("A"),)) == Terms(
         demands=(demand("a", VCPU=1, VGPU=2), demand(VCPU=3), demand(DISK_GB=4), demand("b")),
-        clauses=(blue,),
+        clauses=(letters("A"),),
         same_subtrees=(frozenset({0, 3}),),
         isolate=True,
     )

@@ -1,119 +1,192 @@
 """A whole search: from the request to its candidates and the providers they are told with."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import random
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Options, find_anchors
+from placement_svc.db.search.anchors import Anchor, Walk, find_anchors
 from placement_svc.db.search.requests import Search, resolve
 from placement_svc.db.search.sharing import SharedSupply, find_shared
-from placement_svc.db.search.trees import fetch_trees
-from placement_svc.domain.candidates import Candidate, Supplier, Terms, combine, in_turn, terms_of
+from placement_svc.db.search.trees import Trees
+from placement_svc.domain.candidates import Candidate, Demand, combine, in_turn
+from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.groups import CandidatesRequest
 
-LOOKS = (1, 8, None)
-"""How many trees each look takes in, as a multiple of the limit; the last one takes all that is left.
+WORTHWHILE = 1 / 20
+"""Of the roots looked at one by one, the part that must be anchors to go on like that."""
 
-Nearly always the first look is enough: the trees that SQL finds lack a candidate only when amounts
-do not add up, groups cannot be kept apart, or traits of several suppliers do not go together.
-"""
+FIRST_STEPS = (4, 100)
+"""How many roots the first look takes in at most: a multiple of the limit, and some more."""
 
-
-@dataclass
-class Found:
-    """The candidates of a request, in the order of their making, and all providers of their trees."""
-
-    candidates: Iterable[Candidate]
-    providers: dict[int, Supplier]
+MOST_TRIES = 8
+"""How many trees the second look takes in at most for each candidate that the first one has left missing."""
 
 
-def find_candidates(connection: Connection, request: CandidatesRequest, *, one_per_tree: bool) -> Found:
-    """Return what satisfies a request; with `one_per_tree` in the manner of before 1.29.
+@dataclass(frozen=True)
+class Manner:
+    """How candidates are looked for, apart from what is asked.
 
-    Four statements: names, sharing providers, anchors, trees; the last two again, at most twice, when
-    a limit is not reached at the first look. How many groups, trees or candidates there are makes no
-    difference. Without a limit the candidates are still to be generated when this returns.
+    With `one_per_tree` it is done in the manner of before 1.29. `shown` are the resource classes that
+    summaries tell of (None: all). With `randomize` the trees come in random order, and so do the
+    providers of each. `depth_first` gives all candidates of a tree before the next one's, otherwise
+    the trees take turns. `maximum` holds for requests without a limit, and for higher ones (None: none).
     """
-    terms = terms_of(request, one_per_tree)
-    search = resolve(connection, request, terms)
-    shared = find_shared(connection, search)
-    looks = _Looks(connection, terms, search, shared)
-    if request.limit is None:
-        return Found(itertools.chain.from_iterable(looks.look(None)), looks.providers)
-    generators: list[Iterator[Candidate]] = []
+
+    deadline: Deadline
+    one_per_tree: bool = False
+    shown: frozenset[str] | None = None
+    randomize: bool = False
+    depth_first: bool = False
+    maximum: int | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The candidates of a request, in the order of their making, and all providers of their trees.
+
+    `trait_names` tells the traits of a provider by what its `trait_ids` says.
+    """
+
+    demands: Sequence[Demand]
+    candidates: Iterable[Candidate]
+    trees: Trees
+    trait_names: dict[str, list[str]]
+
+
+def find_candidates(connection: Connection, request: CandidatesRequest, manner: Manner) -> Found:
+    """Return what satisfies a request.
+
+    Five statements: names, sharing providers (not if there are none), anchors, trees, traits. When a
+    limit is not reached at the first look, anchors and trees are asked for again, at most twice. How
+    many groups, trees or candidates there are makes no difference. Without a limit the candidates are
+    still to be generated when this returns.
+    """
+    search = resolve(connection, request, one_per_tree=manner.one_per_tree)
+    looks = _Looks(connection, search, find_shared(connection, search), manner)
+    limit = min((n for n in (request.limit, manner.maximum) if n is not None), default=None)
+    candidates: Iterable[Candidate]
+    if limit is None:
+        candidates = itertools.chain.from_iterable(looks.all_at_once())
+    elif manner.depth_first:
+        candidates = list(itertools.islice(itertools.chain.from_iterable(looks.until(limit)), limit))
+    else:
+        candidates = list(_spread(looks.until(limit), limit))
+    return Found(search.terms.demands, candidates, looks.trees, looks.trees.name_traits(connection))
+
+
+def _spread(generators: Iterable[Iterator[Candidate]], limit: int) -> Iterator[Candidate]:
+    """Return the first candidate of each generator, then the next of each, until the limit.
+
+    No more generators are asked for than have to be.
+    """
+    going_on: list[Iterator[Candidate]] = []
     firsts: list[Candidate] = []
-    for multiple in LOOKS:
-        for generator in looks.look(multiple and multiple * request.limit):
-            first = next(generator, None)
-            if first is not None:
-                firsts.append(first)
-                generators.append(generator)
-        if len(firsts) >= request.limit or looks.exhausted:
+    for generator in generators:
+        first = next(generator, None)
+        if first is not None:
+            firsts.append(first)
+            going_on.append(generator)
+        if len(firsts) == limit:
             break
-    spread = itertools.chain(firsts, in_turn(generators))
-    return Found(list(itertools.islice(spread, request.limit)), looks.providers)
+    return itertools.islice(itertools.chain(firsts, in_turn(going_on)), limit)
 
 
 class _Looks:
-    """Looks at tree after tree, in the order of ids.
+    """Looks at tree after tree.
 
     A candidate of sharing providers alone is found around every anchor that they serve; only the
     first time it counts.
     """
 
     def __init__(
-        self, connection: Connection, terms: Terms, search: Search, shared: Sequence[SharedSupply]
+        self, connection: Connection, search: Search, shared: Sequence[SharedSupply], manner: Manner
     ) -> None:
         self.connection = connection
-        self.terms = terms
         self.search = search
         self.shared = shared
+        self.manner = manner
         self.sharing = frozenset(supply.provider_id for supply in shared)
         self.homes = {supply.provider_id: supply.root_id for supply in shared}
-        self.providers: dict[int, Supplier] = {}
-        self.after = 0
-        self.exhausted = False
-        self.seen_options: set[Options] = set()
-        self.seen: set[tuple[int, ...]] = set()
+        self.trees = Trees(manner.shown, search.terms.summed)
+        self.walk = Walk(random.randrange(search.last_root + 1) if manner.randomize else 0)
+        self.looked_at = 0
+        self.fruitful = 0
+        """How many of the trees looked at have given a candidate."""
+        self.seen_options: set[tuple[tuple[int, ...], ...]] = set()
+        self.seen: set[Candidate] = set()
 
-    def look(self, limit: int | None) -> list[Iterator[Candidate]]:
-        """Return generators of the candidates around the next anchors, at most `limit` of them."""
-        anchors = find_anchors(self.connection, self.search, self.shared, limit, self.after)
-        self.exhausted = limit is None or len(anchors) < limit
-        if anchors:
-            self.after = anchors[-1][0]
-        told = [(anchor, options) for anchor, options in anchors if self._is_new(options)]
-        self._fetch(told)
-        return [self._candidates(options) for _, options in told]
+    def all_at_once(self) -> Iterator[Iterator[Candidate]]:
+        """Return generators of the candidates around every anchor."""
+        return map(self._candidates, self._look(None))
 
-    def _is_new(self, options: Options) -> bool:
-        if not all(self.sharing.issuperset(ids) for ids in options):
+    def until(self, limit: int) -> Iterator[Iterator[Candidate]]:
+        """Yield generators of the candidates around one anchor after the other.
+
+        As many as make up the limit are looked for at first, and if that was not enough as many as
+        should be, going by what came of the first. That the third look takes in all that is left is
+        rare: many trees that SQL finds would have to lack a candidate because amounts do not add up,
+        groups cannot be kept apart, or traits of several suppliers do not go together.
+        """
+        multiple, more = FIRST_STEPS
+        steps = None if self._is_scarce() else multiple * limit + more
+        yield from map(self._candidates, self._look(limit, steps))
+        if self.walk.ended:
+            return
+        tries = min(MOST_TRIES, self.looked_at / max(self.fruitful, 1))
+        wanted = math.ceil(1.5 * tries * (limit - self.fruitful)) + 10
+        anchors_a_step = self.looked_at / self.walk.steps if self.walk.steps else 0
+        steps = math.ceil(2 * wanted / anchors_a_step) if anchors_a_step > WORTHWHILE else None
+        yield from map(self._candidates, self._look(wanted, steps))
+        if not self.walk.ended:
+            yield from self.all_at_once()
+
+    def _is_scarce(self) -> bool:
+        return self.search.is_scarce({supply.demand for supply in self.shared})
+
+    def _look(self, limit: int | None, steps: int | None = None) -> list[Anchor]:
+        """Return the next anchors, their trees fetched."""
+        anchors = find_anchors(self.connection, self.search, self.shared, self.walk, limit, steps)
+        self.looked_at += len(anchors)
+        told = [anchor for anchor in anchors if self._is_new(anchor)]
+        self.trees.fetch(self.connection, self._homes(told))
+        if self.manner.randomize:
+            random.shuffle(told)
+        return told
+
+    def _is_new(self, anchor: Anchor) -> bool:
+        if not all(self.sharing.issuperset(ids) for ids in anchor.options):
             return True
-        if options in self.seen_options:
+        if anchor.options in self.seen_options:
             return False
-        self.seen_options.add(options)
+        self.seen_options.add(anchor.options)
         return True
 
-    def _fetch(self, anchors: Iterable[tuple[int, Options]]) -> None:
-        """Fetch the trees of all options: an anchor that supplies nothing is not told about."""
-        root_ids = {
-            self.homes.get(provider_id, anchor)
-            for anchor, options in anchors
-            for ids in options
+    def _homes(self, anchors: Collection[Anchor]) -> Collection[int]:
+        """Return the roots of all options: an anchor that supplies nothing is not told about."""
+        if not self.sharing:
+            return [anchor.id for anchor in anchors]
+        return {
+            self.homes.get(provider_id, anchor.id)
+            for anchor in anchors
+            for ids in anchor.options
             for provider_id in ids
         }
-        new = root_ids.difference(self.providers)
-        if new:
-            self.providers.update(fetch_trees(self.connection, new))
 
-    def _candidates(self, options: Options) -> Iterator[Candidate]:
-        suppliers = [[self.providers[id_] for id_ in ids] for ids in options]
-        for candidate in combine(self.terms, suppliers):
-            ids = tuple(supplier.id for supplier in candidate.suppliers)
-            if self.sharing.issuperset(ids):
-                if ids in self.seen:
+    def _candidates(self, anchor: Anchor) -> Iterator[Candidate]:
+        options: Sequence[Sequence[int]] = anchor.options
+        if self.manner.randomize:
+            options = [random.sample(ids, len(ids)) for ids in options]
+        found = False
+        for candidate in combine(self.search.terms, options, self.trees, self.manner.deadline):
+            self.manner.deadline.check()
+            if self.sharing.issuperset(candidate):
+                if candidate in self.seen:
                     continue
-                self.seen.add(ids)
+                self.seen.add(candidate)
+            self.fruitful += not found
+            found = True
             yield candidate

@@ -41,10 +41,12 @@ _sharers = (
 def find_shared(connection: Connection, search: Search) -> list[SharedSupply]:
     """Return what sharing providers can supply, once for each of their aggregates.
 
-    One statement; it starts from the few holders of the sharing trait.
+    One statement, none if nothing is shared; it starts from the few holders of the sharing trait.
     """
+    if search.sharing_trait is None:
+        return []
     queries = [
-        _supplied_by_sharers(index, needs, search.clauses)
+        _supplied_by_sharers(index, needs, search.terms.clauses)
         for index, needs in enumerate(search.needs)
         if needs.may_be_foreign
     ]

@@ -1,63 +1,113 @@
 """What is to be known of whole trees, for combining and for the summaries."""
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterable
+from itertools import starmap
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    CompoundSelect,
     Connection,
-    FromClause,
-    any_,
+    Select,
+    Text,
     bindparam,
     cast,
     func,
-    null,
+    literal,
+    or_,
     select,
     type_coerce,
-    union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
-from sqlalchemy.types import NULLTYPE, Integer, Text
+from sqlalchemy.types import NULLTYPE, Boolean, Integer, String
 
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
-from placement_svc.domain.candidates import ResourceSummary, Supplier
 
 
-def fetch_trees(connection: Connection, root_ids: Collection[int]) -> dict[int, Supplier]:
-    """Return all providers of the trees with these roots, by id.
+class TreeProvider(NamedTuple):
+    """A provider of a tree, as PostgreSQL tells of it.
 
-    One statement, proportional to the trees: two tables are read, by the indexes on their root_id.
-    The names of traits come along, each once, and not with every provider that has them.
+    There are thousands in an answer, so nothing is taken apart before it is needed: `trait_ids` is an
+    array as text, such as ``{1,2,3}``, and `resources` is what stands in the summary, the members of a
+    JSON object as text. `classes` and `rooms` tell what one more consumer can get of those classes of
+    which that was asked.
     """
-    rows = connection.execute(_TREES, {"root_ids": list(root_ids)}).all()
-    trait_names = {id_: name for id_, name, path, *_ in rows if path is None}
-    providers = [row for row in rows if row[2] is not None]
-    named = {
-        ids: tuple(trait_names[int(id_)] for id_ in ids[1:-1].split(",") if id_)
-        for ids in {row[3] for row in providers}
-    }
-    uuids = {row[0]: row[1] for row in providers}
-    return {
-        id_: Supplier(
-            id=id_,
-            uuid=uuid,
-            parent_uuid=uuids[path[-2]] if len(path) > 1 else None,
-            root_uuid=uuids[path[0]],
-            path=tuple(path),
-            traits=named[trait_ids],
-            resources=_resources(*listed),
-        )
-        for id_, uuid, path, trait_ids, *listed in providers
-    }
+
+    id: int
+    uuid: str
+    parent_id: int | None
+    root_id: int
+    trait_ids: str
+    resources: str | None
+    classes: list[str] | None = None
+    rooms: list[int] | None = None
 
 
-def _resources(
-    classes: list[str] | None, capacities: list[int], used: list[int], max_units: list[int]
-) -> dict[str, ResourceSummary]:
-    if classes is None:
-        return {}
-    return dict(zip(classes, map(ResourceSummary, capacities, used, max_units), strict=True))
+def _ids(array: str) -> tuple[int, ...]:
+    return tuple(map(int, filter(None, array[1:-1].split(","))))
+
+
+class Trees:
+    """All providers of the trees that were fetched so far, by id; they are the facts of combining.
+
+    `shown` are the resource classes that the summaries tell of (None: all), `summed` those whose room
+    is asked for.
+    """
+
+    def __init__(self, shown: Collection[str] | None, summed: Collection[str]) -> None:
+        self.shown = shown
+        self.summed = summed
+        self.providers: dict[int, TreeProvider] = {}
+        self._paths: dict[int, tuple[int, ...]] = {}
+        self._trait_ids: dict[str, frozenset[int]] = {}
+
+    def fetch(self, connection: Connection, root_ids: Iterable[int]) -> None:
+        """Fetch the trees of these roots, but for those that are there.
+
+        One statement, proportional to the trees: two tables are read, by the indexes on their root_id.
+        """
+        new = [id_ for id_ in root_ids if id_ not in self.providers]
+        if not new:
+            return
+        values = {
+            "root_ids": new,
+            "all_shown": self.shown is None,
+            "shown": sorted(self.shown or ()),
+            "summed": sorted(self.summed),
+        }
+        rows = connection.execute(_WITH_ROOMS if self.summed else _TREES, values).all()
+        self.providers.update(zip((row[0] for row in rows), starmap(TreeProvider, rows), strict=True))
+
+    def path(self, provider_id: int) -> tuple[int, ...]:
+        """Return the ids from the provider's root down to itself."""
+        path = self._paths.get(provider_id)
+        if path is None:
+            parent_id = self.providers[provider_id].parent_id
+            above = () if parent_id is None else self.path(parent_id)
+            path = self._paths[provider_id] = (*above, provider_id)
+        return path
+
+    def trait_ids(self, provider_id: int) -> frozenset[int]:
+        """Return the ids of the provider's traits."""
+        text = self.providers[provider_id].trait_ids
+        ids = self._trait_ids.get(text)
+        if ids is None:
+            ids = self._trait_ids[text] = frozenset(_ids(text))
+        return ids
+
+    def room(self, provider_id: int, resource_class: str) -> int:
+        """Return the most that one more consumer can get of one of the classes `summed`."""
+        provider = self.providers[provider_id]
+        return dict(zip(provider.classes or (), provider.rooms or (), strict=True))[resource_class]
+
+    def name_traits(self, connection: Connection) -> dict[str, list[str]]:
+        """Return the names of each set of traits that a provider has, by what `trait_ids` says.
+
+        One statement; hosts mostly have the same traits, so that few sets are to be taken apart.
+        """
+        sets = {text: _ids(text) for text in {provider.trait_ids for provider in self.providers.values()}}
+        wanted = sorted({id_ for ids in sets.values() for id_ in ids})
+        names = dict(connection.execute(_TRAIT_NAMES, {"ids": wanted}).all())
+        return {text: [names[id_] for id_ in ids] for text, ids in sets.items()}
 
 
 def _plain(array: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -65,48 +115,46 @@ def _plain(array: ColumnElement[Any]) -> ColumnElement[Any]:
     return type_coerce(array, NULLTYPE)
 
 
-def _query() -> CompoundSelect[Any]:
-    """Return the query of providers by uuid with all they have, and of traits (no path) by name."""
-    providers = resource_providers
-    of_trees = providers.c.root_id == any_(bindparam("root_ids", type_=ARRAY(Integer)))
-    listed = _listed_inventories()
-    columns = [
-        providers.c.id,
-        providers.c.uuid.label("name"),
-        _plain(providers.c.path).label("path"),
-        # As text, such as {1,2,3}: few texts differ, and only those are taken apart.
-        cast(providers.c.trait_ids, Text).label("trait_ids"),
-        *listed.c[1:],
+def _any(name: str, type_: Any) -> ColumnElement[Any]:
+    return func.any(bindparam(name, type_=ARRAY(type_)))
+
+
+def _of_providers(*, with_rooms: bool) -> Select[Any]:
+    """Return the query of providers with all they have."""
+    class_id, name = inventories.c.resource_class_id, resource_classes.c.name
+    # Built by PostgreSQL: a dict of each inventory would cost more than all the rest.
+    member = func.format('"%s":{"capacity":%s,"used":%s}', name, inventories.c.capacity, inventories.c.used)
+    columns: list[ColumnElement[Any]] = [
+        func.string_agg(member, aggregate_order_by(literal(","), class_id)).label("resources")
     ]
-    provider_rows = select(*columns).outerjoin(listed, listed.c.provider_id == providers.c.id).where(of_trees)
-    # Hosts mostly have the same traits: few sets of them are left to be taken apart.
-    sets = select(providers.c.trait_ids).where(of_trees).distinct().subquery()
-    trait_rows = select(traits.c.id, traits.c.name, *(null() for _ in columns[2:])).where(
-        traits.c.id.in_(select(func.unnest(sets.c.trait_ids)))
+    if with_rooms:
+        summed = name == _any("summed", String)
+        columns += [_plain(func.array_agg(column).filter(summed)) for column in (name, inventories.c.room)]
+    stock = (
+        select(inventories.c.provider_id, *columns)
+        .join(resource_classes, resource_classes.c.id == class_id)
+        .where(
+            inventories.c.root_id == _any("root_ids", Integer),
+            or_(bindparam("all_shown", type_=Boolean), name == _any("shown", String)),
+        )
+        .group_by(inventories.c.provider_id)
+        .subquery("stock")
     )
-    return union_all(provider_rows, trait_rows)
-
-
-def _listed_inventories() -> FromClause:
-    """Return the inventories of the trees, folded into arrays by provider."""
-    class_id = inventories.c.resource_class_id
-
-    def listed(column: ColumnElement[Any]) -> ColumnElement[Any]:
-        return _plain(func.array_agg(aggregate_order_by(column, class_id)))
-
+    provider = resource_providers
     return (
         select(
-            inventories.c.provider_id,
-            listed(resource_classes.c.name).label("classes"),
-            listed(inventories.c.capacity).label("capacities"),
-            listed(inventories.c.used).label("used"),
-            listed(inventories.c.max_unit).label("max_units"),
+            provider.c.id,
+            provider.c.uuid,
+            provider.c.parent_id,
+            provider.c.root_id,
+            cast(provider.c.trait_ids, Text),
+            *stock.c[1:],
         )
-        .join(resource_classes, resource_classes.c.id == class_id)
-        .where(inventories.c.root_id == any_(bindparam("root_ids", type_=ARRAY(Integer))))
-        .group_by(inventories.c.provider_id)
-        .subquery()
+        .outerjoin(stock, stock.c.provider_id == provider.c.id)
+        .where(provider.c.root_id == _any("root_ids", Integer))
     )
 
 
-_TREES = _query()
+_TREES = _of_providers(with_rooms=False)
+_WITH_ROOMS = _of_providers(with_rooms=True)
+_TRAIT_NAMES = select(traits.c.id, traits.c.name).where(traits.c.id == _any("ids", Integer))
