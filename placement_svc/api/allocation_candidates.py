@@ -1,7 +1,7 @@
 """Allocation candidates (`spec/candidates.md`)."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flask import Blueprint, Response, g, request
@@ -93,19 +93,20 @@ class _Shape:
         or has nothing in it to be escaped.
         """
         providers = found.trees.providers
-        traits = {text: dumps(names).decode() for text, names in found.trait_names.items()}
-        told: Iterator[TreeProvider]
+        traits = {
+            ids: f',"traits":{dumps(names).decode()}' if self.shows_traits else ""
+            for ids, names in found.trait_names.items()
+        }
+        told: Iterable[TreeProvider]
         if self.shows_trees:
             root_ids = {providers[id_].root_id for id_ in suppliers}
             told = (provider for provider in providers.values() if provider.root_id in root_ids)
         else:
-            told = (providers[id_] for id_ in sorted(suppliers))
-        for provider in told:
-            summary = f'"{provider.uuid}":{{"resources":{{{provider.resources or ""}}}'
-            if self.shows_traits:
-                summary += f',"traits":{traits[provider.trait_ids]}'
+            told = [providers[id_] for id_ in sorted(suppliers)]
+        place = ""
+        for _, uuid, parent_id, root_id, trait_ids, resources, *_ in told:
             if self.shows_trees:
-                parent = f'"{providers[provider.parent_id].uuid}"' if provider.parent_id else "null"
-                root = providers[provider.root_id].uuid
-                summary += f',"parent_provider_uuid":{parent},"root_provider_uuid":"{root}"'
-            yield summary + "}"
+                parent = "null" if parent_id is None else f'"{providers[parent_id].uuid}"'
+                root = providers[root_id].uuid
+                place = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{root}"'
+            yield f'"{uuid}":{{"resources":{{{resources or ""}}}{traits[trait_ids]}{place}}}'

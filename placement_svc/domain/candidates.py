@@ -328,8 +328,13 @@ class _Subtree(_Constraint):
         path = self.facts.path(provider_id)
         if not self.above:
             return path
-        pairs = zip(self.above[-1], path, strict=False)
-        return tuple(id_ for id_, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        above = self.above[-1]
+        alike = 0
+        for one, other in zip(above, path, strict=False):
+            if one != other:
+                break
+            alike += 1
+        return above[:alike]
 
     def choose(self, demand: int, provider_id: int) -> None:
         if demand in self.demands:
