@@ -42,6 +42,9 @@ class Settings:
     cors_allowed_headers: tuple[str, ...] = _setting(
         (), "headers, comma-separated, that those pages may send; unset: those that OpenStack uses"
     )
+    proxy_headers: bool = _setting(
+        False, "1 believes a proxy's X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
+    )
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
 
     def __post_init__(self) -> None:

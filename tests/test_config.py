@@ -58,6 +58,7 @@ def test_nothing_set_means_the_defaults() -> None:
         ),
         ("PLACEMENT_CORS_ALLOWED_ORIGINS", "", "cors_allowed_origins", ()),
         ("PLACEMENT_CORS_ALLOWED_HEADERS", "X-Mine", "cors_allowed_headers", ("X-Mine",)),
+        ("PLACEMENT_PROXY_HEADERS", "1", "proxy_headers", True),
         ("PLACEMENT_POOL_SIZE", "1", "pool_size", 1),
         ("PLACEMENT_POOL_SIZE", "50", "pool_size", 50),
     ],
