@@ -14,6 +14,10 @@ from sqlalchemy.exc import ArgumentError
 
 DATA_DIR = platformdirs.user_data_path("placement-svc")
 
+NOBODY = "00000000-0000-0000-0000-000000000000"
+LONGEST_ID = 255
+"""Characters of the longest project or user that a consumer may have."""
+
 
 class SettingsError(Exception):
     """An environment variable has a value that it cannot have; the message says which and why."""
@@ -45,6 +49,10 @@ class Settings:
     proxy_headers: bool = _setting(
         False, "1 believes a proxy's X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
     )
+    incomplete_consumer_project_id: str = _setting(
+        NOBODY, "the project of consumers whose client is too old to name one (before 1.8)"
+    )
+    incomplete_consumer_user_id: str = _setting(NOBODY, "and their user")
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
 
     def __post_init__(self) -> None:
@@ -53,6 +61,9 @@ class Settings:
             _check_database_url(self.database_url)
         _check_choice("auth", self.auth, ("noauth",))
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
+        for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
+            if len(getattr(self, setting)) > LONGEST_ID:
+                raise SettingsError(f"{variable(setting)} must have no more than {LONGEST_ID} characters")
         if self.pool_size < 1:
             raise SettingsError("PLACEMENT_POOL_SIZE must be 1 or more")
 
