@@ -60,7 +60,8 @@ def request(port: int, method: str, path: str, body: object = None) -> Any:
     with urlopen(
         Request(f"http://127.0.0.1:{port}{path}", data, headers, method=method), timeout=30
     ) as answer:
-        return orjson.loads(answer.read())
+        content = answer.read()
+    return orjson.loads(content) if content else None
 
 
 def wait_until_served(port: int, process: subprocess.Popen[str]) -> None:
