@@ -6,7 +6,7 @@ from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
-from placement_svc.http import auth, cors, errors, pipeline
+from placement_svc.http import auth, cors, errors, pipeline, proxy
 from placement_svc.http.json import OrjsonProvider
 from placement_svc.server import with_database
 
@@ -30,6 +30,8 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["database"] = database
     pipeline.install(app, auth.STRATEGIES[settings.auth], _cors(settings))
     errors.install(app)
+    if settings.proxy_headers:
+        app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
     try:

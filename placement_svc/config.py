@@ -14,6 +14,10 @@ from sqlalchemy.exc import ArgumentError
 
 DATA_DIR = platformdirs.user_data_path("placement-svc")
 
+NOBODY = "00000000-0000-0000-0000-000000000000"
+LONGEST_ID = 255
+"""Characters of the longest project or user that a consumer may have."""
+
 
 class SettingsError(Exception):
     """An environment variable has a value that it cannot have; the message says which and why."""
@@ -53,6 +57,13 @@ class Settings:
     request_deadline: float = _setting(
         120.0, "seconds that generating allocation candidates may take; then the answer is 503"
     )
+    proxy_headers: bool = _setting(
+        False, "1 believes a proxy's X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
+    )
+    incomplete_consumer_project_id: str = _setting(
+        NOBODY, "the project of consumers whose client is too old to name one (before 1.8)"
+    )
+    incomplete_consumer_user_id: str = _setting(NOBODY, "and their user")
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
 
     def __post_init__(self) -> None:
@@ -66,6 +77,9 @@ class Settings:
             raise SettingsError("PLACEMENT_MAX_CANDIDATES must be 0 or more")
         if not self.request_deadline > 0:
             raise SettingsError("PLACEMENT_REQUEST_DEADLINE must be more than 0")
+        for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
+            if len(getattr(self, setting)) > LONGEST_ID:
+                raise SettingsError(f"{variable(setting)} must have no more than {LONGEST_ID} characters")
         if self.pool_size < 1:
             raise SettingsError("PLACEMENT_POOL_SIZE must be 1 or more")
 

@@ -102,6 +102,8 @@ def serve(load: Callable[[], Flask], host: str, port: int, workers: int, threads
         "worker_class": "gthread",
         "limit_request_line": LONGEST_REQUEST_LINE,
         "control_socket_disable": True,
+        # Which headers of a proxy are believed is a setting of the application.
+        "forwarded_allow_ips": "",
         "post_worker_init": _prepare_worker,
     }
     log_to_stderr()

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from flask import Blueprint, Response, g, jsonify
 
-from placement_svc.api.context import database
+from placement_svc.api.context import database, settings
 from placement_svc.db import allocations
 from placement_svc.domain.errors import Invalid
 from placement_svc.http import caching
@@ -56,6 +56,14 @@ def show_allocations(consumer_uuid: str) -> Response:
     return caching.stamp(jsonify(answer), caching.newest(allocation.created_at for allocation in found))
 
 
+def _incomplete_consumer() -> dict[str, str]:
+    configured = settings()
+    return {
+        "project_id": configured.incomplete_consumer_project_id,
+        "user_id": configured.incomplete_consumer_user_id,
+    }
+
+
 @bp.put("/allocations/<consumer_uuid>")
 @endpoint("allocations:update", reads_json=True)
 def replace_consumer_allocations(consumer_uuid: str) -> Response:
@@ -63,7 +71,7 @@ def replace_consumer_allocations(consumer_uuid: str) -> Response:
     if not UUID_FORM.fullmatch(consumer_uuid):
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
     uuid = str(UUID(consumer_uuid))
-    claim = parse_claim(uuid, read_json(), g.microversion)
+    claim = parse_claim(uuid, read_json(), g.microversion, _incomplete_consumer())
     database().write(
         allocations.replace,
         [claim],

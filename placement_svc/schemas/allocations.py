@@ -19,9 +19,6 @@ from placement_svc.schemas.base import (
 )
 from placement_svc.schemas.groups import Version
 
-INCOMPLETE_CONSUMER = "00000000-0000-0000-0000-000000000000"
-"""The project and the user of a consumer whose client is too old to name them."""
-
 
 class Resources(Map):
     """Amounts by resource class."""
@@ -97,21 +94,24 @@ def to_claim(consumer_uuid: str, stated: Mapping[str, Any]) -> Claim:
         by_provider = {provider: item["resources"] for provider, item in held.items()}
     return Claim(
         consumer_uuid=consumer_uuid,
-        project_id=stated.get("project_id", INCOMPLETE_CONSUMER),
-        user_id=stated.get("user_id", INCOMPLETE_CONSUMER),
+        project_id=stated["project_id"],
+        user_id=stated["user_id"],
         consumer_type=stated.get("consumer_type"),
         generation=stated.get("consumer_generation"),
         allocations=by_provider,
     )
 
 
-def parse_claim(consumer_uuid: str, body: Any, version: Version) -> Claim:
-    """Return the claim of the one consumer that `body` is about; raises `Invalid`."""
+def parse_claim(consumer_uuid: str, body: Any, version: Version, incomplete: Mapping[str, str]) -> Claim:
+    """Return the claim of the one consumer that `body` is about; raises `Invalid`.
+
+    `incomplete` is the `project_id` and the `user_id` of a consumer whose client is too old to name them.
+    """
     if version >= (1, 28):
         document: type[Document] = KeyedClaim
     else:
         document = NonemptyClaim if version >= (1, 12) else ListedClaim
-    return to_claim(consumer_uuid, document.at(version).check(body))
+    return to_claim(consumer_uuid, {**incomplete, **document.at(version).check(body)})
 
 
 def parse_claims(body: Any, version: Version) -> list[Claim]:
