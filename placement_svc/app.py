@@ -1,13 +1,16 @@
 """The application factory."""
 
 from flask import Flask
+from oslo_policy.policy import Enforcer
 
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
-from placement_svc.http import auth, cors, errors, pipeline
+from placement_svc.http import cors, errors, pipeline
 from placement_svc.http.json import OrjsonProvider
+from placement_svc.http.noauth import NOAUTH
+from placement_svc.http.policy import Policy, load
 from placement_svc.server import with_database
 
 MAX_BODY = 16 * 1024 * 1024
@@ -18,9 +21,12 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     """Return the WSGI application; without `settings` those of the environment apply.
 
     A database that is named need not be there yet: until it is, requests are answered with 503. If
-    none is named, the embedded one runs as long as this process.
+    none is named, the embedded one runs as long as this process. Raises `SetupError` if something else
+    that the settings name cannot be used.
     """
-    settings = with_database(settings or config.from_environ())
+    settings = settings or config.from_environ()
+    policy = Policy(settings.policy_profile, settings.policy_file)
+    settings = with_database(settings)
     assert settings.database_url is not None
     app = Flask("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
@@ -28,7 +34,8 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     database = Database(connect(settings.database_url, settings.pool_size))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
-    pipeline.install(app, auth.STRATEGIES[settings.auth], _cors(settings))
+    app.extensions["policy"] = policy
+    pipeline.install(app, NOAUTH, _cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
@@ -37,6 +44,12 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     except Unavailable as problem:
         app.logger.warning("Starting without a database: %s", problem)
     return app
+
+
+def policy_enforcer() -> Enforcer:
+    """Return the policy that the settings of the environment mean, for the tools of oslo.policy."""
+    settings = config.from_environ()
+    return load(settings.policy_profile, settings.policy_file)
 
 
 def _cors(settings: config.Settings) -> cors.Cors | None:

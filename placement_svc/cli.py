@@ -15,10 +15,14 @@ from placement_svc import config, demo, server
 from placement_svc.app import create_app
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
-from placement_svc.domain.errors import PlacementError
+from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.embedded import EmbeddedError
+from placement_svc.http.policy import Policy
 
 PORT = 8778
+
+FORESEEN = (CommandError, config.SettingsError, demo.DemoError, EmbeddedError, PlacementError, SetupError)
+"""Failures that are told by their message alone."""
 
 
 class _Commands(click.Group):
@@ -27,7 +31,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (CommandError, config.SettingsError, demo.DemoError, EmbeddedError, PlacementError) as error:
+        except FORESEEN as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -56,6 +60,8 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     """
     settings = config.from_environ()
     _check_host(settings, host)
+    # Each worker does so again. What cannot be used is told here, before there are any.
+    Policy(settings.policy_profile, settings.policy_file)
     settings = server.with_database(settings)
     server.serve(lambda: create_app(settings), host, port, workers, threads)
 

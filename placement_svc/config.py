@@ -36,6 +36,9 @@ class Settings:
     auth: str = _setting("noauth", "how callers are known: noauth (a token is user[:project])")
     allow_insecure: bool = _setting(False, "1 lets noauth listen on more than loopback")
     policy_profile: str = _setting("secure", "secure, or legacy (the role admin may do everything)")
+    policy_file: Path | None = _setting(  # noqa: RUF009
+        None, "policy.yaml, with the rules that are not as in the profile; unset: none"
+    )
     cors_allowed_origins: tuple[str, ...] = _setting(
         (), "origins, comma-separated, whose pages may call from a browser; *: all; unset: none"
     )
@@ -94,7 +97,7 @@ def _read(setting: str, kind: Any, text: str) -> Any:
             return int(text)
         except ValueError:
             raise SettingsError(f"{variable(setting)} must be a whole number, not {text!r}") from None
-    if kind is Path:
+    if kind in (Path, Path | None):
         return Path(text).expanduser()
     if kind == tuple[str, ...]:
         return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -50,6 +50,7 @@ def test_nothing_set_means_the_defaults() -> None:
         ("PLACEMENT_ALLOW_INSECURE", "0", "allow_insecure", False),
         ("PLACEMENT_ALLOW_INSECURE", "", "allow_insecure", False),
         ("PLACEMENT_POLICY_PROFILE", "legacy", "policy_profile", "legacy"),
+        ("PLACEMENT_POLICY_FILE", "policy.yaml", "policy_file", Path("policy.yaml")),
         (
             "PLACEMENT_CORS_ALLOWED_ORIGINS",
             "https://a, https://b,",
