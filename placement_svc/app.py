@@ -8,9 +8,12 @@ from placement_svc.api import BLUEPRINTS
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import cors, errors, pipeline
+from placement_svc.http.auth import Strategy
 from placement_svc.http.json import OrjsonProvider
+from placement_svc.http.keystone import keystone
 from placement_svc.http.noauth import NOAUTH
 from placement_svc.http.policy import Policy, load
+from placement_svc.http.tokens import tokens
 from placement_svc.server import with_database
 
 MAX_BODY = 16 * 1024 * 1024
@@ -25,7 +28,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     that the settings name cannot be used.
     """
     settings = settings or config.from_environ()
-    policy = Policy(settings.policy_profile, settings.policy_file)
+    strategy, policy = access(settings)
     settings = with_database(settings)
     assert settings.database_url is not None
     app = Flask("placement_svc", static_folder=None)
@@ -35,7 +38,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["settings"] = settings
     app.extensions["database"] = database
     app.extensions["policy"] = policy
-    pipeline.install(app, NOAUTH, _cors(settings))
+    pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
@@ -44,6 +47,23 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     except Unavailable as problem:
         app.logger.warning("Starting without a database: %s", problem)
     return app
+
+
+def access(settings: config.Settings) -> tuple[Strategy, Policy]:
+    """Return how callers become known, and what they may do then.
+
+    Raises `SetupError` if something that the settings name for it cannot be used.
+    """
+    return _strategy(settings), Policy(settings.policy_profile, settings.policy_file)
+
+
+def _strategy(settings: config.Settings) -> Strategy:
+    if settings.auth == "keystone":
+        return keystone(settings.keystone_file)
+    if settings.auth == "token":
+        assert settings.token_file is not None
+        return tokens(settings.token_file)
+    return NOAUTH
 
 
 def policy_enforcer() -> Enforcer:
