@@ -60,9 +60,12 @@ def configured(database_url: str, tmp_path: Path) -> Iterator[Callable[..., Ask]
         app = create_app(settings)
         apps.append(app)
 
-        def ask(token: str | None = None, path: str = "/resource_classes", **headers: str) -> TestResponse:
+        def ask(
+            token: str | None = None, path: str = "/resource_classes", json: object = None, **headers: str
+        ) -> TestResponse:
             sent = {"OpenStack-API-Version": "placement 1.39"} | ({"X-Auth-Token": token} if token else {})
-            return app.test_client().get(path, headers=sent | headers)
+            method = "GET" if json is None else "POST"
+            return app.test_client().open(path, method=method, json=json, headers=sent | headers)
 
         return ask
 
@@ -79,6 +82,13 @@ def ask(configured: Callable[..., Ask], options: dict[str, object]) -> Ask:
 def test_a_known_token_lets_in(ask: Ask, identity: Identity) -> None:
     identity.tokens["good"] = token("service")
     assert ask("good").status_code == 200
+
+
+def test_a_body_comes_through(ask: Ask, identity: Identity) -> None:
+    identity.tokens["good"] = token("service")
+    answer = ask("good", "/resource_classes", {"name": "CUSTOM_nonsense"})
+    assert answer.status_code == 400
+    assert "'CUSTOM_nonsense' does not match" in answer.json["errors"][0]["detail"]
 
 
 @pytest.mark.parametrize(

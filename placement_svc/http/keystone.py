@@ -30,7 +30,7 @@ def keystone(config_file: Path | None) -> Strategy:
     """
     try:
         from keystoneauth1.exceptions import ClientException
-        from keystonemiddleware.auth_token import AuthProtocol
+        from keystonemiddleware.auth_token import AuthProtocol, list_opts
         from keystonemiddleware.exceptions import ConfigurationError
     except ImportError:
         raise SetupError(
@@ -38,12 +38,15 @@ def keystone(config_file: Path | None) -> Strategy:
         ) from None
     try:
         config = _config(config_file)
-        # Left to itself a request without a good token would come through.
-        middleware = AuthProtocol(_confirm, {"oslo_config_config": config, "delay_auth_decision": False})
+        for group, options in list_opts():
+            config.register_opts(options, group=group)
         if not (config[GROUP].auth_type or config[GROUP].auth_section):
             raise SetupError(
                 f"Keystone needs auth_type, auth_url and so on in [{GROUP}] or in the environment"
             )
+        # Left to itself a request without a good token would come through.
+        config.set_override("delay_auth_decision", False, GROUP)
+        middleware = AuthProtocol(_confirm, {"oslo_config_config": config})
     except (cfg.Error, ClientException, ConfigurationError, ValueError) as problem:
         raise SetupError(f"The settings of Keystone cannot be used: {problem}") from problem
 

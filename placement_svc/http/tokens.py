@@ -40,7 +40,7 @@ def tokens(path: Path) -> Strategy:
         token_id, _, secret = sent.partition(".")
         token = file.meaning().get(token_id)
         if token is None or not token.has_secret(secret):
-            raise UnknownToken()
+            raise UnknownToken("This token does not count.")
         return Caller(token.user_id, token.project_id, role_names(token.roles))
 
     return Strategy(identify)
