@@ -4,7 +4,7 @@ RUN python -m venv /opt/placement-svc
 COPY pyproject.toml README.md alembic.ini ./
 COPY migrations migrations
 COPY placement_svc placement_svc
-RUN /opt/placement-svc/bin/pip install --no-cache-dir .
+RUN /opt/placement-svc/bin/pip install --no-cache-dir '.[keystone]'
 
 FROM python:3.13-slim
 RUN useradd --create-home placement

@@ -1,13 +1,19 @@
 """The application factory."""
 
 from flask import Flask
+from oslo_policy.policy import Enforcer
 
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
-from placement_svc.http import auth, cors, errors, pipeline, proxy
+from placement_svc.http import cors, errors, pipeline, proxy
+from placement_svc.http.auth import Strategy
 from placement_svc.http.json import OrjsonProvider
+from placement_svc.http.keystone import keystone
+from placement_svc.http.noauth import NOAUTH
+from placement_svc.http.policy import Policy, load
+from placement_svc.http.tokens import tokens
 from placement_svc.server import with_database
 
 MAX_BODY = 16 * 1024 * 1024
@@ -18,9 +24,12 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     """Return the WSGI application; without `settings` those of the environment apply.
 
     A database that is named need not be there yet: until it is, requests are answered with 503. If
-    none is named, the embedded one runs as long as this process.
+    none is named, the embedded one runs as long as this process. Raises `SetupError` if something else
+    that the settings name cannot be used.
     """
-    settings = with_database(settings or config.from_environ())
+    settings = settings or config.from_environ()
+    strategy, policy = access(settings)
+    settings = with_database(settings)
     assert settings.database_url is not None
     app = Flask("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
@@ -28,7 +37,8 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     database = Database(connect(settings.database_url, settings.pool_size))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
-    pipeline.install(app, auth.STRATEGIES[settings.auth], _cors(settings))
+    app.extensions["policy"] = policy
+    pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
     if settings.proxy_headers:
         app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
@@ -39,6 +49,29 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     except Unavailable as problem:
         app.logger.warning("Starting without a database: %s", problem)
     return app
+
+
+def access(settings: config.Settings) -> tuple[Strategy, Policy]:
+    """Return how callers become known, and what they may do then.
+
+    Raises `SetupError` if something that the settings name for it cannot be used.
+    """
+    return _strategy(settings), Policy(settings.policy_profile, settings.policy_file)
+
+
+def _strategy(settings: config.Settings) -> Strategy:
+    if settings.auth == "keystone":
+        return keystone(settings.keystone_file)
+    if settings.auth == "token":
+        assert settings.token_file is not None
+        return tokens(settings.token_file)
+    return NOAUTH
+
+
+def policy_enforcer() -> Enforcer:
+    """Return the policy that the settings of the environment mean, for the tools of oslo.policy."""
+    settings = config.from_environ()
+    return load(settings.policy_profile, settings.policy_file)
 
 
 def _cors(settings: config.Settings) -> cors.Cors | None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,13 +13,17 @@ from alembic.util import CommandError
 from sqlalchemy import Engine, make_url
 
 from placement_svc import config, demo, server
-from placement_svc.app import create_app
+from placement_svc.app import access, create_app
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
-from placement_svc.domain.errors import PlacementError
+from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.embedded import EmbeddedError
+from placement_svc.http import token_file
 
 PORT = 8778
+
+FORESEEN = (CommandError, config.SettingsError, demo.DemoError, EmbeddedError, PlacementError, SetupError)
+"""Failures that are told by their message alone."""
 
 
 class _Commands(click.Group):
@@ -27,7 +32,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (CommandError, config.SettingsError, demo.DemoError, EmbeddedError, PlacementError) as error:
+        except FORESEEN as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -56,6 +61,8 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     """
     settings = config.from_environ()
     _check_host(settings, host)
+    # Each worker does so again. What cannot be used is told here, before there are any.
+    access(settings)
     settings = server.with_database(settings)
     server.serve(lambda: create_app(settings), host, port, workers, threads)
 
@@ -91,6 +98,45 @@ def show_demo(once: bool, hosts: int, port: int) -> None:
     It has a database of its own, which is gone at the end: Ctrl-C. The settings do not matter to it.
     """
     demo.run(hosts, port, once)
+
+
+@main.group()
+def token() -> None:
+    """Look after the tokens of PLACEMENT_AUTH=token, in the file PLACEMENT_TOKEN_FILE.
+
+    A running service knows of a change with the next request.
+    """
+
+
+def _token_file() -> Path:
+    file = config.from_environ().token_file
+    if file is None:
+        raise config.SettingsError("PLACEMENT_TOKEN_FILE must say where tokens are kept")
+    return file
+
+
+@token.command("create")
+@click.option("--user", required=True, help="Id of the user who will use it.")
+@click.option("--project", required=True, help="Id of the project that it is for.")
+@click.option("--role", "roles", required=True, multiple=True, help="A role that it gives; may be repeated.")
+def create_token(user: str, project: str, roles: tuple[str, ...]) -> None:
+    """Make a token and show it, once: only its hash is kept."""
+    click.echo(token_file.add(_token_file(), user, project, roles))
+
+
+@token.command("list")
+def list_tokens() -> None:
+    """Show the tokens: id, user, project, roles, and when it was created."""
+    for token_id, known in token_file.read(_token_file()).items():
+        shown = (token_id, known.user_id, known.project_id, ",".join(known.roles), known.created_at)
+        click.echo("  ".join(shown))
+
+
+@token.command("revoke")
+@click.argument("token_id", metavar="ID")
+def revoke_token(token_id: str) -> None:
+    """Let the token ID count no more."""
+    token_file.remove(_token_file(), token_id)
 
 
 @main.group()

@@ -37,9 +37,20 @@ class Settings:
     data_dir: Path = _setting(  # noqa: RUF009
         DATA_DIR, "where the embedded PostgreSQL keeps its data"
     )
-    auth: str = _setting("noauth", "how callers are known: noauth (a token is user[:project])")
+    auth: str = _setting(
+        "noauth", "how callers are known: noauth (a token is user[:project]), token or keystone"
+    )
     allow_insecure: bool = _setting(False, "1 lets noauth listen on more than loopback")
+    token_file: Path | None = _setting(  # noqa: RUF009
+        None, "file of the tokens of PLACEMENT_AUTH=token, which placement-svc token writes"
+    )
+    keystone_file: Path | None = _setting(  # noqa: RUF009
+        None, "oslo.config file with [keystone_authtoken]; unset: OS_KEYSTONE_AUTHTOKEN__... variables"
+    )
     policy_profile: str = _setting("secure", "secure, or legacy (the role admin may do everything)")
+    policy_file: Path | None = _setting(  # noqa: RUF009
+        None, "policy.yaml, with the rules that are not as in the profile; unset: none"
+    )
     cors_allowed_origins: tuple[str, ...] = _setting(
         (), "origins, comma-separated, whose pages may call from a browser; *: all; unset: none"
     )
@@ -70,7 +81,9 @@ class Settings:
         """Refuse what cannot work, before anything is started with it."""
         if self.database_url is not None:
             _check_database_url(self.database_url)
-        _check_choice("auth", self.auth, ("noauth",))
+        _check_choice("auth", self.auth, ("noauth", "token", "keystone"))
+        if self.auth == "token" and self.token_file is None:
+            raise SettingsError("PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE")
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
         if self.max_candidates < 0:
@@ -125,7 +138,7 @@ def _read(setting: str, kind: Any, text: str) -> Any:
         except ValueError:
             what = "whole number" if kind is int else "number"
             raise SettingsError(f"{variable(setting)} must be a {what}, not {text!r}") from None
-    if kind is Path:
+    if kind in (Path, Path | None):
         return Path(text).expanduser()
     if kind == tuple[str, ...]:
         return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -22,6 +22,8 @@ ONLY_IN = {
     "sqlalchemy": {"db"},
     "alembic": {"db"},
     "marshmallow": {"schemas"},
+    "oslo_policy": {"http"},
+    "keystonemiddleware": {"http"},
 }
 
 

@@ -120,11 +120,82 @@ def test_revision_that_cannot_be_is_told_in_a_line(
         ("database_url", "postgresql+asyncpg://host/placement"),
         ("pool_size", "many"),
         ("auth", "nobody"),
+        ("auth", "token"),
         ("data_dir", __file__),
     ],
 )
 def test_bad_setting_is_told_in_a_line(command: list[str], setting: str, value: str) -> None:
     assert config.variable(setting) in refused(run(*command, **{setting: value}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "content"),
+    [
+        ({"policy_file": "broken"}, "placement:traits:list: ["),
+        ({"policy_file": "broken"}, "'placement:traits:list': nonsense"),
+        ({"policy_file": "missing"}, ""),
+        ({"auth": "token", "token_file": "broken"}, "{"),
+        ({"auth": "token", "token_file": "missing"}, ""),
+        ({"auth": "keystone", "keystone_file": "broken"}, "auth_type = password"),
+        ({"auth": "keystone", "keystone_file": "missing"}, ""),
+        ({"auth": "keystone"}, ""),
+    ],
+)
+def test_what_decides_who_may_call_is_checked_before_anything_is_served(
+    tmp_path: Path, settings: dict[str, str], content: str
+) -> None:
+    (tmp_path / "broken").write_text(content)
+    named = {name: tmp_path / value if name.endswith("_file") else value for name, value in settings.items()}
+    line = refused(run("serve", data_dir=tmp_path / "data", **named))
+    assert line.startswith("Error: The ") or "keystone_authtoken" in line
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def create_token(file: Path) -> str:
+    """Create a token of two roles; return what is shown."""
+    roles = ["--role", "service", "--role", "reader"]
+    result = run("token", "create", "--user", "u", "--project", "p", *roles, token_file=file)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_a_token_is_shown_when_it_is_created_and_never_again(tokens: Path) -> None:
+    token_id, secret = create_token(tokens).removesuffix("\n").split(".")
+    listed = run("token", "list", token_file=tokens).stdout
+    assert listed.startswith(f"{token_id}  u  p  service,reader  20")
+    assert len(listed.splitlines()) == 1
+    assert secret not in listed + tokens.read_text()
+
+
+def test_a_revoked_token_is_not_listed(tokens: Path) -> None:
+    ids = [create_token(tokens).split(".")[0] for _ in range(2)]
+    assert run("token", "revoke", ids[0], token_file=tokens).exit_code == 0
+    assert [line.split()[0] for line in run("token", "list", token_file=tokens).stdout.splitlines()] == ids[
+        1:
+    ]
+    assert refused(run("token", "revoke", ids[0], token_file=tokens)).endswith(f"has no token {ids[0]}")
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["revoke", "1"], ["create", "--user", "u", "--project", "p", "--role", "r"]]
+)
+def test_commands_of_tokens_need_a_file(command: list[str]) -> None:
+    assert "PLACEMENT_TOKEN_FILE" in refused(run("token", *command))
+
+
+@pytest.mark.parametrize("lacking", ["--user", "--project", "--role"])
+def test_a_token_is_for_somebody_in_a_project_with_a_role(tokens: Path, lacking: str) -> None:
+    given = {"--user": "u", "--project": "p", "--role": "r"}
+    words = [word for option in given.items() if option[0] != lacking for word in option]
+    result = run("token", "create", *words, token_file=tokens)
+    assert result.exit_code == 2
+    assert lacking in result.stderr
+    assert not tokens.exists()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
@@ -152,6 +223,17 @@ def test_host_that_may_be_is_served(
     result = run("serve", "--host", host, database_url="postgresql://nowhere/none", **settings)
     assert result.exit_code == 0
     assert served == [(host, 8778, 2, 4)]
+
+
+def test_a_service_that_knows_its_callers_may_be_reached_by_all(
+    monkeypatch: pytest.MonkeyPatch, tokens: Path
+) -> None:
+    create_token(tokens)
+    served: list[Any] = []
+    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[1]))
+    settings = {"database_url": "postgresql://nowhere/none", "auth": "token", "token_file": tokens}
+    assert run("serve", "--host", "0.0.0.0", **settings).exit_code == 0
+    assert served == ["0.0.0.0"]
 
 
 @pytest.mark.parametrize(

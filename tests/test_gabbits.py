@@ -1,6 +1,8 @@
 """Run each YAML file of `gabbits/` in-process, its requests in order."""
 
 import unittest
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +11,29 @@ from gabbi.handlers import RESPONSE_HANDLERS
 from gabbi.suitemaker import test_suite_from_dict as suite_from_dict
 from gabbi.utils import load_yaml
 
+from placement_svc.app import create_app
 from tests.gabbi_candidates import CandidatesHandler
 
 GABBITS = Path(__file__).parent.parent / "gabbits"
 
+SETTINGS = {"policy-legacy": {"policy_profile": "legacy"}}
+"""What a file wants of the service, where it is not the default."""
+
+
+@pytest.fixture
+def served(file: Path, app: Flask) -> Iterator[Flask]:
+    """The application that a file wants, on an empty database."""
+    if file.stem not in SETTINGS:
+        yield app
+        return
+    served = create_app(replace(app.extensions["settings"], **SETTINGS[file.stem]))
+    yield served
+    served.extensions["database"].engine.dispose()
+
 
 # A file is one test: its requests depend on each other, and every distribution over workers keeps it whole.
 @pytest.mark.parametrize("file", sorted(GABBITS.glob("*.yaml")), ids=lambda file: file.stem)
-def test_gabbits(file: Path, app: Flask) -> None:
+def test_gabbits(file: Path, served: Flask) -> None:
     suite = suite_from_dict(
         unittest.TestLoader(),
         file.stem,
@@ -25,7 +42,7 @@ def test_gabbits(file: Path, app: Flask) -> None:
         host="placement",
         port=None,
         fixture_module=None,
-        intercept=lambda: app,
+        intercept=lambda: served,
         handlers=[handler() for handler in (*RESPONSE_HANDLERS, CandidatesHandler)],
     )
     result = unittest.TestResult()

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from flask import Blueprint, Response, jsonify
+from flask import Blueprint, Response, jsonify, request
 
 from placement_svc.api.context import database, load_query
 from placement_svc.db import usages
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.microversion import since
+from placement_svc.schemas.query import parse_pairs
 from placement_svc.schemas.usages import UsagesQuery
 
 bp = Blueprint("usages", __name__)
@@ -22,8 +23,13 @@ def show_provider_usages(uuid: str) -> Response:
     return caching.stamp(jsonify(resource_provider_generation=generation, usages=used), caching.now())
 
 
+def _asked_project() -> dict[str, str]:
+    """Return the project that is asked about, as the query will be read."""
+    return {key: value for key, value in parse_pairs(request.query_string) if key == "project_id"}
+
+
 @bp.get("/usages")
-@endpoint("usages", introduced="1.9", checks_accept=True)
+@endpoint("usages", introduced="1.9", checks_accept=True, target=_asked_project)
 def show_usages() -> Response:
     """Show how much a project uses, since 1.38 by type of consumer."""
     query = load_query(UsagesQuery)

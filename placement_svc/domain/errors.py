@@ -1,6 +1,6 @@
-"""What can be wrong with a request, in Placement's own terms.
+"""What can be wrong with a request, in Placement's own terms, and with what the service is given.
 
-Each error carries its wording as its message and the API's error code as ``code``
+Each `PlacementError` carries its wording as its message and the API's error code as ``code``
 (`spec/http.md 6`). The four direct children of `PlacementError` say which kind of fault it is;
 `placement_svc.http.errors` gives each kind its HTTP status.
 """
@@ -80,3 +80,7 @@ class ProviderHasChildren(Conflict):
     """A resource provider with children cannot go away."""
 
     code = "placement.resource_provider.cannot_delete_parent"
+
+
+class SetupError(Exception):
+    """Something that the settings name cannot be used; the message says what and why."""

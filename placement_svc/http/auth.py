@@ -1,65 +1,61 @@
-"""Who is asking: `noauth`, for tests and for a service that only this machine can reach.
+"""Who is asking (`spec/http.md 14`)."""
 
-A token is ``user[:project]`` and every token is believed (`spec/http.md 14`).
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from flask import Request, g, request
-from werkzeug.exceptions import Unauthorized
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: their ids, their role names in lower case, and what their token is for."""
+    """Who asks: their ids, their role names in lower case, and what their token is for.
+
+    It is for the whole system if there is a `system_scope`, else for a domain if there is a
+    `domain_id`, else for a project.
+    """
 
     user_id: str
     project_id: str | None
     roles: frozenset[str]
-    scope: str
+    domain_id: str | None = None
+    system_scope: str | None = None
 
 
-def _roles(header: str) -> frozenset[str]:
-    return frozenset(role.strip().lower() for role in header.split(",") if role.strip())
+@dataclass(frozen=True)
+class Strategy:
+    """One way to know callers.
 
-
-def noauth(asked: Request) -> Caller:
-    """Return the caller that the token of `asked` names.
-
-    Roles come from `X-Roles` alone when it is sent; else the user `admin` is admin and service,
-    and nobody else is anything. Raises `Unauthorized` when there is no token.
+    `identify` returns who sent a request, and raises an `HTTPException` if that is nobody known;
+    the paths of `exempt` are for everybody.
     """
-    token = asked.headers.get("X-Auth-Token")
-    if not token:
-        raise Unauthorized()
-    user, _, project = token.partition(":")
-    if "X-Roles" in asked.headers:
-        roles = _roles(asked.headers["X-Roles"])
-    else:
-        roles = frozenset({"admin", "service"} if user == "admin" else ())
-    system = asked.headers.get("OpenStack-System-Scope")
-    sent_project = asked.headers.get("X-Project-Id") or asked.headers.get("X-Tenant-Id")
-    if system:
-        scope = "system"
-    elif asked.headers.get("X-Domain-Id"):
-        scope = "domain"
-    else:
-        scope = "project"
-    return Caller(
-        user_id=asked.headers.get("X-User-Id") or user,
-        project_id=sent_project or (None if system else project or user),
-        roles=roles,
-        scope=scope,
-    )
+
+    identify: Callable[[Request], Caller]
+    exempt: Collection[str] = ("/", "")
 
 
-STRATEGIES: dict[str, Callable[[Request], Caller]] = {"noauth": noauth}
-"""What `PLACEMENT_AUTH` may name."""
+def role_names(names: Collection[str]) -> frozenset[str]:
+    """Return `names` as roles are compared: without blanks around them, in lower case."""
+    return frozenset(name.strip().lower() for name in names if name.strip())
 
 
-def authenticate(strategy: Callable[[Request], Caller]) -> None:
-    """Settle who asks; only the root document is for everybody."""
-    if request.environ["PATH_INFO"] == "/":
-        return
-    g.caller = strategy(request)
+_WHO = ("USER", "USER_DOMAIN", "PROJECT", "PROJECT_DOMAIN", "DOMAIN", "TENANT")
+_TOLD = (
+    *(f"{who}_{what}" for who in _WHO for what in ("ID", "NAME")),
+    *("USER", "TENANT", "ROLE", "ROLES", "CATALOG", "IDENTITY_STATUS", "SYSTEM_SCOPE", "IS_ADMIN_PROJECT"),
+)
+IDENTITY_KEYS = (
+    *(f"HTTP_X_{whose}{told}" for whose in ("", "SERVICE_") for told in _TOLD),
+    "HTTP_OPENSTACK_SYSTEM_SCOPE",
+)
+"""Where the WSGI environment has the headers by which identity services tell who asks."""
+
+
+def authenticate(strategy: Strategy) -> None:
+    """Settle who asks as `g.caller`, which alone counts from here on.
+
+    The headers that tell the same are removed: the caller may have sent them.
+    """
+    if request.environ["PATH_INFO"] not in strategy.exempt:
+        g.caller = strategy.identify(request)
+    for key in IDENTITY_KEYS:
+        request.environ.pop(key, None)

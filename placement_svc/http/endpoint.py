@@ -1,15 +1,15 @@
 """The gates that a request passes before its endpoint sees it (`spec/http.md 5`, step 9 and 10)."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flask import request
+from flask import current_app, request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
-from placement_svc.http import policy
 from placement_svc.http.accept import JSON, accepts_json
 from placement_svc.http.microversion import OLDEST, since
+from placement_svc.http.rules import PREFIX
 
 View = Callable[..., Any]
 
@@ -33,13 +33,15 @@ def endpoint(
     checks_accept: bool = False,
     media_first: bool = False,
     unintroduced: type[HTTPException] = NotFound,
+    target: Callable[[], Mapping[str, str]] | None = None,
 ) -> Callable[[View], View]:
     """Guard a view by what its endpoint is.
 
     `rule` is the policy rule that the caller must satisfy, `introduced` the microversion that
     brought the endpoint (before it: `unintroduced`). `reads_json` says that it wants a JSON body
     (or tells when it does), `checks_accept` that it answers nothing but JSON. With `media_first`
-    these two are checked before the microversion.
+    these two are checked before the microversion. `target` tells what the request is about, where
+    that matters to the rule.
     """
 
     def check_version() -> None:
@@ -59,7 +61,7 @@ def endpoint(
         def guarded(**path: str) -> Any:
             for gate in gates:
                 gate()
-            policy.enforce(f"placement:{rule}")
+            current_app.extensions["policy"].enforce(f"{PREFIX}{rule}", target and target())
             return view(**path)
 
         return guarded

@@ -90,6 +90,8 @@ def _http_error(error: HTTPException) -> Response:
             answer.content_type = "text/html; charset=UTF-8"
     if isinstance(error, Unauthorized):
         g.pop("microversion", None)
+        if hasattr(error, "challenge"):
+            answer.headers["WWW-Authenticate"] = error.challenge
     return answer
 
 

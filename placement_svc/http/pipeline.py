@@ -1,8 +1,6 @@
 """The order in which every request is checked before its path counts (`spec/http.md 1`)."""
 
-from collections.abc import Callable
-
-from flask import Flask, Request, Response, g, request
+from flask import Flask, Response, g, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 from werkzeug.routing import Rule
 
@@ -68,7 +66,7 @@ def _drop_content_type(response: Response) -> Response:
     return response
 
 
-def install(app: Flask, strategy: Callable[[Request], auth.Caller], cors: Cors | None) -> None:
+def install(app: Flask, strategy: auth.Strategy, cors: Cors | None) -> None:
     """Let every request to `app` pass the checks that all endpoints share, in their order.
 
     With `cors`, pages of other origins may call, and OPTIONS is answered before all else.

@@ -1,0 +1,105 @@
+"""An identity service in little: the part of the Identity API v3 by which a service checks tokens."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from flask import Flask, Response, jsonify, request
+from werkzeug.serving import make_server
+
+USERNAME, PASSWORD = "placement", "secret"
+OWN_TOKEN = "token-of-the-service"
+
+POLL_SECONDS = 0.01
+"""How long the server may take to notice that it is to stop."""
+
+Json = dict[str, Any]
+
+
+def token(*roles: str, hours: float = 1, **scope: Any) -> Json:
+    """Return what the service tells of a token that ends in `hours`; its scope is a project unless given."""
+    now = datetime.now(UTC)
+    default = {"id": "default", "name": "Default"}
+    return {
+        "methods": ["password"],
+        "user": {"id": "user-id", "name": "user", "domain": default, "password_expires_at": None},
+        "audit_ids": ["audit"],
+        "issued_at": (now - timedelta(hours=2)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "expires_at": (now + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "roles": [{"id": f"{role}-id", "name": role} for role in roles],
+        **(scope or {"project": {"id": "own", "name": "own project", "domain": default}}),
+    }
+
+
+class Identity:
+    """The service: `tokens` are those it knows; `failure` is the status that it answers all else with.
+
+    A token that is taken out of `tokens` is revoked; `asked` has each that it was asked about, in order.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, Json] = {}
+        self.failure: int | None = None
+        self.asked: list[str] = []
+        self.url = ""
+
+    def app(self) -> Flask:
+        app = Flask("identity")
+
+        @app.get("/")
+        @app.get("/v3")
+        @app.get("/v3/")
+        def version() -> Response | tuple[Response, int]:
+            links = [{"rel": "self", "href": f"{self.url}/v3/"}]
+            v3 = {"id": "v3.14", "status": "stable", "updated": "2020-04-07T00:00:00Z", "links": links}
+            if request.path == "/":
+                return jsonify(versions={"values": [v3]}), 300
+            return jsonify(version=v3)
+
+        @app.post("/v3/auth/tokens")
+        def issue() -> Response | tuple[Response, int]:
+            user = request.json["auth"]["identity"]["password"]["user"]
+            if (user["name"], user["password"]) != (USERNAME, PASSWORD):
+                return self._error(401)
+            endpoint = {"id": "1", "interface": "internal", "region": "R", "region_id": "R", "url": self.url}
+            catalog = [{"id": "2", "type": "identity", "name": "keystone", "endpoints": [endpoint]}]
+            answer = jsonify(token={**token("service"), "catalog": catalog})
+            answer.headers["X-Subject-Token"] = OWN_TOKEN
+            return answer, 201
+
+        @app.get("/v3/auth/tokens")
+        def show() -> Response | tuple[Response, int]:
+            subject = request.headers["X-Subject-Token"]
+            self.asked.append(subject)
+            if self.failure:
+                return self._error(self.failure)
+            if request.headers.get("X-Auth-Token") != OWN_TOKEN:
+                return self._error(401)
+            known = self.tokens.get(subject)
+            ended = known is not None and known["expires_at"] < datetime.now(UTC).isoformat()
+            if known is None or (ended and request.args.get("allow_expired") != "1"):
+                return self._error(404)
+            return jsonify(token=known)
+
+        return app
+
+    @staticmethod
+    def _error(status: int) -> tuple[Response, int]:
+        return jsonify(error={"code": status, "message": "No.", "title": "Error"}), status
+
+
+@contextmanager
+def serving(identity: Identity) -> Iterator[None]:
+    """Serve `identity` at a free port of this machine, and say so in its `url`."""
+    server = make_server("127.0.0.1", 0, identity.app(), threaded=True)
+    identity.url = f"http://127.0.0.1:{server.port}"
+    thread = threading.Thread(target=server.serve_forever, args=[POLL_SECONDS])
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,79 @@
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from placement_svc.domain.errors import SetupError
+from placement_svc.http.watched_file import WatchedFile
+
+
+class Reader:
+    """Reads a file as text, and refuses one that begins with `broken`; counts how often it was asked to."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __call__(self, path: Path) -> str:
+        self.reads += 1
+        if not path.exists() or path.read_text().startswith("broken"):
+            raise SetupError(f"{path} is broken")
+        return path.read_text()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_text("one")
+    return path
+
+
+def test_file_is_read_once_until_it_changes(path: Path) -> None:
+    reader = Reader()
+    file = WatchedFile(path, reader)
+    assert [file.meaning() for _ in range(3)] == ["one"] * 3
+    assert reader.reads == 1
+    path.write_text("two two")
+    assert [file.meaning() for _ in range(3)] == ["two two"] * 3
+    assert reader.reads == 2
+
+
+def test_another_file_in_its_place_is_read(path: Path, tmp_path: Path) -> None:
+    file = WatchedFile(path, Reader())
+    (tmp_path / "new").write_text("two")
+    (tmp_path / "new").rename(path)
+    assert file.meaning() == "two"
+
+
+def test_many_who_ask_at_once_read_it_once(path: Path) -> None:
+    reader, together = Reader(), threading.Barrier(8)
+    file = WatchedFile(path, reader)
+
+    def ask(_: int) -> str:
+        together.wait()
+        return file.meaning()
+
+    path.write_text("two two")
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(8))) == ["two two"] * 8
+    assert reader.reads == 2
+
+
+def test_a_broken_file_is_told_once_for_each_change(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = WatchedFile(path, Reader())
+    for content in ("broken", "broken again", None):
+        path.write_text(content) if content else path.unlink()
+        with caplog.at_level(logging.ERROR):
+            assert [file.meaning() for _ in range(3)] == ["one"] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} is broken; what it said before still counts"
+    ] * 3
+    path.write_text("two")
+    assert file.meaning() == "two"
+
+
+def test_a_file_that_is_broken_at_first_has_no_meaning(path: Path) -> None:
+    path.write_text("broken")
+    with pytest.raises(SetupError):
+        WatchedFile(path, Reader())
