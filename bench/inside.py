@@ -1,0 +1,112 @@
+"""This service in the process of the benchmark: what HTTP does not show."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import psycopg2  # type: ignore[import-untyped]
+from flask import Flask
+from sqlalchemy import Engine, event
+
+from bench.services import headers
+from placement_svc.app import create_app
+from placement_svc.config import Settings
+
+TIMES = 15
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What an answer costs at the very least, in ms.
+
+    `floor` is the time to fetch its rows with bare psycopg2 and to write its JSON; `inside` is the time
+    of the whole request without HTTP.
+    """
+
+    floor: float
+    inside: float
+
+
+class Inside:
+    """The application on a database, asked without HTTP."""
+
+    def __init__(self, app: Flask) -> None:
+        self._client = app.test_client()
+        self._engine: Engine = app.extensions["database"].engine
+
+    def statements(self, path: str) -> int:
+        """Return how many SQL statements GET `path` takes, beside those that begin and end a transaction."""
+        sent: list[str] = []
+
+        def count(_: Any, __: Any, statement: str, *___: Any) -> None:
+            sent.append(statement)
+
+        event.listen(self._engine, "before_cursor_execute", count)
+        try:
+            self._get(path)
+        finally:
+            event.remove(self._engine, "before_cursor_execute", count)
+        return len(sent)
+
+    def floor(self, path: str) -> Floor:
+        """Measure the floor of GET `path`, a request for candidates."""
+        body = json.loads(self._get(path))
+        roots = list({summary["root_provider_uuid"] for summary in body["provider_summaries"].values()})
+        _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
+        connection = psycopg2.connect(**arguments)
+        try:
+            with connection.cursor() as cursor:
+                return Floor(
+                    _median(lambda: _fetch(cursor, roots, body)),
+                    _median(lambda: self._get(path)),
+                )
+        finally:
+            connection.close()
+
+    def _get(self, path: str) -> bytes:
+        answer = self._client.get(path, headers=headers())
+        content: bytes = answer.data
+        if answer.status_code != 200:
+            raise RuntimeError(f"GET {path} answers {answer.status}: {content[:300]!r}")
+        return content
+
+
+def _fetch(cursor: Any, roots: list[str], body: Any) -> None:
+    cursor.execute("SELECT id FROM resource_providers WHERE uuid = ANY (%s)", [roots])
+    root_ids = [id_ for (id_,) in cursor.fetchall()]
+    cursor.execute(
+        "SELECT id, uuid, parent_id, root_id, trait_ids FROM resource_providers WHERE root_id = ANY (%s)",
+        [root_ids],
+    )
+    cursor.fetchall()
+    cursor.execute(
+        "SELECT provider_id, resource_class_id, capacity, used FROM inventories WHERE root_id = ANY (%s)",
+        [root_ids],
+    )
+    cursor.fetchall()
+    orjson.dumps(body)
+
+
+def _median(act: Callable[[], object]) -> float:
+    """Return the median time of `act` in ms; the first time is not counted."""
+    taken = []
+    for _ in range(1 + TIMES):
+        started = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken[1:]) * 1000
+
+
+@contextmanager
+def inside(database_url: str) -> Iterator[Inside]:
+    """Give this service on the database of `database_url`."""
+    app = create_app(Settings(database_url=database_url))
+    try:
+        yield Inside(app)
+    finally:
+        app.extensions["database"].engine.dispose()
