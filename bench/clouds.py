@@ -62,7 +62,8 @@ def uuid_of(name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"bench:{name}"))
 
 
-def _names(hosts: int) -> list[str]:
+def host_names(hosts: int) -> list[str]:
+    """Return the names of the hosts of a cloud."""
     return [f"host{number}" for number in range(hosts)]
 
 
@@ -81,7 +82,7 @@ def flat(hosts: int) -> Cloud:
                 traits=(*TRAITS, CPU_TRAIT, *((RARE_TRAIT,) if number >= hosts - FEW else ())),
                 aggregates=(zone(number),),
             )
-            for number, name in enumerate(_names(hosts))
+            for number, name in enumerate(host_names(hosts))
         )
     )
 
@@ -90,7 +91,7 @@ def flat_with_instances(hosts: int) -> Cloud:
     """Return flat hosts with `INSTANCES` instances each."""
     instances = (
         Consumer(f"{name}-instance{number}", name, INSTANCE)
-        for name in _names(hosts)
+        for name in host_names(hosts)
         for number in range(INSTANCES)
     )
     return Cloud(flat(hosts).providers, tuple(instances))
@@ -98,18 +99,18 @@ def flat_with_instances(hosts: int) -> Cloud:
 
 def full(hosts: int) -> Cloud:
     """Return flat hosts that are all in use, each by one instance, but for the last `FEW`."""
-    tenants = (Consumer(f"{name}-tenant", name, HOST) for name in _names(hosts)[: max(0, hosts - FEW)])
+    tenants = (Consumer(f"{name}-tenant", name, HOST) for name in host_names(hosts)[: max(0, hosts - FEW)])
     return Cloud(flat(hosts).providers, tuple(tenants))
 
 
 def endless(hosts: int) -> Cloud:
     """Return flat hosts that no run of claims can fill."""
-    return Cloud(tuple(Provider(name, dict.fromkeys(HOST, ENDLESS)) for name in _names(hosts)))
+    return Cloud(tuple(Provider(name, dict.fromkeys(HOST, ENDLESS)) for name in host_names(hosts)))
 
 
 def nested(hosts: int) -> Cloud:
     """Return hosts of seven providers: the disk, two NUMA nodes, a card and an accelerator in each node."""
-    return Cloud(tuple(provider for name in _names(hosts) for provider in _nested_host(name)))
+    return Cloud(tuple(provider for name in host_names(hosts) for provider in _nested_host(name)))
 
 
 def _nested_host(host: str) -> Iterator[Provider]:
@@ -136,14 +137,14 @@ def shared(hosts: int) -> Cloud:
     inventories = {"VCPU": HOST["VCPU"], "MEMORY_MB": HOST["MEMORY_MB"]}
     computes = (
         Provider(name, inventories, traits=TRAITS, aggregates=(aggregate,))
-        for name, aggregate in zip(_names(hosts), aggregates, strict=True)
+        for name, aggregate in zip(host_names(hosts), aggregates, strict=True)
     )
     return Cloud((*storages, *computes))
 
 
 def pci(hosts: int) -> Cloud:
     """Return hosts with `DEVICES` devices each, every device a child provider with one unit."""
-    return Cloud(tuple(provider for name in _names(hosts) for provider in _pci_host(name)))
+    return Cloud(tuple(provider for name in host_names(hosts) for provider in _pci_host(name)))
 
 
 def _pci_host(host: str) -> Iterator[Provider]:

@@ -1,5 +1,6 @@
 """This service in the process of the benchmark: what HTTP does not show."""
 
+import gc
 import json
 import statistics
 import time
@@ -11,11 +12,12 @@ from typing import Any
 import orjson
 import psycopg2  # type: ignore[import-untyped]
 from flask import Flask
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 
 from bench.services import headers
 from placement_svc.app import create_app
 from placement_svc.config import Settings
+from placement_svc.server import COLLECT_EVERY
 
 TIMES = 15
 
@@ -57,16 +59,22 @@ class Inside:
         """Measure the floor of GET `path`, a request for candidates."""
         body = json.loads(self._get(path))
         roots = list({summary["root_provider_uuid"] for summary in body["provider_summaries"].values()})
+        root_ids = self._ids(roots)
         _, arguments = self._engine.dialect.create_connect_args(self._engine.url)
         connection = psycopg2.connect(**arguments)
         try:
             with connection.cursor() as cursor:
                 return Floor(
-                    _median(lambda: _fetch(cursor, roots, body)),
+                    _median(lambda: _fetch(cursor, root_ids, body)),
                     _median(lambda: self._get(path)),
                 )
         finally:
             connection.close()
+
+    def _ids(self, uuids: list[str]) -> list[int]:
+        query = text("SELECT id FROM resource_providers WHERE uuid = ANY (:uuids)")
+        with self._engine.connect() as connection:
+            return list(connection.scalars(query, {"uuids": uuids}))
 
     def _get(self, path: str) -> bytes:
         answer = self._client.get(path, headers=headers())
@@ -76,9 +84,7 @@ class Inside:
         return content
 
 
-def _fetch(cursor: Any, roots: list[str], body: Any) -> None:
-    cursor.execute("SELECT id FROM resource_providers WHERE uuid = ANY (%s)", [roots])
-    root_ids = [id_ for (id_,) in cursor.fetchall()]
+def _fetch(cursor: Any, root_ids: list[int], body: Any) -> None:
     cursor.execute(
         "SELECT id, uuid, parent_id, root_id, trait_ids FROM resource_providers WHERE root_id = ANY (%s)",
         [root_ids],
@@ -106,6 +112,9 @@ def _median(act: Callable[[], object]) -> float:
 def inside(database_url: str) -> Iterator[Inside]:
     """Give this service on the database of `database_url`."""
     app = create_app(Settings(database_url=database_url))
+    # As in a worker: what is there already is not looked at again and again.
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY)
     try:
         yield Inside(app)
     finally:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bench.inside import Floor
 from bench.services import Server, ServiceError
 
 TIMES = 9
@@ -30,7 +31,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """Both answers to a request, and the number of SQL statements that ours took."""
+    """Both answers to a request; `statements` is the number of SQL statements that ours took."""
 
     scenario: str
     request: str
@@ -39,6 +40,7 @@ class Result:
     statements: int
     ours: Answer
     reference: Answer | None
+    floor: Floor | None
 
     @property
     def ratio(self) -> float | None:

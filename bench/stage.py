@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
@@ -40,13 +41,13 @@ def serving(server_url: str, cloud: Cloud, reference_python: Path | None) -> Ite
     """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="placement-bench-")))
-        url = stack.enter_context(_database(server_url, "bench_ours"))
+        url = stack.enter_context(_database(server_url))
         upgrade(url)
         ours = stack.enter_context(serve_ours(url, directory))
         _load(ours.service, url, cloud, load_ours)
         reference = None
         if reference_python is not None:
-            reference_url = stack.enter_context(_database(server_url, "bench_reference"))
+            reference_url = stack.enter_context(_database(server_url))
             reference = stack.enter_context(serve_reference(reference_python, reference_url, directory))
             _load(reference.service, reference_url, cloud, load_reference)
             check_clouds(ours.service, reference.service)
@@ -54,15 +55,15 @@ def serving(server_url: str, cloud: Cloud, reference_python: Path | None) -> Ite
 
 
 @contextmanager
-def _database(server_url: str, name: str) -> Iterator[str]:
-    """Give the URL of a new database, dropped at the end; one of the same name is replaced."""
+def _database(server_url: str) -> Iterator[str]:
+    """Give the URL of a new database, which is dropped at the end."""
+    name = f"placement_bench_{uuid4().hex}"
     engine = create_engine(server_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
 
     def run(statement: str) -> None:
         with engine.connect() as connection:
             connection.execute(text(statement))
 
-    run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
     run(f"CREATE DATABASE {name}")
     try:
         yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
