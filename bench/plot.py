@@ -20,7 +20,10 @@ def draw(path: Path, results: Sequence[Result]) -> None:
                 if (r.scenario, r.request, r.limit) == (scenario, request, limit) and r.ours.milliseconds
             ]
             axes.loglog(*zip(*points, strict=True), marker="o", label=f"{scenario}: {request}")
+        sizes = sorted({result.hosts for result in results})
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
         axes.set(title=f"limit {limit}", xlabel="hosts", ylabel="ms")
-        axes.grid(alpha=0.3, which="both")
+        axes.grid(alpha=0.3)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=120, format="png")
