@@ -166,7 +166,9 @@ def main(
 
     Both get the same clouds and the same requests in turn, on one PostgreSQL, with two workers each.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # What ends it ends it as Ctrl-C does, so that all it has started is stopped.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     names = names or NAMES
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
     progress = Console(stderr=True)
