@@ -55,10 +55,10 @@ def table(results: Iterable[Result]) -> Table:
 
 def line(result: Result) -> str:
     """Return a result in one line, to show while more are measured."""
-    reference = f", reference {_time(result.reference)} ms" if result.reference else ""
+    reference = f", reference {_time(result.reference, ' ms')}" if result.reference else ""
     return (
         f"{result.scenario}, {result.request}, limit {result.limit}, {result.hosts:,} hosts:"
-        f" {_time(result.ours)} ms{reference}"
+        f" {_time(result.ours, ' ms')}{reference}"
     )
 
 
@@ -107,12 +107,12 @@ def _pace(pace: Pace | None) -> tuple[str, str, str, str]:
     return f"{pace.a_second:,.0f}", f"{pace.median:,.1f}", f"{pace.last:,.1f}", str(pace.refused)
 
 
-def _time(answer: Answer | None) -> str:
+def _time(answer: Answer | None, unit: str = "") -> str:
     if answer is None:
         return ""
     if answer.milliseconds is None:
         return str(answer.problem)[:60]
-    return f"{answer.milliseconds:,.1f}"
+    return f"{answer.milliseconds:,.1f}{unit}"
 
 
 def _candidates(result: Result) -> str:
