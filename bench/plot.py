@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from bench.measuring import Result
 from bench.scenarios import LIMITS
@@ -22,6 +23,8 @@ def draw(path: Path, results: Sequence[Result]) -> None:
             axes.loglog(*zip(*points, strict=True), marker="o", label=f"{scenario}: {request}")
         sizes = sorted({result.hosts for result in results})
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         axes.set(title=f"limit {limit}", xlabel="hosts", ylabel="ms")
         axes.grid(alpha=0.3)
