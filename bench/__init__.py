@@ -1,0 +1,1 @@
+"""How fast the service is, side by side with OpenStack Placement: `python -m bench`."""

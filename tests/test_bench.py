@@ -1,0 +1,82 @@
+"""The benchmark on a few hosts: each scenario finds as many candidates as it should, and claims succeed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from bench import clouds
+from bench.claims import claim
+from bench.clouds import Cloud, host_names, uuid_of
+from bench.loading import add_names, load_ours
+from bench.measuring import candidates_path
+from bench.scenarios import LIMITS, SCENARIOS, Scenario
+from bench.services import Service
+
+HOSTS = 5
+CLIENTS = 2
+
+
+@pytest.fixture
+def service(live: str) -> Service:
+    return Service("ours", live)
+
+
+@pytest.fixture
+def load(service: Service, engine: Engine) -> Callable[[Cloud], None]:
+    """A function that loads a cloud."""
+
+    def act(cloud: Cloud) -> None:
+        add_names(service, cloud)
+        load_ours(engine, cloud)
+
+    return act
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_scenario_has_its_candidates(
+    scenario: Scenario, service: Service, load: Callable[[Cloud], None]
+) -> None:
+    load(scenario.cloud(HOSTS))
+    for request in scenario.requests:
+        for limit in LIMITS:
+            answer = json.loads(service.ask("GET", candidates_path(request.query, limit)))
+            found = len(answer["allocation_requests"])
+            assert found == min(limit, request.candidates(HOSTS)), (request.name, limit)
+
+
+def test_claims_of_an_endless_host_are_granted(service: Service, load: Callable[[Cloud], None]) -> None:
+    load(clouds.endless(HOSTS))
+    pace = claim(service, [uuid_of(name) for name in host_names(HOSTS)], CLIENTS, seconds=0)
+    assert pace.refused == 0
+    assert pace.a_second > 0
+    assert pace.last >= pace.median > 0
+
+
+def test_claims_of_a_full_host_are_counted_as_refused(
+    service: Service, load: Callable[[Cloud], None]
+) -> None:
+    load(clouds.full(HOSTS))
+    pace = claim(service, [uuid_of(host_names(HOSTS)[0])], CLIENTS, seconds=0)
+    assert pace.refused == CLIENTS
+    assert pace.a_second == 0
+
+
+def test_command_measures_and_clears_away(server_url: str, engine: Engine, tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    command = ["--no-reference", "--hosts", str(HOSTS), "--scenario", "full", "--json", str(results)]
+    subprocess.run(
+        [sys.executable, "-m", "bench", *command, "--database-url", server_url],
+        check=True,
+        capture_output=True,
+        cwd=Path(__file__).parents[1],
+    )
+    measured = json.loads(results.read_text())["results"]
+    assert [(one["limit"], one["ours"]["candidates"]) for one in measured] == [(10, 3), (1000, 3)]
+    with engine.connect() as connection:
+        left = connection.scalars(text("SELECT datname FROM pg_database WHERE datname LIKE '%bench%'")).all()
+    assert left == []
