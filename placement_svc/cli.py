@@ -9,11 +9,13 @@ from typing import Any
 
 import click
 from alembic.util import CommandError
+from rich.console import Console
+from rich.table import Table
 from sqlalchemy import Engine, make_url
 
 from placement_svc import config, demo, server, transfer
 from placement_svc.app import create_app
-from placement_svc.db import schema
+from placement_svc.db import audit, schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import PlacementError
 from placement_svc.embedded import EmbeddedError
@@ -194,6 +196,40 @@ def import_data(file: str | None, url: str | None, token: str | None, allow_over
     for problem in imported.overcommitted:
         click.echo(f"Overcommitted: {problem.message}", err=True)
     click.echo(f"Imported {imported.providers:,} resource providers and {imported.consumers:,} consumers")
+
+
+@main.command("audit")
+@click.option("--fix", is_flag=True, help="Put right what can be put right without loss.")
+@click.pass_context
+def audit_data(context: click.Context, fix: bool) -> None:
+    """Look for what the database should not hold.
+
+    The exit status is 1 if there is such a thing; with --fix, if one is left.
+    """
+    with _database() as database:
+        findings = database.write(audit.fix) if fix else database.read(audit.find)
+    console = Console(highlight=False, markup=False)
+    for finding in findings:
+        console.print(f"{finding}:", _drawn(finding), sep="\n")
+    fixed = [str(finding) for finding in findings if finding.fixed]
+    left = [str(finding) for finding in findings if not finding.fixed]
+    if fixed:
+        click.echo(f"Fixed: {', '.join(fixed)}")
+    if left:
+        click.echo(f"{'Left' if fix else 'Wrong'}: {', '.join(left)}")
+        context.exit(1)
+    if not findings:
+        click.echo("Nothing is wrong")
+
+
+def _drawn(finding: audit.Finding) -> Table:
+    table = Table("what", "is", "should be")
+    for fault in finding.faults:
+        table.add_row(fault.what, fault.stored, fault.right)
+    more = finding.count - len(finding.faults)
+    if more:
+        table.add_row(f"and {more:,} more", "", "")
+    return table
 
 
 def _name(engine: Engine) -> str:

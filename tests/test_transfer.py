@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -22,6 +23,8 @@ from tests.everything import Call, fill
 from tests.snapshot import snapshot
 
 Run = Callable[..., Result]
+
+OPERATIONS = Path(__file__).parents[1] / "docs" / "operations.md"
 
 
 @pytest.fixture
@@ -285,6 +288,12 @@ def test_what_is_overcommitted_is_told_when_it_is_allowed(app: Any, run: Run, en
         " min_unit 2, max_unit 6, step_size 2",
     ]
     assert [row[3] for row in snapshot(engine)["allocations"]] == [9]
+
+
+def test_example_of_a_file_is_imported(app: Any, run: Run) -> None:
+    [example] = re.findall(r"^## Moving data\n.*?```json\n(.*?)```", OPERATIONS.read_text(), re.M | re.S)
+    imported = run("import", "-", input=example.encode())
+    assert imported.stdout == "Imported 1 resource providers and 1 consumers\n"
 
 
 def test_many_rows_of_every_kind_are_staged_in_batches(

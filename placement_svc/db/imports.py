@@ -146,8 +146,8 @@ _PLACE_PROVIDERS = """
 
 _CIRCLES = """
     SELECT array_agg(number ORDER BY number), 'the parents of these resource providers go round in a circle'
-      FROM staged_providers
-     WHERE id NOT IN (SELECT id FROM places)
+      FROM staged_providers AS provider
+     WHERE NOT EXISTS (SELECT FROM places WHERE places.id = provider.id)
     HAVING count(*) > 0
 """
 
