@@ -45,6 +45,8 @@ class Source:
 
     def __init__(self, url: str, token: str) -> None:
         """Find out which microversion to speak; raises `SourceError`."""
+        if not url.startswith(("http://", "https://")):
+            raise SourceError(f"{url} is not the URL of a service, which begins with http:// or https://")
         self._url = url.rstrip("/")
         # Reading can be repeated: what a proxy or a restart in between has spoiled is asked for again.
         retry = urllib3.Retry(

@@ -178,7 +178,13 @@ def test_service_that_changes_meanwhile_is_not_imported(
     assert snapshot(other)["providers"] == []
 
 
-def test_token_is_asked_for(source: str, run: Run) -> None:
+def test_token_is_wanted(run: Run) -> None:
+    refused = run("--from", "http://127.0.0.1:1", "--token", "")
+    assert refused.exit_code == 2
+    assert "give one by --token or OS_TOKEN" in refused.stderr
+
+
+def test_token_without_rights_is_told(source: str, run: Run) -> None:
     refused = run("--from", source, "--token", "nobody")
     assert refused.exit_code == 1
     assert f"Error: GET {source}/traits?name=startswith:CUSTOM_ answers 403: " in refused.stderr
@@ -236,6 +242,15 @@ def test_what_is_no_placement_service_is_told(run: Run, status: int, body: bytes
         result = run("--from", url)
     assert result.exit_code == 1
     assert problem in result.stderr
+
+
+@pytest.mark.parametrize("url", ["placement:8778", "ftp://placement", ""])
+def test_what_is_no_url_of_a_service_is_told(run: Run, url: str) -> None:
+    result = run("--from", url)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: {url} is not the URL of a service, which begins with http:// or https://\n"
+    )
 
 
 def test_service_that_is_not_there_is_told(run: Run) -> None:
