@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -181,3 +183,33 @@ def test_many_faults_are_counted_and_some_are_shown(app: Any, run: Run, engine: 
     assert "and 1,214 more" in shown
     assert "user 20 " in shown
     assert "user 21 " not in shown
+
+
+def test_claims_go_on_while_names_are_cleared_away(cloud: None, call: Call, run: Run) -> None:
+    stop = Event()
+
+    def claim_and_give_back(client: int) -> int:
+        rounds = 0
+        while not stop.is_set() or rounds < 3:
+            consumer = uuid_of(f"client {client} round {rounds}")
+            claim = {
+                "allocations": {uuid_of("cn"): {"resources": {"DISK_GB": 1}}},
+                "project_id": f"project {rounds % 2}",
+                "user_id": f"user {client}",
+                "consumer_generation": None,
+                "consumer_type": f"TYPE_{client}",
+            }
+            call("PUT", f"/allocations/{consumer}", claim)
+            call("DELETE", f"/allocations/{consumer}")
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(4) as pool:
+        clients = [pool.submit(claim_and_give_back, client) for client in range(4)]
+        try:
+            fixes = [run("--fix") for _ in range(8)]
+        finally:
+            stop.set()
+    assert min(client.result() for client in clients) >= 3
+    assert {result.exit_code for result in fixes} == {0}
+    assert set().union(*map(found, fixes)) <= {rule.broken for rule in RULES[-3:]}

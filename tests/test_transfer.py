@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import orjson
@@ -358,6 +359,7 @@ def test_writers_wait_while_they_are_locked_out_and_readers_do_not(
     owner = {"project_id": "new", "user_id": "new", "consumer_generation": None, "consumer_type": "NEW"}
     requests = [
         ("PUT", f"/allocations/{uuid_of('late')}", {"allocations": held, **owner}),
+        ("DELETE", f"/allocations/{uuid_of('consumer')}", None),
         ("POST", "/resource_providers", {"name": "late"}),
         ("PUT", f"/resource_providers/{uuid}", {"name": "renamed"}),
         ("DELETE", f"/resource_providers/{uuid_of('pf')}/traits", None),
@@ -377,3 +379,35 @@ def test_writers_wait_while_they_are_locked_out_and_readers_do_not(
         connection.rollback()
         for request in sent:
             request.result(timeout=60)
+
+
+def test_claims_go_on_while_data_comes_in(call: Call, run: Run, engine: Engine) -> None:
+    run("import", "-", input=lines(provider("present", inventories=vcpus(1000))))
+    values = [
+        *(provider(f"host {n}", "present", inventories=vcpus(8)) for n in range(100)),
+        *(consumer(f"in {n}", {f"host {n}": {"VCPU": 1}, "present": {"VCPU": 1}}) for n in range(100)),
+    ]
+    stop = Event()
+
+    def claim(client: int) -> int:
+        claims = 0
+        while not stop.is_set():
+            owner = {"project_id": f"project {claims}", "user_id": "user", "consumer_type": "INSTANCE"}
+            held = {"allocations": {uuid_of("present"): {"resources": {"VCPU": 1}}}}
+            new = uuid_of(f"client {client} claim {claims}")
+            call("PUT", f"/allocations/{new}", {**owner, **held, "consumer_generation": None})
+            if claims % 2:
+                call("DELETE", f"/allocations/{new}")
+            claims += 1
+        return claims // 2 + claims % 2
+
+    with ThreadPoolExecutor(4) as pool:
+        clients = [pool.submit(claim, client) for client in range(4)]
+        try:
+            imported = run("import", "-", input=lines(*values))
+        finally:
+            stop.set()
+    assert imported.exit_code == 0
+    held = 100 + sum(client.result() for client in clients)
+    assert call("GET", f"/resource_providers/{uuid_of('present')}/usages")["usages"] == {"VCPU": held}
+    assert len(snapshot(engine)["allocations"]) == held + 100

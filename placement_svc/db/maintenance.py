@@ -8,12 +8,11 @@ _TAKE_TIME = """
     SET LOCAL idle_in_transaction_session_timeout = 0
 """
 
-# Every request that writes begins with one of these tables, and goes on in this order: it holds nothing
-# that this transaction waits for while it waits itself.
+# Every request that writes first locks rows of consumers or, if it has none, of resource providers; or it
+# writes names and nothing else. So it waits for these locks before it holds anything that their owner needs.
 _LOCK_OUT_WRITERS = """
-    LOCK TABLE resource_classes, traits, projects, users, consumer_types, consumers
-        IN SHARE ROW EXCLUSIVE MODE;
-    LOCK TABLE resource_providers IN EXCLUSIVE MODE
+    LOCK TABLE consumers, resource_providers IN EXCLUSIVE MODE;
+    LOCK TABLE resource_classes, traits IN SHARE ROW EXCLUSIVE MODE
 """
 
 
