@@ -150,11 +150,10 @@ def current() -> None:
 @contextmanager
 def _database() -> Iterator[Database]:
     """Give the database that the settings name; the embedded one gets its schema, as `serve` does it."""
-    engine = connect(str(server.with_database(config.from_environ()).database_url))
-    try:
+    with _engine() as engine:
+        if config.from_environ().database_url is None:
+            schema.upgrade(engine)
         yield Database(engine)
-    finally:
-        engine.dispose()
 
 
 @main.command("export")
