@@ -10,19 +10,31 @@ from typing import Any
 
 import click
 from alembic.util import CommandError
+from rich.console import Console
+from rich.table import Table
 from sqlalchemy import Engine, make_url
 
-from placement_svc import config, demo, server
+from placement_svc import config, demo, server, transfer
 from placement_svc.app import access, create_app
-from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db import audit, schema
+from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.embedded import EmbeddedError
 from placement_svc.http import token_file
+from placement_svc.source import SourceError
 
 PORT = 8778
 
-FORESEEN = (CommandError, config.SettingsError, demo.DemoError, EmbeddedError, PlacementError, SetupError)
+FORESEEN = (
+    CommandError,
+    config.SettingsError,
+    demo.DemoError,
+    EmbeddedError,
+    PlacementError,
+    SetupError,
+    SourceError,
+    transfer.TransferError,
+)
 """Failures that are told by their message alone."""
 
 
@@ -178,6 +190,90 @@ def current() -> None:
     """Show the revision of the schema, and the newest one."""
     with _engine() as engine:
         click.echo(f"{_name(engine)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}")
+
+
+@contextmanager
+def _database() -> Iterator[Database]:
+    """Give the database that the settings name; the embedded one gets its schema, as `serve` does it."""
+    with _engine() as engine:
+        if config.from_environ().database_url is None:
+            schema.upgrade(engine)
+        yield Database(engine)
+
+
+@main.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+def export_data(file: str) -> None:
+    """Write all resource providers and all that consumers hold to FILE, one record a line.
+
+    FILE is - for standard output; a name that ends in .gz is compressed.
+    """
+    with _database() as database:
+        lines = transfer.export_file(database, file)
+    click.echo(f"Exported {lines:,} records", err=True)
+
+
+@main.command("import")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), required=False)
+@click.option("--from", "url", help="URL of a running Placement service, which is read instead of a file.")
+@click.option("--token", envvar="OS_TOKEN", show_envvar=True, help="Token for that service.")
+@click.option(
+    "--allow-overcommitted",
+    is_flag=True,
+    help="Let consumers hold more than inventories grant by now, as a service does whose inventories shrank.",
+)
+def import_data(file: str | None, url: str | None, token: str | None, allow_overcommitted: bool) -> None:
+    """Bring in what FILE says, as `export` writes it, or what another Placement service has.
+
+    It adds to what is there: all of it, or nothing if anything is wrong. FILE is - for standard
+    input; what has a name that ends in .gz is uncompressed.
+    """
+    if (file is None) == (url is None):
+        raise click.UsageError("Name either a FILE or a service, by --from.")
+    if url is not None and not token:
+        raise click.UsageError("A service wants a token: give one by --token or OS_TOKEN.")
+    with _database() as database:
+        if url is not None:
+            imported = transfer.import_service(database, url, str(token))
+        else:
+            imported = transfer.import_file(database, str(file), allow_overcommitted)
+    for problem in imported.overcommitted:
+        click.echo(f"Overcommitted: {problem.message}", err=True)
+    click.echo(f"Imported {imported.providers:,} resource providers and {imported.consumers:,} consumers")
+
+
+@main.command("audit")
+@click.option("--fix", is_flag=True, help="Put right what can be put right without loss.")
+@click.pass_context
+def audit_data(context: click.Context, fix: bool) -> None:
+    """Look for what the database should not hold.
+
+    The exit status is 1 if there is such a thing; with --fix, if one is left.
+    """
+    with _database() as database:
+        findings = database.write(audit.fix) if fix else database.read(audit.find)
+    console = Console(highlight=False, markup=False)
+    for finding in findings:
+        console.print(f"{finding}:", _drawn(finding), sep="\n")
+    fixed = [str(finding) for finding in findings if finding.fixed]
+    left = [str(finding) for finding in findings if not finding.fixed]
+    if fixed:
+        click.echo(f"Fixed: {', '.join(fixed)}")
+    if left:
+        click.echo(f"{'Left' if fix else 'Wrong'}: {', '.join(left)}")
+        context.exit(1)
+    if not findings:
+        click.echo("Nothing is wrong")
+
+
+def _drawn(finding: audit.Finding) -> Table:
+    table = Table("what", "is", "should be")
+    for fault in finding.faults:
+        table.add_row(fault.what, fault.stored, fault.right)
+    more = finding.count - len(finding.faults)
+    if more:
+        table.add_row(f"and {more:,} more", "", "")
+    return table
 
 
 def _name(engine: Engine) -> str:

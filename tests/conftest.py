@@ -145,6 +145,18 @@ def api(app: Flask) -> Api:
 
 
 @pytest.fixture
+def call(api: Api) -> Callable[..., Any]:
+    """A caller of the API whose requests must succeed; it returns what the answer says."""
+
+    def call(method: str, path: str, json: Any = None, **options: Any) -> Any:
+        answer = api(method, path, json, **options)
+        assert answer.status_code < 300, (method, path, answer.get_data())
+        return answer.get_json(silent=True)
+
+    return call
+
+
+@pytest.fixture
 def live(app: Flask) -> Iterator[str]:
     """The URL of a live server with nothing in it."""
     server = make_server("127.0.0.1", 0, app, threaded=True)

@@ -102,6 +102,19 @@ def test_no_database_at_the_url_is_told_in_a_line(server_url: str, command: list
     assert refused(run("db", *command, database_url=url)).startswith("Error: The database cannot be reached")
 
 
+@pytest.mark.parametrize("command", [["export", "-"], ["import", "-"], ["audit"], ["audit", "--fix"]])
+def test_database_without_a_schema_is_told_in_a_line(
+    new_database: Callable[[], str], command: list[str]
+) -> None:
+    line = refused(run(*command, database_url=new_database()))
+    assert line == "Error: The database has no schema yet: run `placement-svc db upgrade`."
+
+
+def test_embedded_database_gets_its_schema_before_data_moves(data_dir: Path) -> None:
+    result = run("export", "-", data_dir=data_dir)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Exported 0 records\n")
+
+
 @pytest.mark.parametrize("command", [["upgrade", "9999"], ["downgrade", "9999"], ["downgrade", "-5"]])
 def test_revision_that_cannot_be_is_told_in_a_line(
     new_database: Callable[[], str], command: list[str]
@@ -112,7 +125,9 @@ def test_revision_that_cannot_be_is_told_in_a_line(
     assert revision in line
 
 
-@pytest.mark.parametrize("command", [["serve"], ["db", "upgrade"], ["db", "current"]])
+@pytest.mark.parametrize(
+    "command", [["serve"], ["db", "upgrade"], ["db", "current"], ["export", "-"], ["import", "-"], ["audit"]]
+)
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -27,6 +27,13 @@ class Resources(Map):
         super().__init__(NAME, Integer(minimum=1), min_members=1, **options)
 
 
+class ConsumerType(String):
+    """The name of a type of consumers."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(min_length=1, max_length=255, pattern=NAME, **options)
+
+
 class NamedProvider(Document):
     """A provider by its uuid."""
 
@@ -70,7 +77,7 @@ class KeyedClaim(Document):
         closed=False,
         since="1.34",
     )
-    consumer_type = String(min_length=1, max_length=255, pattern=NAME, required=True, since="1.38")
+    consumer_type = ConsumerType(required=True, since="1.38")
 
 
 class NonemptyClaim(KeyedClaim):

@@ -1,5 +1,7 @@
 """Traits: bodies, names, and the query of their list (`spec/resources.md 6 and 7`)."""
 
+from typing import Any
+
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.traits import TraitFilter
 from placement_svc.schemas.base import CUSTOM_NAME, Array, Document, Integer, String, matches
@@ -7,10 +9,17 @@ from placement_svc.schemas.base import CUSTOM_NAME, Array, Document, Integer, St
 MAX_NAME = 255
 
 
+class Traits(Array):
+    """The names of traits."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(String(min_length=1, max_length=MAX_NAME), **options)
+
+
 class ChangedTraits(Document):
     """PUT /resource_providers/{uuid}/traits."""
 
-    traits = Array(String(min_length=1, max_length=MAX_NAME), required=True)
+    traits = Traits(required=True)
     resource_provider_generation = Integer(required=True)
 
 

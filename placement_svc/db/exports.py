@@ -1,0 +1,105 @@
+"""All the data as records, to be imported elsewhere (`docs/operations.md`, moving data)."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+
+from sqlalchemy import Connection, Row, Table, func, select, text
+
+from placement_svc.db.maintenance import take_time
+from placement_svc.db.tables import FIRST_CUSTOM_ID, consumers, resource_classes, resource_providers, traits
+from placement_svc.domain.allocations import Claim
+from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.records import ProviderRecord, Record, ResourceClassRecord, TraitRecord
+
+ROWS_AT_ONCE = 1000
+
+# Oldest first: so they are listed in the same order where they are imported.
+_PROVIDERS = text("""
+    SELECT provider.uuid, provider.name, parent.uuid AS parent_uuid,
+           ARRAY(SELECT trait.name
+                   FROM provider_traits AS has
+                   JOIN traits AS trait ON trait.id = has.trait_id
+                  WHERE has.provider_id = provider.id
+                  ORDER BY trait.id) AS traits,
+           ARRAY(SELECT aggregate.uuid
+                   FROM provider_aggregates AS is_in
+                   JOIN aggregates AS aggregate ON aggregate.id = is_in.aggregate_id
+                  WHERE is_in.provider_id = provider.id
+                  ORDER BY aggregate.id) AS aggregates,
+           (SELECT json_agg(json_build_array(class.name, to_json(record)) ORDER BY class.id)
+              FROM inventories
+              JOIN resource_classes AS class ON class.id = resource_class_id
+             CROSS JOIN LATERAL (SELECT total, reserved, min_unit, max_unit, step_size, allocation_ratio)
+                AS record
+             WHERE provider_id = provider.id) AS inventories
+      FROM resource_providers AS provider
+      LEFT JOIN resource_providers AS parent ON parent.id = provider.parent_id
+     ORDER BY provider.id
+""")
+
+_ALLOCATIONS = text("""
+    SELECT consumer.uuid, project.external_id AS project_id, "user".external_id AS user_id,
+           type.name AS consumer_type, provider.uuid AS provider_uuid, class.name AS resource_class, used
+      FROM allocations
+      JOIN consumers AS consumer ON consumer.id = consumer_id
+      JOIN projects AS project ON project.id = project_id
+      JOIN users AS "user" ON "user".id = user_id
+      LEFT JOIN consumer_types AS type ON type.id = consumer_type_id
+      JOIN resource_providers AS provider ON provider.id = provider_id
+      JOIN resource_classes AS class ON class.id = resource_class_id
+     ORDER BY consumer_id, provider_id, resource_class_id
+""")
+
+
+def count(connection: Connection) -> int:
+    """Return how many providers and consumers there are together."""
+    tables = (resource_providers, consumers)
+    return sum(connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables)
+
+
+def records(connection: Connection) -> Iterator[Record]:
+    """Yield custom traits and resource classes, then all providers, then all consumers, read as they go.
+
+    Aggregates without members, and projects, users and types without consumers, are nobody's, and stay.
+    """
+    take_time(connection)
+    streaming = connection.execution_options(yield_per=ROWS_AT_ONCE)
+    yield from map(TraitRecord, _custom(connection, traits))
+    yield from map(ResourceClassRecord, _custom(connection, resource_classes))
+    for row in streaming.execute(_PROVIDERS):
+        yield ProviderRecord(
+            uuid=row.uuid,
+            name=row.name,
+            parent_uuid=row.parent_uuid,
+            traits=row.traits,
+            aggregates=row.aggregates,
+            inventories={name: _inventory(**fields) for name, fields in row.inventories or ()},
+        )
+    for _, held in groupby(streaming.execute(_ALLOCATIONS), attrgetter("uuid")):
+        yield _claim(list(held))
+
+
+def _custom(connection: Connection, table: Table) -> Iterable[str]:
+    query = select(table.c.name).where(table.c.id >= FIRST_CUSTOM_ID).order_by(table.c.id)
+    return connection.scalars(query)
+
+
+def _inventory(allocation_ratio: float, **amounts: int) -> Inventory:
+    # JSON has 1 for 1.0.
+    return Inventory(**amounts, allocation_ratio=float(allocation_ratio))
+
+
+def _claim(held: list[Row[tuple[object, ...]]]) -> Claim:
+    consumer = held[0]
+    allocations: dict[str, dict[str, int]] = {}
+    for row in held:
+        allocations.setdefault(row.provider_uuid, {})[row.resource_class] = row.used
+    return Claim(
+        consumer_uuid=consumer.uuid,
+        project_id=consumer.project_id,
+        user_id=consumer.user_id,
+        consumer_type=consumer.consumer_type,
+        generation=None,
+        allocations=allocations,
+    )
