@@ -1,17 +1,19 @@
 """The application factory."""
 
+from functools import partial
+
 from flask import Flask
 
-from placement_svc import config
+from placement_svc import config, observe
 from placement_svc.api import BLUEPRINTS
+from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import auth, cors, errors, pipeline
 from placement_svc.http.json import OrjsonProvider
+from placement_svc.http.probes import Probes
+from placement_svc.metrics import Metrics
 from placement_svc.server import with_database
-
-MAX_BODY = 16 * 1024 * 1024
-"""Bytes of the largest body that is read: a reshape of thousands of providers fits."""
 
 
 def create_app(settings: config.Settings | None = None) -> Flask:
@@ -24,19 +26,33 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     assert settings.database_url is not None
     app = Flask("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body
+    app.config["MAX_GROUPS"] = settings.max_groups
+    app.config["MAX_ITEMS"] = settings.max_items
     database = Database(connect(settings.database_url, settings.pool_size))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
+    metrics = Metrics(database) if settings.metrics else None
+    observe.install(app, settings.slow_request, metrics.count if metrics else None)
     pipeline.install(app, auth.STRATEGIES[settings.auth], _cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
+    problem = partial(_problem, database)
+    app.wsgi_app = Probes(app.wsgi_app, problem, metrics.answer if metrics else None)  # type: ignore[method-assign]
     try:
         database.prepare()
     except Unavailable as problem:
         app.logger.warning("Starting without a database: %s", problem)
     return app
+
+
+def _problem(database: Database) -> str | None:
+    """Return why requests cannot be served from `database`, None if they can."""
+    try:
+        return schema.problem(database.engine)
+    except Unavailable as problem:
+        return str(problem)
 
 
 def _cors(settings: config.Settings) -> cors.Cors | None:

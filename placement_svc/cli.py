@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 from alembic.util import CommandError
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from placement_svc import config, demo, server
 from placement_svc.app import create_app
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.engine import connect, shown
 from placement_svc.domain.errors import PlacementError
 from placement_svc.embedded import EmbeddedError
 
@@ -27,7 +27,14 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (CommandError, config.SettingsError, demo.DemoError, EmbeddedError, PlacementError) as error:
+        except (
+            CommandError,
+            config.SettingsError,
+            demo.DemoError,
+            EmbeddedError,
+            PlacementError,
+            server.ServerError,
+        ) as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -56,8 +63,7 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     """
     settings = config.from_environ()
     _check_host(settings, host)
-    settings = server.with_database(settings)
-    server.serve(lambda: create_app(settings), host, port, workers, threads)
+    server.serve(create_app, settings, host, port, workers, threads)
 
 
 def _check_host(settings: config.Settings, host: str) -> None:
@@ -115,7 +121,7 @@ def upgrade(revision: str) -> None:
     """Bring the schema up to REVISION (the newest one if none is named)."""
     with _engine() as engine:
         schema.upgrade(engine, revision)
-        click.echo(f"{_name(engine)} is at revision {schema.current(engine)}")
+        click.echo(f"{shown(engine.url)} is at revision {schema.current(engine)}")
 
 
 @db.command()
@@ -124,18 +130,16 @@ def downgrade(revision: str) -> None:
     """Take the schema back to REVISION; `base` leaves nothing, and all data with it is gone."""
     with _engine() as engine:
         schema.downgrade(engine, revision)
-        click.echo(f"{_name(engine)} is at revision {schema.current(engine) or 'base'}")
+        click.echo(f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'}")
 
 
 @db.command()
 def current() -> None:
     """Show the revision of the schema, and the newest one."""
     with _engine() as engine:
-        click.echo(f"{_name(engine)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}")
-
-
-def _name(engine: Engine) -> str:
-    return make_url(engine.url).set(password=None).render_as_string()
+        click.echo(
+            f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
+        )
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, current_app, g
 
-from placement_svc.api.context import database
+from placement_svc.api.context import database, load_pairs
+from placement_svc.db import tally
 from placement_svc.db.search.candidates import Found, find_candidates
 from placement_svc.domain.candidates import Candidate, Supplier
 from placement_svc.domain.groups import CandidatesRequest
@@ -13,8 +14,7 @@ from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import dumps, respond
 from placement_svc.http.microversion import since
-from placement_svc.schemas.allocation_candidates import parse_request
-from placement_svc.schemas.query import parse_pairs
+from placement_svc.schemas.allocation_candidates import check_size, parse_request
 
 bp = Blueprint("allocation_candidates", __name__)
 
@@ -23,7 +23,9 @@ bp = Blueprint("allocation_candidates", __name__)
 @endpoint("allocation_candidates:list", introduced="1.10", checks_accept=True)
 def list_candidates() -> Response:
     """List the combinations of providers that can supply what the query asks."""
-    wanted = parse_request(parse_pairs(request.query_string), g.microversion)
+    pairs = load_pairs()
+    check_size(pairs, current_app.config["MAX_GROUPS"])
+    wanted = parse_request(pairs, g.microversion)
     found = database().read(find_candidates, wanted, one_per_tree=not since("1.29"))
     shape = _Shape(wanted)
     return caching.stamp(respond(shape.pieces(found)), caching.now())
@@ -44,10 +46,12 @@ class _Shape:
     def pieces(self, found: Found) -> Iterator[bytes]:
         """Yield the answer's JSON piece by piece: it may be long, and is never in memory as a whole."""
         suppliers: dict[int, Supplier] = {}
+        count = 0
         yield b'{"allocation_requests":['
-        for number, candidate in enumerate(found.candidates):
+        for count, candidate in enumerate(found.candidates, 1):
             suppliers.update((s.id, s) for s in candidate.suppliers_of_amounts())
-            yield (b"," if number else b"") + dumps(self._allocation_request(candidate))
+            yield (b"," if count > 1 else b"") + dumps(self._allocation_request(candidate))
+        tally.current().candidates = count
         summaries = {s.uuid: self._summary(s) for s in self._summarized(found, suppliers.values())}
         yield b'],"provider_summaries":' + dumps(summaries) + b"}"
 

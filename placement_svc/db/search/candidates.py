@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from placement_svc.db import tally
 from placement_svc.db.search.anchors import Options, find_anchors
 from placement_svc.db.search.requests import Search, resolve
 from placement_svc.db.search.sharing import SharedSupply, find_shared
@@ -81,6 +82,7 @@ class _Looks:
     def look(self, limit: int | None) -> list[Iterator[Candidate]]:
         """Return generators of the candidates around the next anchors, at most `limit` of them."""
         anchors = find_anchors(self.connection, self.search, self.shared, limit, self.after)
+        tally.current().trees += len(anchors)
         self.exhausted = limit is None or len(anchors) < limit
         if anchors:
             self.after = anchors[-1][0]
