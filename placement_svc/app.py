@@ -50,7 +50,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
 def _problem(database: Database) -> str | None:
     """Return why requests cannot be served from `database`, None if they can."""
     try:
-        return schema.problem(database.engine)
+        return schema.problem(database.read(schema.revision_of))
     except Unavailable as problem:
         return str(problem)
 

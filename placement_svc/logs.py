@@ -48,7 +48,8 @@ def _json(event: EventDict, **_: Any) -> str:
     return orjson.dumps(event, default=str).decode()
 
 
-def _formatter(log_format: str) -> logging.Formatter:
+def formatter(log_format: str) -> logging.Formatter:
+    """Return what makes a line of a record, ``json`` or ``console``; an exception takes more lines there."""
     common: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -85,7 +86,7 @@ def format_of(settings: Settings) -> str:
 def configure(settings: Settings) -> None:
     """Write all that is logged to standard error; of libraries only warnings."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_formatter(format_of(settings)))
+    handler.setFormatter(formatter(format_of(settings)))
     handler.addFilter(RequestIdFilter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)

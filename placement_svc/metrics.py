@@ -19,6 +19,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    disable_created_metrics,
     generate_latest,
     multiprocess,
     values,
@@ -32,6 +33,9 @@ from placement_svc.db.engine import Database
 from placement_svc.domain.errors import ConcurrentUpdate, Conflict, OverCapacity, PlacementError, Unavailable
 from placement_svc.domain.inventory import Totals
 from placement_svc.observe import Answered
+
+# One process alone would tell when it began to count, several would not.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 """The variable by which the library knows where processes count together."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 from flask import Flask, Response, g, request
 
@@ -88,8 +89,9 @@ def _answered(response: Response) -> Callable[[float], Answered]:
     return lambda now: Answered(seconds=now - started, **facts)
 
 
-def _log(answered: Answered, slow: float) -> None:
-    facts = {
+def log_fields(answered: Answered, slow: float) -> dict[str, Any]:
+    """Return what the log tells of a request, its parameters only if it took more than `slow` seconds."""
+    fields = {
         "request_id": answered.request_id,
         "global_request_id": answered.global_request_id,
         "method": answered.method,
@@ -102,8 +104,13 @@ def _log(answered: Answered, slow: float) -> None:
         "statement_duration": round(answered.tally.statement_seconds, 6),
     }
     if answered.seconds > slow:
-        log.warning(
-            "slow request", extra=facts | {"query": answered.query, "body_bytes": answered.body_bytes}
-        )
+        fields |= {"query": answered.query, "body_bytes": answered.body_bytes}
+    return fields
+
+
+def _log(answered: Answered, slow: float) -> None:
+    fields = log_fields(answered, slow)
+    if answered.seconds > slow:
+        log.warning("slow request", extra=fields)
     else:
-        log.info("request", extra=facts)
+        log.info("request", extra=fields)

@@ -14,6 +14,7 @@ from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.http import message
 
 from placement_svc import embedded, logs, metrics
 from placement_svc.config import Settings
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 COLLECT_EVERY = 50_000
 """Objects made before the garbage collector looks at the youngest ones."""
 
-LONGEST_REQUEST_LINE = 8190
+LONGEST_REQUEST_LINE = 64 * 1024
 """Bytes; a candidates request with many groups is long."""
 
 
@@ -142,8 +143,8 @@ def report(settings: Settings, url: str, workers: int, threads: int) -> dict[str
 def _revision(database_url: str) -> str:
     engine = connect(database_url)
     try:
-        problem = schema.problem(engine)
-        revision = f"revision {schema.current(engine) or 'base'}"
+        found = schema.current(engine)
+        problem, revision = schema.problem(found), found or "base"
     except Unavailable as error:
         problem, revision = str(error), "unknown"
     finally:
@@ -153,7 +154,8 @@ def _revision(database_url: str) -> str:
     return revision
 
 
-def _say(facts: Mapping[str, str], settings: Settings) -> None:
+def say(facts: Mapping[str, str], settings: Settings) -> None:
+    """Write what `report` returned to standard error, in the form that `settings` want of the log."""
     if logs.format_of(settings) == "json":
         log.info("start", extra=dict(facts))
     else:
@@ -169,10 +171,12 @@ def serve(
     Raises `ServerError` if the port is taken.
     """
     logs.configure(settings)
+    # Gunicorn's own bound is 8190, and no setting raises it.
+    message.MAX_REQUEST_LINE = LONGEST_REQUEST_LINE
     with listening(host, port) as listener, metrics.shared():
         settings = with_database(settings)
         address = f"[{host}]" if ":" in host else host
-        _say(report(settings, f"http://{address}:{port}", workers, threads), settings)
+        say(report(settings, f"http://{address}:{port}", workers, threads), settings)
         options = {
             # Gunicorn closes its listeners when it stops: no other may stay open.
             "bind": f"fd://{listener.detach()}",

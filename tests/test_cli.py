@@ -214,7 +214,10 @@ def test_serve_does_not_touch_the_schema_of_a_named_database(new_database: Calla
     with serve(port, database_url=url) as process:
         wait_until_served(port, process)
         process.terminate()
-        assert "run `placement-svc db upgrade`" in ended(process)
+        told = ended(process)
+        assert (
+            "run `placement-svc db upgrade`. Until then requests and /readyz are answered with 503." in told
+        )
     assert " is at revision base of " in run("db", "current", database_url=url).stdout
 
 

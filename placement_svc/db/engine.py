@@ -28,7 +28,7 @@ SECRET_OPTIONS = ("password", "sslpassword")
 
 def shown(url: str | URL) -> str:
     """Return a URL without what is secret in it."""
-    return make_url(url).set(password=None).difference_update_query(SECRET_OPTIONS).render_as_string()
+    return make_url(url).difference_update_query(SECRET_OPTIONS).render_as_string(hide_password=True)
 
 
 class _TimedPool(QueuePool):

@@ -39,19 +39,23 @@ def newest() -> str | None:
     return _history().get_current_head()
 
 
+def revision_of(connection: Connection) -> str | None:
+    """Return the revision of a database, None for an empty one."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
 def current(engine: Engine) -> str | None:
     """Return the revision of a database, None for an empty one."""
     with translated(), engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        return revision_of(connection)
 
 
-def problem(engine: Engine) -> str | None:
-    """Return why a database's schema will not do, None if it will.
+def problem(revision: str | None) -> str | None:
+    """Return why a schema of this revision will not do, None if it will.
 
     A revision that this code does not know is newer: the schema is upgraded before the services are,
     and works with those that are still running.
     """
-    revision = current(engine)
     older = {script.revision for script in _history().walk_revisions()} - {newest()}
     if revision is not None and revision not in older:
         return None
@@ -66,7 +70,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     with translated(), engine.begin() as connection:
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
         command.upgrade(_config(connection), revision)
-        if MigrationContext.configure(connection).get_current_revision() == newest():
+        if revision_of(connection) == newest():
             names.sync_standard(connection)
 
 
