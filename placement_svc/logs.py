@@ -7,7 +7,6 @@ import logging
 import sys
 from typing import Any
 
-import orjson
 import structlog
 from gunicorn.glogging import Logger
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -22,15 +21,14 @@ def _known(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
 
 
 def _printable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape what could break a line or be an order to a terminal: clients send what they like."""
-    return {name: _escaped(value) if isinstance(value, str) else value for name, value in event.items()}
+    """Escape what could break a line or be an order to a terminal: clients send what they like.
 
-
-def _indented(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Set the lines of an exception apart: none of them can pass for a line of the log."""
+    An exception keeps its lines, but set apart: none of them can pass for a line of the log.
+    """
+    shown = {name: _escaped(value) if isinstance(value, str) else value for name, value in event.items()}
     if "exception" in event:
-        event["exception"] = "\n".join(f"    {_escaped(line)}" for line in event["exception"].split("\n"))
-    return event
+        shown["exception"] = "\n".join(f"    {_escaped(line)}" for line in event["exception"].split("\n"))
+    return shown
 
 
 def _escaped(value: str) -> str:
@@ -44,10 +42,6 @@ def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDi
     return {**first, **event}
 
 
-def _json(event: EventDict, **_: Any) -> str:
-    return orjson.dumps(event, default=str).decode()
-
-
 def formatter(log_format: str) -> logging.Formatter:
     """Return what makes a line of a record, ``json`` or ``console``; an exception takes more lines there."""
     common: list[Processor] = [
@@ -59,19 +53,20 @@ def formatter(log_format: str) -> logging.Formatter:
     ]
     last: list[Processor]
     if log_format == "json":
-        last = [_in_order, structlog.processors.JSONRenderer(serializer=_json)]
+        last = [_in_order, structlog.processors.JSONRenderer()]
     else:
         # The renderer's own way with exceptions shows local variables, and they may hold secrets.
         plain = structlog.dev.plain_traceback
         last = [
-            _indented,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain),
+            _printable,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), sort_keys=False, exception_formatter=plain
+            ),
         ]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=common,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            _printable,
             structlog.processors.format_exc_info,
             *last,
         ],

@@ -92,16 +92,16 @@ def _answered(response: Response) -> Callable[[float], Answered]:
 def log_fields(answered: Answered, slow: float) -> dict[str, Any]:
     """Return what the log tells of a request, its parameters only if it took more than `slow` seconds."""
     fields = {
-        "request_id": answered.request_id,
-        "global_request_id": answered.global_request_id,
         "method": answered.method,
         "path": answered.path,
-        "route": answered.route,
         "status": answered.status,
-        "microversion": answered.microversion,
         "duration": round(answered.seconds, 6),
         "statements": answered.tally.statements,
         "statement_duration": round(answered.tally.statement_seconds, 6),
+        "route": answered.route,
+        "microversion": answered.microversion,
+        "request_id": answered.request_id,
+        "global_request_id": answered.global_request_id,
     }
     if answered.seconds > slow:
         fields |= {"query": answered.query, "body_bytes": answered.body_bytes}

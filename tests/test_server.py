@@ -253,6 +253,28 @@ def test_service_that_stops_loses_no_request(tmp_path: Path, database_url: str) 
     assert [client.problems for client in clients] == [[]] * len(clients)
 
 
+def test_service_that_stops_is_not_ready_while_a_request_in_flight_ends(
+    tmp_path: Path, database_url: str
+) -> None:
+    body = b'{"name": "in flight"}'
+    head = POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+    with serving(tmp_path, database_url=database_url) as service:
+        probe = HTTPConnection("127.0.0.1", service.port, timeout=SECONDS)
+
+        def readiness() -> int:
+            probe.request("GET", "/readyz")
+            answer = probe.getresponse()
+            answer.read()
+            return answer.status
+
+        with closing(probe), service.connect(head + body[:1]) as in_flight:
+            assert readiness() == 200
+            service.process.terminate()
+            wait_until(lambda: readiness() == 503)
+            in_flight.sendall(body[1:])
+            assert received(in_flight).startswith(b"HTTP/1.1 201 ")
+
+
 def test_service_that_drains_says_so_and_goes_on(tmp_path: Path, database_url: str) -> None:
     with serving(tmp_path, database_url=database_url, drain=SECONDS) as service:
         service.process.terminate()
@@ -276,7 +298,8 @@ def test_workers_count_together_and_what_a_dead_one_counted_stays(watched: Servi
     before = watched.metric("placement_requests_total")
     for _ in range(20):
         watched.get("/traits")
-    assert watched.metric("placement_requests_total") == before + 20
+    # A request counts when its answer is there.
+    wait_until(lambda: watched.metric("placement_requests_total") == before + 20)
     assert watched.metric("placement_pool_size_connections") == 10 * WORKERS
     killed = watched.workers()
     os.kill(killed[0], signal.SIGKILL)
@@ -322,4 +345,4 @@ def test_log_holds_no_secret_and_each_line_is_json(watched: Service) -> None:
     assert text.replace("\n", "").isprintable()
     lines = watched.lines()
     assert {line["logger"] for line in lines} >= {"gunicorn.error", "placement_svc.observe"}
-    assert [line["path"] for line in lines if "fake" in line.get("path", "")] == ["/\\n\\x1b[31mfake"]
+    assert [line["path"] for line in lines if "fake" in line.get("path", "")] == ["/\n\x1b[31mfake"]
