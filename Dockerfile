@@ -15,5 +15,5 @@ WORKDIR /home/placement
 EXPOSE 8778
 # The slim image has no curl.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8778/', timeout=4)"]
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8778/healthz', timeout=4)"]
 CMD ["placement-svc", "serve", "--host", "0.0.0.0", "--port", "8778"]

@@ -1,10 +1,13 @@
 """The application factory."""
 
+from functools import partial
+
 from flask import Flask
 from oslo_policy.policy import Enforcer
 
-from placement_svc import config
+from placement_svc import config, observe
 from placement_svc.api import BLUEPRINTS
+from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import cors, errors, pipeline, proxy
@@ -13,11 +16,10 @@ from placement_svc.http.json import OrjsonProvider
 from placement_svc.http.keystone import keystone
 from placement_svc.http.noauth import NOAUTH
 from placement_svc.http.policy import Policy, load
+from placement_svc.http.probes import Probes
 from placement_svc.http.tokens import tokens
+from placement_svc.metrics import Metrics
 from placement_svc.server import with_database
-
-MAX_BODY = 16 * 1024 * 1024
-"""Bytes of the largest body that is read: a reshape of thousands of providers fits."""
 
 
 def create_app(settings: config.Settings | None = None) -> Flask:
@@ -33,17 +35,21 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     assert settings.database_url is not None
     app = Flask("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     database = Database(connect(settings.database_url, settings.pool_size))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
     app.extensions["policy"] = policy
+    metrics = Metrics(database) if settings.metrics else None
+    observe.install(app, settings.slow_request, metrics.count if metrics else None)
     pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
     if settings.proxy_headers:
         app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
+    problem = partial(_problem, database)
+    app.wsgi_app = Probes(app.wsgi_app, problem, metrics.answer if metrics else None)  # type: ignore[method-assign]
     try:
         database.prepare()
     except Unavailable as problem:
@@ -72,6 +78,14 @@ def policy_enforcer() -> Enforcer:
     """Return the policy that the settings of the environment mean, for the tools of oslo.policy."""
     settings = config.from_environ()
     return load(settings.policy_profile, settings.policy_file)
+
+
+def _problem(database: Database) -> str | None:
+    """Return why requests cannot be served from `database`, None if they can."""
+    try:
+        return schema.problem(database.read(schema.revision_of))
+    except Unavailable as problem:
+        return str(problem)
 
 
 def _cors(settings: config.Settings) -> cors.Cors | None:

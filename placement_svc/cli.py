@@ -12,12 +12,12 @@ import click
 from alembic.util import CommandError
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from placement_svc import config, demo, server, transfer
 from placement_svc.app import access, create_app
 from placement_svc.db import audit, schema
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.engine import Database, connect, shown
 from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.embedded import EmbeddedError
 from placement_svc.http import token_file
@@ -31,6 +31,7 @@ FORESEEN = (
     demo.DemoError,
     EmbeddedError,
     PlacementError,
+    server.ServerError,
     SetupError,
     SourceError,
     transfer.TransferError,
@@ -75,8 +76,7 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     _check_host(settings, host)
     # Each worker does so again. What cannot be used is told here, before there are any.
     access(settings)
-    settings = server.with_database(settings)
-    server.serve(lambda: create_app(settings), host, port, workers, threads)
+    server.serve(create_app, settings, host, port, workers, threads)
 
 
 def _check_host(settings: config.Settings, host: str) -> None:
@@ -173,7 +173,7 @@ def upgrade(revision: str) -> None:
     """Bring the schema up to REVISION (the newest one if none is named)."""
     with _engine() as engine:
         schema.upgrade(engine, revision)
-        click.echo(f"{_name(engine)} is at revision {schema.current(engine)}")
+        click.echo(f"{shown(engine.url)} is at revision {schema.current(engine)}")
 
 
 @db.command()
@@ -182,14 +182,16 @@ def downgrade(revision: str) -> None:
     """Take the schema back to REVISION; `base` leaves nothing, and all data with it is gone."""
     with _engine() as engine:
         schema.downgrade(engine, revision)
-        click.echo(f"{_name(engine)} is at revision {schema.current(engine) or 'base'}")
+        click.echo(f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'}")
 
 
 @db.command()
 def current() -> None:
     """Show the revision of the schema, and the newest one."""
     with _engine() as engine:
-        click.echo(f"{_name(engine)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}")
+        click.echo(
+            f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
+        )
 
 
 @contextmanager
@@ -274,10 +276,6 @@ def _drawn(finding: audit.Finding) -> Table:
     if more:
         table.add_row(f"and {more:,} more", "", "")
     return table
-
-
-def _name(engine: Engine) -> str:
-    return make_url(engine.url).set(password=None).render_as_string()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """The settings: environment variables, read once, checked at once."""
 
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,21 @@ class Settings:
     )
     incomplete_consumer_user_id: str = _setting(NOBODY, "and their user")
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
+    metrics: bool = _setting(True, "0 turns /metrics off")
+    log_format: str | None = _setting(
+        None, "json, or console (lines for people); unset: console on a terminal, else json"
+    )
+    log_level: str = _setting("info", "the least that is logged: debug, info, warning or error")
+    slow_request: float = _setting(1.0, "seconds after which a request is logged with its parameters")
+    max_body: int = _setting(16 * 1024 * 1024, "bytes that the body of a request may have")
+    max_groups: int = _setting(500, "request groups that a query for candidates may have")
+    max_items: int = _setting(1000, "items that a list in a query string may have, such as member_of=in:A,B")
+    client_timeout: float = _setting(
+        30.0, "seconds that a client has to send a request, and to take each piece of its answer"
+    )
+    drain: float = _setting(
+        0.0, "seconds between SIGTERM, when /readyz turns 503, and the last new connection"
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started with it."""
@@ -86,15 +104,18 @@ class Settings:
             raise SettingsError("PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE")
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
-        if self.max_candidates < 0:
-            raise SettingsError("PLACEMENT_MAX_CANDIDATES must be 0 or more")
-        if not self.request_deadline > 0:
-            raise SettingsError("PLACEMENT_REQUEST_DEADLINE must be more than 0")
         for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
             if len(getattr(self, setting)) > LONGEST_ID:
                 raise SettingsError(f"{variable(setting)} must have no more than {LONGEST_ID} characters")
-        if self.pool_size < 1:
-            raise SettingsError("PLACEMENT_POOL_SIZE must be 1 or more")
+        if not self.request_deadline > 0:
+            raise SettingsError("PLACEMENT_REQUEST_DEADLINE must be more than 0")
+        if self.log_format is not None:
+            _check_choice("log_format", self.log_format, ("json", "console"))
+        _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
+        for setting in ("pool_size", "max_body", "max_groups", "max_items", "client_timeout"):
+            _check_least(setting, getattr(self, setting), 1)
+        for setting in ("max_candidates", "slow_request", "drain"):
+            _check_least(setting, getattr(self, setting), 0)
 
 
 def variable(setting: str) -> str:
@@ -128,6 +149,11 @@ def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:
         raise SettingsError(f"{variable(setting)} must be one of {', '.join(choices)}, not {value!r}")
 
 
+def _check_least(setting: str, value: float, least: int) -> None:
+    if value < least or not math.isfinite(value):
+        raise SettingsError(f"{variable(setting)} must be {least} or more")
+
+
 def _read(setting: str, kind: Any, text: str) -> Any:
     if kind is bool:
         _check_choice(setting, text, ("0", "1"))
@@ -145,11 +171,43 @@ def _read(setting: str, kind: Any, text: str) -> Any:
     return text
 
 
+_OF_KUBERNETES = re.compile(
+    r"PLACEMENT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+"""What Kubernetes puts into the environment of every pod beside a service called placement."""
+
+_NEEDS = {"cors_allowed_headers": "cors_allowed_origins"}
+"""Settings that mean nothing without another one."""
+
+_EXCLUDES = {"data_dir": "database_url"}
+"""Settings that mean nothing beside another one."""
+
+
+def _check_names(names: set[str]) -> None:
+    """Refuse variables that set nothing: most likely the one that was meant is not set."""
+    known = {f.name for f in fields(Settings)}
+    for name in sorted(names - {variable(setting) for setting in known}):
+        if name.startswith("PLACEMENT_") and not _OF_KUBERNETES.fullmatch(name):
+            closest = get_close_matches(name.removeprefix("PLACEMENT_").lower(), known, n=1)
+            hint = f": did you mean {variable(closest[0])}?" if closest else ""
+            raise SettingsError(f"{name} is no setting{hint}")
+    for one, other in _NEEDS.items():
+        if variable(one) in names and variable(other) not in names:
+            raise SettingsError(f"{variable(one)} means nothing without {variable(other)}")
+    for one, other in _EXCLUDES.items():
+        if variable(one) in names and variable(other) in names:
+            raise SettingsError(
+                f"{variable(one)} and {variable(other)} exclude each other: unset one of them"
+            )
+
+
 def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings that `environ` holds; an empty variable counts as unset.
 
-    Raises `SettingsError` for a value that cannot be.
+    Raises `SettingsError` for a value that cannot be, for a variable ``PLACEMENT_...`` that is no
+    setting, and for settings that contradict each other.
     """
+    _check_names({name for name, value in environ.items() if value})
     return Settings(
         **{
             f.name: _read(f.name, f.type, environ[variable(f.name)])

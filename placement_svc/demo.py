@@ -155,6 +155,7 @@ def _serving(database_url: str, port: int, log: Path) -> Iterator[Popen[bytes]]:
     """Give a process of `placement-svc serve` that answers; its output goes to `log`."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PLACEMENT_")}
     environ["PLACEMENT_DATABASE_URL"] = database_url
+    environ |= {"PLACEMENT_LOG_FORMAT": "console", "PLACEMENT_LOG_LEVEL": "warning"}
     command = [sys.executable, "-m", "placement_svc.cli", "serve", "--port", str(port)]
     with log.open("wb") as output:
         # In a session of its own a terminal's Ctrl-C reaches this process alone.

@@ -23,7 +23,7 @@ from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
 
-DATA_DIR = "PLACEMENT_TEST_DATA_DIR"
+DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
 
 DEEP = "deep"
 """The Hypothesis profile in which tests draw `DEEPER` times as many examples."""

@@ -28,7 +28,11 @@ def free_port() -> int:
 
 @contextmanager
 def program(*arguments: str, **settings: object) -> Iterator[subprocess.Popen[str]]:
-    """Run the command as a process, in a session of its own, as a terminal would."""
+    """Run the command as a process, in a session of its own, as a terminal would.
+
+    It logs warnings only, unless told otherwise: a pipe that nobody reads until the end is soon full.
+    """
+    settings = {"log_level": "warning"} | settings
     env = {config.variable(name): str(value) for name, value in settings.items()}
     with subprocess.Popen(
         [sys.executable, "-m", "placement_svc.cli", *arguments],

@@ -234,7 +234,7 @@ def test_host_that_may_be_is_served(
     monkeypatch: pytest.MonkeyPatch, host: str, settings: dict[str, str]
 ) -> None:
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[1:]))
+    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[2:]))
     result = run("serve", "--host", host, database_url="postgresql://nowhere/none", **settings)
     assert result.exit_code == 0
     assert served == [(host, 8778, 2, 4)]
@@ -311,18 +311,25 @@ def test_serve_does_not_touch_the_schema_of_a_named_database(new_database: Calla
     with serve(port, database_url=url) as process:
         wait_until_served(port, process)
         process.terminate()
-        assert "run `placement-svc db upgrade`" in ended(process)
+        told = ended(process)
+        assert (
+            "run `placement-svc db upgrade`. Until then requests and /readyz are answered with 503." in told
+        )
     assert " is at revision base of " in run("db", "current", database_url=url).stdout
 
 
-def test_port_that_is_taken_is_told(data_dir: Path) -> None:
+def test_port_that_is_taken_is_told_before_anything_is_started(data_dir: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        with serve(port, data_dir=data_dir) as process:
-            _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert f"Can't connect to ('127.0.0.1', {port})" in errors
-    assert "Traceback" not in errors
-    assert stopped(data_dir)
+        line = refused(run("serve", "--port", str(port), data_dir=data_dir / "unused"))
+    assert line.startswith(f"Error: The service cannot listen on 127.0.0.1:{port} (Address already in use)")
+    assert not (data_dir / "unused").exists()
+
+
+def test_setting_that_is_none_is_told_with_the_one_that_was_meant() -> None:
+    result = CliRunner().invoke(main, ["serve"], env={"PLACEMENT_DATABSE_URL": "postgresql://host/placement"})
+    assert refused(result) == (
+        "Error: PLACEMENT_DATABSE_URL is no setting: did you mean PLACEMENT_DATABASE_URL?"
+    )

@@ -62,12 +62,18 @@ def test_nothing_set_means_the_defaults() -> None:
             ("https://a", "https://b"),
         ),
         ("PLACEMENT_CORS_ALLOWED_ORIGINS", "", "cors_allowed_origins", ()),
-        ("PLACEMENT_CORS_ALLOWED_HEADERS", "X-Mine", "cors_allowed_headers", ("X-Mine",)),
         ("PLACEMENT_PROXY_HEADERS", "1", "proxy_headers", True),
         ("PLACEMENT_INCOMPLETE_CONSUMER_PROJECT_ID", "old", "incomplete_consumer_project_id", "old"),
         ("PLACEMENT_INCOMPLETE_CONSUMER_USER_ID", "u" * 255, "incomplete_consumer_user_id", "u" * 255),
         ("PLACEMENT_POOL_SIZE", "1", "pool_size", 1),
         ("PLACEMENT_POOL_SIZE", "50", "pool_size", 50),
+        ("PLACEMENT_METRICS", "0", "metrics", False),
+        ("PLACEMENT_LOG_FORMAT", "json", "log_format", "json"),
+        ("PLACEMENT_LOG_LEVEL", "warning", "log_level", "warning"),
+        ("PLACEMENT_SLOW_REQUEST", "0.5", "slow_request", 0.5),
+        ("PLACEMENT_MAX_BODY", "1000", "max_body", 1000),
+        ("PLACEMENT_CLIENT_TIMEOUT", "10", "client_timeout", 10.0),
+        ("PLACEMENT_DRAIN", "0", "drain", 0.0),
     ],
 )
 def test_variable_sets(variable: str, text: str, setting: str, value: object) -> None:
@@ -95,6 +101,17 @@ def test_variable_sets(variable: str, text: str, setting: str, value: object) ->
         ("PLACEMENT_POOL_SIZE", "1.5", "must be a whole number, not '1.5'"),
         ("PLACEMENT_POOL_SIZE", "0", "must be 1 or more"),
         ("PLACEMENT_POOL_SIZE", "-1", "must be 1 or more"),
+        ("PLACEMENT_MAX_GROUPS", "0", "must be 1 or more"),
+        ("PLACEMENT_MAX_ITEMS", "0", "must be 1 or more"),
+        ("PLACEMENT_MAX_BODY", "0", "must be 1 or more"),
+        ("PLACEMENT_MAX_BODY", "16M", "must be a whole number, not '16M'"),
+        ("PLACEMENT_SLOW_REQUEST", "soon", "must be a number, not 'soon'"),
+        ("PLACEMENT_SLOW_REQUEST", "-1", "must be 0 or more"),
+        ("PLACEMENT_CLIENT_TIMEOUT", "0", "must be 1 or more"),
+        ("PLACEMENT_DRAIN", "nan", "must be 0 or more"),
+        ("PLACEMENT_DRAIN", "inf", "must be 0 or more"),
+        ("PLACEMENT_LOG_FORMAT", "xml", "must be one of json, console, not 'xml'"),
+        ("PLACEMENT_LOG_LEVEL", "loud", "must be one of debug, info, warning, error, not 'loud'"),
     ],
 )
 def test_variable_cannot_be(variable: str, text: str, message: str) -> None:
@@ -109,5 +126,59 @@ def test_refusal_keeps_the_password_to_itself() -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_other_variables_do_not_matter() -> None:
-    assert from_environ({"PLACEMENT_NONSENSE": "1", "DATABASE_URL": URL}) == Settings()
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "DATABASE_URL",
+        "MY_PLACEMENT_AUTH",
+        "PLACEMENT_SERVICE_HOST",
+        "PLACEMENT_SERVICE_PORT",
+        "PLACEMENT_SERVICE_PORT_HTTP",
+        "PLACEMENT_API_SERVICE_HOST",
+        "PLACEMENT_PORT",
+        "PLACEMENT_PORT_8778_TCP",
+        "PLACEMENT_API_PORT_8778_TCP_ADDR",
+        "PLACEMENT_DB_PORT_5432_UDP_PROTO",
+    ],
+)
+def test_variables_of_others_do_not_matter(variable: str) -> None:
+    assert from_environ({variable: "tcp://10.0.0.1:8778"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("PLACEMENT_DATABSE_URL", ": did you mean PLACEMENT_DATABASE_URL?"),
+        ("PLACEMENT_LOGLEVEL", ": did you mean PLACEMENT_LOG_LEVEL?"),
+        ("PLACEMENT_auth", ": did you mean PLACEMENT_AUTH?"),
+        ("PLACEMENT_", ""),
+        ("PLACEMENT_QQQQQQQQQQQQQ", ""),
+    ],
+)
+def test_variable_that_sets_nothing_is_refused(variable: str, hint: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        from_environ({variable: "1"})
+    assert str(refused.value) == f"{variable} is no setting{hint}"
+
+
+def test_unset_variable_may_have_any_name() -> None:
+    assert from_environ({"PLACEMENT_NONSENSE": ""}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"PLACEMENT_DATA_DIR": "/srv", "PLACEMENT_DATABASE_URL": URL},
+            "PLACEMENT_DATA_DIR and PLACEMENT_DATABASE_URL exclude each other",
+        ),
+        (
+            {"PLACEMENT_CORS_ALLOWED_HEADERS": "X-Mine"},
+            "PLACEMENT_CORS_ALLOWED_HEADERS means nothing without PLACEMENT_CORS_ALLOWED_ORIGINS",
+        ),
+    ],
+)
+def test_variables_cannot_contradict_each_other(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        from_environ(variables)
+    assert str(refused.value).startswith(message)

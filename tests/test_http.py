@@ -9,7 +9,7 @@ from http import HTTPStatus
 import pytest
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 
-from placement_svc.app import MAX_BODY
+from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.http import json as http_json
 from placement_svc.http.request_id import RequestIdFilter
@@ -230,14 +230,14 @@ def test_too_large_a_body_is_not_read(send):
         "POST",
         "/resource_providers",
         headers=ADMIN | JSON,
-        CONTENT_LENGTH=str(MAX_BODY + 1),
+        CONTENT_LENGTH=str(Settings.max_body + 1),
         **{"wsgi.input": body},
     )
     assert "The request body is too large." in error_of(response, 413)["detail"]
 
 
 def test_too_large_a_body_in_chunks_is_refused(send):
-    chunks = {"wsgi.input": io.BytesIO(b" " * (MAX_BODY + 1)), "wsgi.input_terminated": True}
+    chunks = {"wsgi.input": io.BytesIO(b" " * (Settings.max_body + 1)), "wsgi.input_terminated": True}
     response = send("POST", "/resource_providers", headers=ADMIN | JSON, **chunks, CONTENT_LENGTH="")
     assert error_of(response, 413)["title"] == HTTPStatus(413).phrase
 

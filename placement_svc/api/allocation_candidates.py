@@ -4,9 +4,10 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, g
 
-from placement_svc.api.context import database, settings
+from placement_svc.api.context import database, load_pairs, settings
+from placement_svc.db import tally
 from placement_svc.db.search.candidates import Found, Manner, find_candidates
 from placement_svc.db.search.trees import TreeProvider
 from placement_svc.domain.candidates import Candidate, allocations_of, mappings_of
@@ -16,8 +17,7 @@ from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import dumps, respond
 from placement_svc.http.microversion import since
-from placement_svc.schemas.allocation_candidates import parse_request
-from placement_svc.schemas.query import parse_pairs
+from placement_svc.schemas.allocation_candidates import check_size, parse_request
 
 bp = Blueprint("allocation_candidates", __name__)
 
@@ -29,7 +29,9 @@ SUMMARIES_AT_ONCE = 1000
 @endpoint("allocation_candidates:list", introduced="1.10", checks_accept=True)
 def list_candidates() -> Response:
     """List the combinations of providers that can supply what the query asks."""
-    wanted = parse_request(parse_pairs(request.query_string), g.microversion)
+    pairs = load_pairs()
+    check_size(pairs, settings().max_groups)
+    wanted = parse_request(pairs, g.microversion)
     found = database().read(find_candidates, wanted, _manner(wanted))
     return caching.stamp(respond(_Shape().pieces(found)), caching.now())
 
@@ -60,10 +62,12 @@ class _Shape:
         """Yield the answer's JSON piece by piece: it may be long, and is never in memory as a whole."""
         suppliers: set[int] = set()
         supplying = [index for index, demand in enumerate(found.demands) if demand.resources]
+        count = 0
         yield b'{"allocation_requests":['
-        for number, candidate in enumerate(found.candidates):
+        for count, candidate in enumerate(found.candidates, 1):
             suppliers.update(candidate[index] for index in supplying)
-            yield (b"," if number else b"") + dumps(self._allocation_request(found, candidate))
+            yield (b"," if count > 1 else b"") + dumps(self._allocation_request(found, candidate))
+        tally.current().candidates = count
         yield b'],"provider_summaries":{'
         summaries = self._summaries(found, suppliers)
         yield ",".join(itertools.islice(summaries, SUMMARIES_AT_ONCE)).encode()

@@ -8,7 +8,7 @@ from placement_svc.config import Settings
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
 from placement_svc.schemas.base import Document
-from placement_svc.schemas.query import LEAD, parse_pairs
+from placement_svc.schemas.query import LEAD, check_lists, parse_pairs
 
 
 def database() -> Database:
@@ -28,6 +28,13 @@ def load_body(document: type[Document]) -> Any:
     return document.at(g.microversion).check(read_json())
 
 
+def load_pairs() -> list[tuple[str, str]]:
+    """Return the keys and values of the query string; raises `Invalid` for lists that are too long."""
+    pairs = parse_pairs(request.query_string)
+    check_lists(pairs, settings().max_items)
+    return pairs
+
+
 def load_query(document: type[Document]) -> Any:
     """Return what the query string means as `document`; of a repeated key the last value counts."""
-    return document.at(g.microversion).check(dict(parse_pairs(request.query_string)), LEAD)
+    return document.at(g.microversion).check(dict(load_pairs()), LEAD)

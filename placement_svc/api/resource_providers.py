@@ -3,17 +3,16 @@
 from typing import Any
 from uuid import UUID, uuid4
 
-from flask import Blueprint, Response, g, jsonify, request
+from flask import Blueprint, Response, g, jsonify
 
 from placement_svc.api import links
-from placement_svc.api.context import database, load_body
+from placement_svc.api.context import database, load_body, load_pairs
 from placement_svc.db import providers
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import Provider
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.microversion import since
-from placement_svc.schemas.query import parse_pairs
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, parse_filter
 
 bp = Blueprint("resource_providers", __name__)
@@ -45,7 +44,7 @@ def show(provider: Provider) -> dict[str, Any]:
 @endpoint("resource_providers:list", checks_accept=True)
 def list_providers() -> Response:
     """List the providers that meet all of the query."""
-    found = database().read(providers.find, parse_filter(parse_pairs(request.query_string), g.microversion))
+    found = database().read(providers.find, parse_filter(load_pairs(), g.microversion))
     answer = jsonify(resource_providers=[show(provider) for provider in found])
     return caching.stamp(answer, caching.newest(provider.modified for provider in found))
 

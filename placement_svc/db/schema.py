@@ -1,5 +1,6 @@
 """The schema of a database: which revision it has, and the way up and down."""
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -28,15 +29,37 @@ def _config(connection: Connection) -> Config:
     return config
 
 
+@cache
+def _history() -> ScriptDirectory:
+    return ScriptDirectory.from_config(Config(_INI))
+
+
 def newest() -> str | None:
     """Return the revision that this code works with."""
-    return ScriptDirectory.from_config(Config(_INI)).get_current_head()
+    return _history().get_current_head()
+
+
+def revision_of(connection: Connection) -> str | None:
+    """Return the revision of a database, None for an empty one."""
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def current(engine: Engine) -> str | None:
     """Return the revision of a database, None for an empty one."""
     with translated(), engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        return revision_of(connection)
+
+
+def problem(revision: str | None) -> str | None:
+    """Return why a schema of this revision will not do, None if it will.
+
+    A revision that this code does not know is newer: the schema is upgraded before the services are,
+    and works with those that are still running.
+    """
+    older = {script.revision for script in _history().walk_revisions()} - {newest()}
+    if revision is not None and revision not in older:
+        return None
+    return f"The schema is at revision {revision or 'base'} of {newest()}: run `placement-svc db upgrade`."
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
@@ -47,7 +70,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     with translated(), engine.begin() as connection:
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
         command.upgrade(_config(connection), revision)
-        if MigrationContext.configure(connection).get_current_revision() == newest():
+        if revision_of(connection) == newest():
             names.sync_standard(connection)
 
 

@@ -1,10 +1,11 @@
 """Usages: how much is allocated, of a provider and by a project."""
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, Double, cast, func, select, text
 
 from placement_svc.db import providers
 from placement_svc.db.tables import inventories, resource_classes
 from placement_svc.domain.allocations import UNKNOWN_TYPE, Usages
+from placement_svc.domain.inventory import Totals
 
 ALL_TYPES = "all"
 """What stands for consumers of every type together; no type has this name."""
@@ -76,3 +77,15 @@ def of_project(
         for total in rows
         if total.resource_class is None
     }
+
+
+def totals(connection: Connection) -> dict[str, Totals]:
+    """Return what all inventories of each resource class come to; it reads every inventory."""
+    inventory = inventories.c
+    amounts = {"capacity": inventory.capacity, "used": inventory.used, "reserved": inventory.reserved}
+    query = (
+        select(resource_classes.c.name, *(cast(func.sum(c), Double).label(n) for n, c in amounts.items()))
+        .join_from(inventories, resource_classes)
+        .group_by(resource_classes.c.id)
+    )
+    return {name: Totals(*sums) for name, *sums in connection.execute(query)}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from placement_svc.domain.errors import Conflict
+from placement_svc.domain.errors import Conflict, OverCapacity
 from placement_svc.domain.inventory import Inventory
 
 UNKNOWN_TYPE = "unknown"
@@ -85,9 +85,10 @@ def check(claims: Iterable[Claim], stocks: Stocks) -> None:
         before = granted.get((provider, resource_class), 0)
         problem = _problem(stock, amount, before)
         if problem:
-            raise Conflict(
+            kind, words = problem
+            raise kind(
                 f"Unable to allocate inventory: Unable to create allocation for '{resource_class}' on "
-                f"resource provider '{provider}'. The requested amount would {problem}."
+                f"resource provider '{provider}'. The requested amount would {words}."
             )
         granted[provider, resource_class] = before + amount
 
@@ -108,12 +109,12 @@ def _no_inventory(classes: Iterable[str], providers: Iterable[str]) -> Conflict:
     )
 
 
-def _problem(stock: Stock, amount: int, granted: int) -> str | None:
+def _problem(stock: Stock, amount: int, granted: int) -> tuple[type[Conflict], str] | None:
     """Return what is wrong with `amount` of `stock` when `granted` went to the claims before it."""
     inventory = stock.inventory
     if not inventory.min_unit <= amount <= inventory.max_unit or amount % inventory.step_size:
-        return "violate inventory constraints"
+        return Conflict, "violate inventory constraints"
     used = stock.used - stock.replaced + granted + amount
     if used > inventory.capacity and used > stock.used:
-        return "exceed the capacity"
+        return OverCapacity, "exceed the capacity"
     return None

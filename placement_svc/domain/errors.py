@@ -58,6 +58,10 @@ class ConcurrentUpdate(Conflict):
     code = "placement.concurrent_update"
 
 
+class OverCapacity(Conflict):
+    """A claim asks for more than an inventory has left."""
+
+
 class InventoryInUse(Conflict):
     """An inventory that allocations stand on cannot go away."""
 

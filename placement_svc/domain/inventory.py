@@ -57,3 +57,12 @@ def check_capacities(
                 f"Invalid inventory for '{resource_class}' on resource provider '{provider_uuid}'. "
                 f"The reserved value is {reason}."
             )
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What all inventories of a resource class come to."""
+
+    capacity: float
+    used: float
+    reserved: float

@@ -74,6 +74,7 @@ def _answer(status: int, text: str, code: str, extra: dict[str, str] | None = No
 
 
 def _placement_error(error: errors.PlacementError) -> Response:
+    g.error = error
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     return _answer(status, str(error), error.code)
 

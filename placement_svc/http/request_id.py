@@ -2,7 +2,6 @@
 
 import logging
 import re
-from typing import Any
 from uuid import uuid4
 
 from flask import Response, g, has_request_context, request
@@ -25,11 +24,11 @@ def stamp(response: Response) -> Response:
 
 
 class RequestIdFilter(logging.Filter):
-    """Adds `request_id` and `global_request_id` to every log record."""
+    """Adds `request_id` and `global_request_id` to what is logged in the course of a request."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Fill in the ids, `-` where there is none."""
-        ids: Any = g if has_request_context() else {}
-        record.request_id = ids.get("request_id") or "-"
-        record.global_request_id = ids.get("global_request_id") or "-"
+        """Fill in the ids, if there are any."""
+        if has_request_context() and "request_id" in g:
+            record.request_id = g.request_id
+            record.global_request_id = g.global_request_id
         return True

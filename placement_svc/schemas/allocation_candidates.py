@@ -39,6 +39,12 @@ class UnsuffixedQuery(Document):
     member_of = String(since="1.21")
 
 
+def check_size(pairs: Pairs, most: int) -> None:
+    """Refuse `pairs` that make more than `most` request groups; raises `Invalid`."""
+    if sum(1 for _ in _suffixes(pairs)) > most:
+        raise Invalid(f"{LEAD}there are more than {most} request groups")
+
+
 def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
     """Return the request that the query `pairs` make; raises `Invalid` for the first fault."""
     _check_keys(pairs, version)

@@ -1,5 +1,7 @@
 """Query strings (`spec/http.md 12`)."""
 
+from collections import Counter
+from collections.abc import Iterable
 from urllib.parse import parse_qsl
 
 from placement_svc.domain.errors import Invalid
@@ -20,3 +22,12 @@ def parse_pairs(query_string: bytes) -> list[tuple[str, str]]:
     if any("\x00" in text for pair in pairs for text in pair):
         raise Invalid(f"{LEAD}keys and values cannot contain NUL")
     return pairs
+
+
+def check_lists(pairs: Iterable[tuple[str, str]], most: int) -> None:
+    """Refuse a key with more than `most` items, its values taken together; raises `Invalid`."""
+    items = Counter[str]()
+    for key, value in pairs:
+        items[key] += value.count(",") + 1
+        if items[key] > most:
+            raise Invalid(f"{LEAD}'{key}' lists more than {most} items")

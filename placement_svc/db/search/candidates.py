@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from placement_svc.db import tally
 from placement_svc.db.search.anchors import Anchor, Walk, find_anchors
 from placement_svc.db.search.requests import Search, resolve
 from placement_svc.db.search.sharing import SharedSupply, find_shared
@@ -151,6 +152,7 @@ class _Looks:
         """Return the next anchors, their trees fetched."""
         anchors = find_anchors(self.connection, self.search, self.shared, self.walk, limit, steps)
         self.looked_at += len(anchors)
+        tally.current().trees += len(anchors)
         told = [anchor for anchor in anchors if self._is_new(anchor)]
         self.trees.fetch(self.connection, self._homes(told))
         if self.manner.randomize:
