@@ -106,15 +106,21 @@ def get_id(connection: Connection, uuid: str) -> tuple[int, int]:
 
 def lock(connection: Connection, uuid: str) -> LockedProvider:
     """Lock a resource provider against all other writers; raises `NotFound`."""
+    provider = lock_all(connection, [uuid]).get(uuid)
+    if provider is None:
+        raise _not_found(uuid)
+    return provider
+
+
+def lock_all(connection: Connection, uuids: Iterable[str]) -> dict[str, LockedProvider]:
+    """Lock resource providers in the order of their ids, and return those that exist by uuid."""
     query = (
         select(providers.c.id, providers.c.root_id, providers.c.uuid, providers.c.generation)
-        .where(providers.c.uuid == uuid)
+        .where(is_any(providers.c.uuid, uuids))
+        .order_by(providers.c.id)
         .with_for_update(key_share=True)
     )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise _not_found(uuid)
-    return LockedProvider(**row._mapping)
+    return {row.uuid: LockedProvider(**row._mapping) for row in connection.execute(query)}
 
 
 def lock_at(connection: Connection, uuid: str, generation: int, problem: str) -> LockedProvider:
