@@ -25,7 +25,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app = Flask("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    database = Database(connect(settings.database_url, settings.pool_size))
+    database = Database(connect(settings.database_url, settings.pool_size, settings.lock_timeout))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
     pipeline.install(app, auth.STRATEGIES[settings.auth], _cors(settings))

@@ -43,6 +43,9 @@ class Settings:
         (), "headers, comma-separated, that those pages may send; unset: those that OpenStack uses"
     )
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
+    lock_timeout: int = _setting(
+        10, "seconds that a request waits for what another one has locked, before it is told 503"
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started with it."""
@@ -52,6 +55,8 @@ class Settings:
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         if self.pool_size < 1:
             raise SettingsError("PLACEMENT_POOL_SIZE must be 1 or more")
+        if self.lock_timeout < 1:
+            raise SettingsError("PLACEMENT_LOCK_TIMEOUT must be 1 or more")
 
 
 def variable(setting: str) -> str:

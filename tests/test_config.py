@@ -60,6 +60,7 @@ def test_nothing_set_means_the_defaults() -> None:
         ("PLACEMENT_CORS_ALLOWED_HEADERS", "X-Mine", "cors_allowed_headers", ("X-Mine",)),
         ("PLACEMENT_POOL_SIZE", "1", "pool_size", 1),
         ("PLACEMENT_POOL_SIZE", "50", "pool_size", 50),
+        ("PLACEMENT_LOCK_TIMEOUT", "30", "lock_timeout", 30),
     ],
 )
 def test_variable_sets(variable: str, text: str, setting: str, value: object) -> None:
@@ -84,6 +85,7 @@ def test_variable_sets(variable: str, text: str, setting: str, value: object) ->
         ("PLACEMENT_POOL_SIZE", "1.5", "must be a whole number, not '1.5'"),
         ("PLACEMENT_POOL_SIZE", "0", "must be 1 or more"),
         ("PLACEMENT_POOL_SIZE", "-1", "must be 1 or more"),
+        ("PLACEMENT_LOCK_TIMEOUT", "0", "must be 1 or more"),
     ],
 )
 def test_variable_cannot_be(variable: str, text: str, message: str) -> None:
