@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-PATIENCE = 120
+PATIENCE = 60
 """Seconds after which something that should happen is taken to never happen."""
 
 HEADERS = {
