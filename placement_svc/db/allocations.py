@@ -46,24 +46,16 @@ _all = (
     .order_by(allocations.c.consumer_id, allocations.c.provider_id, allocations.c.resource_class_id)
 )
 
-# The generation rises where the lock is taken: a claim changes every provider that it locks.
-_LOCK_AND_RAISE_PROVIDERS = text("""
-    WITH locked AS MATERIALIZED (
-        SELECT id
-          FROM resource_providers
-         WHERE id IN (SELECT id FROM resource_providers WHERE uuid = ANY (CAST(:uuids AS text[]))
-                       UNION
-                      SELECT provider_id
-                        FROM allocations
-                       WHERE consumer_id = ANY (CAST(:emptied AS bigint[])))
-         ORDER BY id
-           FOR NO KEY UPDATE
-    )
-    UPDATE resource_providers AS provider
-       SET generation = provider.generation + 1, updated_at = now()
-      FROM locked
-     WHERE provider.id = locked.id
-    RETURNING provider.id, provider.uuid
+_LOCK_PROVIDERS = text("""
+    SELECT id, uuid
+      FROM resource_providers
+     WHERE id IN (SELECT id FROM resource_providers WHERE uuid = ANY (CAST(:uuids AS text[]))
+                   UNION
+                  SELECT provider_id
+                    FROM allocations
+                   WHERE consumer_id = ANY (CAST(:emptied AS bigint[])))
+     ORDER BY id
+       FOR NO KEY UPDATE
 """)
 
 # Proportional to what the consumers hold and the providers have: all of it is found by primary keys.
@@ -90,9 +82,15 @@ _TAKE_BACK = text("""
        FOR NO KEY UPDATE OF inventory
 """)
 
+# Generations rise here, not where their rows are locked: a statement that locks a row and changes it looks
+# for it twice from its one snapshot, and can meet somebody in between who waits for it.
 _GIVE = text("""
     WITH gone AS (
         DELETE FROM consumers WHERE id = ANY (CAST(:emptied AS bigint[]))
+    ), raised AS (
+        UPDATE resource_providers
+           SET generation = generation + 1, updated_at = now()
+         WHERE id = ANY (CAST(:raised AS int[]))
     )
     INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used)
     SELECT *
@@ -135,13 +133,13 @@ def replace(
     locked = consumers.lock_and_raise(connection, claims)
     if compares_generations:
         consumers.check_generations(claims, locked)
-    provider_ids = _lock_and_raise_providers(connection, claims, locked)
+    provider_ids = _lock_providers(connection, claims, locked)
     check_providers(claims, provider_ids)
     stocks, class_ids = take_back(connection, [consumer.id for consumer in locked.values()], provider_ids)
     if not class_ids.keys() >= set(classes_of(claims)):
         names.resource_class_ids(connection, classes_of(claims), problem)
     check(claims, stocks)
-    give(connection, claims, locked, provider_ids, class_ids)
+    give(connection, claims, locked, provider_ids, class_ids, list(provider_ids.values()))
 
 
 def remove(connection: Connection, uuid: str) -> None:
@@ -159,18 +157,16 @@ def emptied(claims: Iterable[Claim], locked: Mapping[str, LockedConsumer]) -> li
     return [locked[claim.consumer_uuid].id for claim in claims if not claim.allocations]
 
 
-def _lock_and_raise_providers(
+def _lock_providers(
     connection: Connection, claims: Sequence[Claim], locked: Mapping[str, LockedConsumer]
 ) -> dict[str, int]:
-    """Lock the providers of `claims` against all other writers, raise their generations, return their ids.
+    """Lock the providers whose generations `claims` raise against all other writers; return their ids.
 
     They are all that the claims name and all that their emptied consumers hold, but none that a
     consumer only moves away from (`spec/allocations.md 5`, generations).
     """
     named = {provider for claim in claims for provider in claim.allocations}
-    rows = connection.execute(
-        _LOCK_AND_RAISE_PROVIDERS, {"uuids": list(named), "emptied": emptied(claims, locked)}
-    )
+    rows = connection.execute(_LOCK_PROVIDERS, {"uuids": list(named), "emptied": emptied(claims, locked)})
     return {uuid: id for id, uuid in rows}
 
 
@@ -215,10 +211,11 @@ def give(
     locked: Mapping[str, LockedConsumer],
     provider_ids: Mapping[str, int],
     class_ids: Mapping[str, int],
+    raised: Sequence[int],
 ) -> None:
     """Let locked consumers, of whom all was taken back, hold what checked `claims` say.
 
-    Delete those that are left with nothing.
+    Delete those that are left with nothing, and raise the generations of the providers `raised`.
     """
     rows = [
         (locked[claim.consumer_uuid].id, provider_ids[provider], class_ids[resource_class], amount)
@@ -228,4 +225,4 @@ def give(
     ]
     columns = zip(*rows, strict=True) if rows else [[]] * 4
     arrays = zip(("consumer_ids", "provider_ids", "class_ids", "amounts"), map(list, columns), strict=True)
-    connection.execute(_GIVE, {"emptied": emptied(claims, locked), **dict(arrays)})
+    connection.execute(_GIVE, {"emptied": emptied(claims, locked), "raised": raised, **dict(arrays)})

@@ -1,7 +1,6 @@
 """Reshapes: inventories and allocations change together (`spec/allocations.md 11`)."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, delete, select, tuple_
 
@@ -41,9 +40,11 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     stocks, _ = allocations.take_back(connection, [consumer.id for consumer in locked.values()], provider_ids)
     check(wanted.claims, union(stocks, wanted.providers))
     _put(connection, wanted.providers, found, class_ids)
-    allocations.give(connection, wanted.claims, locked, provider_ids, class_ids)
+    allocations.give(
+        connection, wanted.claims, locked, provider_ids, class_ids, [provider_ids[uuid] for uuid in claimed]
+    )
     _drop(connection, dropped(stocks, wanted.providers))
-    _raise_generations(connection, wanted.providers, claimed, found)
+    _raise_generations(connection, wanted.providers, provider_ids)
 
 
 def _claimed(
@@ -118,16 +119,9 @@ def _drop(connection: Connection, going: Sequence[tuple[str, str]]) -> None:
 
 
 def _raise_generations(
-    connection: Connection,
-    reshapes: Mapping[str, ProviderReshape],
-    claimed: Iterable[str],
-    found: Mapping[str, LockedProvider],
+    connection: Connection, reshapes: Mapping[str, ProviderReshape], provider_ids: Mapping[str, int]
 ) -> None:
-    """Count each write of a provider: by a claim, of its inventories, and of those it loses."""
-    raises = Counter(claimed)
-    for uuid, reshape in reshapes.items():
-        raises[uuid] += 2 if reshape.inventories else 1
+    """Count the writes of each reshaped provider: of the inventories it gets, and of those it loses."""
+    raises = {provider_ids[uuid]: 2 if reshape.inventories else 1 for uuid, reshape in reshapes.items()}
     for by in set(raises.values()):
-        providers.raise_generation(
-            connection, [found[uuid].id for uuid, times in raises.items() if times == by], by
-        )
+        providers.raise_generation(connection, [id for id, times in raises.items() if times == by], by)
