@@ -36,7 +36,9 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app = Flask("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
-    database = Database(connect(settings.database_url, settings.pool_size))
+    database = Database(
+        connect(settings.database_url, settings.pool_size, settings.lock_timeout, settings.statement_timeout)
+    )
     app.extensions["settings"] = settings
     app.extensions["database"] = database
     app.extensions["policy"] = policy

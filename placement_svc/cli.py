@@ -160,7 +160,8 @@ def db() -> None:
 def _engine() -> Iterator[Engine]:
     """Give an engine of the database that the settings name, the embedded one included."""
     with server.database_url(config.from_environ()) as url:
-        engine = connect(url)
+        # Moving a cloud takes longer than a request may.
+        engine = connect(url, statement_timeout=0)
         try:
             yield engine
         finally:

@@ -79,6 +79,12 @@ class Settings:
     )
     incomplete_consumer_user_id: str = _setting(NOBODY, "and their user")
     pool_size: int = _setting(10, "database connections that one worker keeps open at most")
+    lock_timeout: int = _setting(
+        10, "seconds that a request waits for what another one has locked, before it is told 503"
+    )
+    statement_timeout: int = _setting(
+        60, "seconds that one statement may take in the database, before its request is told 503"
+    )
     metrics: bool = _setting(True, "0 turns /metrics off")
     log_format: str | None = _setting(
         None, "json, or console (lines for people); unset: console on a terminal, else json"
@@ -112,7 +118,15 @@ class Settings:
         if self.log_format is not None:
             _check_choice("log_format", self.log_format, ("json", "console"))
         _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
-        for setting in ("pool_size", "max_body", "max_groups", "max_items", "client_timeout"):
+        for setting in (
+            "pool_size",
+            "lock_timeout",
+            "statement_timeout",
+            "max_body",
+            "max_groups",
+            "max_items",
+            "client_timeout",
+        ):
             _check_least(setting, getattr(self, setting), 1)
         for setting in ("max_candidates", "slow_request", "drain"):
             _check_least(setting, getattr(self, setting), 0)

@@ -35,9 +35,11 @@ settings.register_profile(DEEP)
 Api = Callable[..., TestResponse]
 
 
-def examples(usual: int) -> int:
-    """Return how many examples a test draws that usually draws so many."""
-    return usual * DEEPER if settings.get_current_profile_name() == DEEP else usual
+def examples(usual: int, deep: int | None = None) -> int:
+    """Return how many examples a test draws that usually draws so many; `deep` if it is deep, if given."""
+    if settings.get_current_profile_name() != DEEP:
+        return usual
+    return usual * DEEPER if deep is None else deep
 
 
 def pytest_configure(config: pytest.Config) -> None:

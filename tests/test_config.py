@@ -74,6 +74,8 @@ def test_nothing_set_means_the_defaults() -> None:
         ("PLACEMENT_MAX_BODY", "1000", "max_body", 1000),
         ("PLACEMENT_CLIENT_TIMEOUT", "10", "client_timeout", 10.0),
         ("PLACEMENT_DRAIN", "0", "drain", 0.0),
+        ("PLACEMENT_LOCK_TIMEOUT", "30", "lock_timeout", 30),
+        ("PLACEMENT_STATEMENT_TIMEOUT", "90", "statement_timeout", 90),
     ],
 )
 def test_variable_sets(variable: str, text: str, setting: str, value: object) -> None:
@@ -112,6 +114,7 @@ def test_variable_sets(variable: str, text: str, setting: str, value: object) ->
         ("PLACEMENT_DRAIN", "inf", "must be 0 or more"),
         ("PLACEMENT_LOG_FORMAT", "xml", "must be one of json, console, not 'xml'"),
         ("PLACEMENT_LOG_LEVEL", "loud", "must be one of debug, info, warning, error, not 'loud'"),
+        ("PLACEMENT_LOCK_TIMEOUT", "0", "must be 1 or more"),
     ],
 )
 def test_variable_cannot_be(variable: str, text: str, message: str) -> None:

@@ -149,6 +149,7 @@ class Writes(RuleBasedStateMachine):
         if code:
             assert self.stored == before
         assert overdrawn(before, self.stored) == []
+        assert rejuvenated(before, self.stored) == []
 
     def read(self) -> dict[str, list[dict[str, Any]]]:
         return dict(self.connection.execute(STORED).all())
@@ -422,6 +423,17 @@ def overdrawn(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> list
         row
         for row in after["inventories"]
         if row["capacity"] < row["used"] > used.get((row["provider_id"], row["resource_class_id"]), 0)
+    ]
+
+
+def rejuvenated(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> list[Any]:
+    """Return the providers and consumers whose generation is lower than it was."""
+    return [
+        row
+        for table in ("resource_providers", "consumers")
+        for was in before[table]
+        for row in after[table]
+        if row["id"] == was["id"] and row["generation"] < was["generation"]
     ]
 
 

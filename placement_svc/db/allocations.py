@@ -6,12 +6,11 @@ So requests queue up instead of ending each other, and what is checked is still 
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, text
+from sqlalchemy import Connection, Select, delete, func, select, text
 
 from placement_svc.db import consumers, names, providers
 from placement_svc.db.consumers import LockedConsumer
 from placement_svc.db.filters import is_any
-from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import (
     allocations,
     consumer_types,
@@ -47,31 +46,58 @@ _all = (
     .order_by(allocations.c.consumer_id, allocations.c.provider_id, allocations.c.resource_class_id)
 )
 
+_LOCK_PROVIDERS = text("""
+    SELECT id, uuid
+      FROM resource_providers
+     WHERE id IN (SELECT id FROM resource_providers WHERE uuid = ANY (CAST(:uuids AS text[]))
+                   UNION
+                  SELECT provider_id
+                    FROM allocations
+                   WHERE consumer_id = ANY (CAST(:emptied AS bigint[])))
+     ORDER BY id
+       FOR NO KEY UPDATE
+""")
+
 # Proportional to what the consumers hold and the providers have: all of it is found by primary keys.
-_LOCK_STOCKS = text("""
-    WITH held AS (
-        -- What the claims replace. Its consumers are locked, so nobody changes it.
-        SELECT provider_id, resource_class_id, sum(used) AS used
-          FROM allocations
+# The inventories are locked before the trigger on allocations lowers what is used of them, at the end.
+_TAKE_BACK = text("""
+    WITH taken AS (
+        DELETE FROM allocations
          WHERE consumer_id = ANY (CAST(:consumer_ids AS bigint[]))
-         GROUP BY provider_id, resource_class_id
-    ), changing AS (
-        SELECT provider_id, resource_class_id FROM held
-         UNION
-        SELECT provider_id, resource_class_id
-          FROM inventories
-         WHERE provider_id = ANY (CAST(:provider_ids AS int[]))
+        RETURNING provider_id, resource_class_id, used
     )
-    SELECT provider.uuid, class.name, inventory.total, inventory.reserved, inventory.min_unit,
-           inventory.max_unit, inventory.step_size, inventory.allocation_ratio, inventory.used,
-           coalesce(held.used, 0) AS replaced
-      FROM changing
-      JOIN inventories AS inventory USING (provider_id, resource_class_id)
-      JOIN resource_providers AS provider ON provider.id = provider_id
-      JOIN resource_classes AS class ON class.id = resource_class_id
-      LEFT JOIN held USING (provider_id, resource_class_id)
-     ORDER BY provider_id, resource_class_id
+    SELECT inventory.provider_id, class.name, class.id, inventory.total, inventory.reserved,
+           inventory.min_unit, inventory.max_unit, inventory.step_size, inventory.allocation_ratio,
+           inventory.used,
+           (SELECT coalesce(sum(taken.used), 0)
+              FROM taken
+             WHERE taken.provider_id = inventory.provider_id
+               AND taken.resource_class_id = inventory.resource_class_id) AS replaced
+      FROM inventories AS inventory
+      JOIN resource_classes AS class ON class.id = inventory.resource_class_id
+     WHERE inventory.provider_id = ANY (
+               CAST(:provider_ids AS int[]) || ARRAY(SELECT provider_id FROM taken)
+           )
+     ORDER BY inventory.provider_id, inventory.resource_class_id
        FOR NO KEY UPDATE OF inventory
+""")
+
+# Generations rise here, not where their rows are locked: a statement that locks a row and changes it looks
+# for it twice from its one snapshot, and can meet somebody in between who waits for it.
+_GIVE = text("""
+    WITH gone AS (
+        DELETE FROM consumers WHERE id = ANY (CAST(:emptied AS bigint[]))
+    ), raised AS (
+        UPDATE resource_providers
+           SET generation = generation + 1, updated_at = now()
+         WHERE id = ANY (CAST(:raised AS int[]))
+    )
+    INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used)
+    SELECT *
+      FROM unnest(
+               CAST(:consumer_ids AS bigint[]), CAST(:provider_ids AS int[]),
+               CAST(:class_ids AS int[]), CAST(:amounts AS int[])
+           )
 """)
 
 
@@ -101,63 +127,47 @@ def replace(
     With `compares_generations` a claim must know its consumer's generation. Raises
     `ConcurrentUpdate` if one does not, `Invalid` for an unknown provider or resource class (`problem`
     with its name for ``{}``), and `Conflict` for what the inventories cannot grant.
+
+    Four statements, however much is claimed, so six round trips with the begin and the commit.
     """
     locked = consumers.lock_and_raise(connection, claims)
     if compares_generations:
         consumers.check_generations(claims, locked)
-    named = lock_providers(connection, providers_of(connection, claims, locked))
-    check_providers(claims, named)
-    class_ids = names.resource_class_ids(connection, classes_of(claims), problem)
-    stocks = lock_stocks(
-        connection,
-        [consumer.id for consumer in locked.values()],
-        [provider.id for provider in named.values()],
-    )
+    provider_ids = _lock_providers(connection, claims, locked)
+    check_providers(claims, provider_ids)
+    stocks, class_ids = take_back(connection, [consumer.id for consumer in locked.values()], provider_ids)
+    if not class_ids.keys() >= set(classes_of(claims)):
+        names.resource_class_ids(connection, classes_of(claims), problem)
     check(claims, stocks)
-    store(connection, claims, locked, named, class_ids)
-    providers.raise_generation(connection, [provider.id for provider in named.values()])
+    give(connection, claims, locked, provider_ids, class_ids, list(provider_ids.values()))
 
 
 def remove(connection: Connection, uuid: str) -> None:
     """Delete a consumer with all it holds; raises `NotFound` if that is nothing."""
     query = select(consumers_table.c.id).where(consumers_table.c.uuid == uuid).with_for_update()
     ids = connection.scalars(query).all()
-    if not lock_stocks(connection, ids, []):
+    if not ids:
         raise NotFound(f"No allocations for consumer '{uuid}'")
-    _delete_of(connection, ids)
-    consumers.remove(connection, ids)
+    take_back(connection, ids, {})
+    connection.execute(delete(consumers_table).where(is_any(consumers_table.c.id, ids)))
 
 
-def providers_of(
+def emptied(claims: Iterable[Claim], locked: Mapping[str, LockedConsumer]) -> list[int]:
+    """Return the ids of the consumers that are left with nothing."""
+    return [locked[claim.consumer_uuid].id for claim in claims if not claim.allocations]
+
+
+def _lock_providers(
     connection: Connection, claims: Sequence[Claim], locked: Mapping[str, LockedConsumer]
-) -> set[str]:
-    """Return the uuids of the providers whose generation a write of `claims` raises.
+) -> dict[str, int]:
+    """Lock the providers whose generations `claims` raise against all other writers; return their ids.
 
     They are all that the claims name and all that their emptied consumers hold, but none that a
     consumer only moves away from (`spec/allocations.md 5`, generations).
     """
     named = {provider for claim in claims for provider in claim.allocations}
-    emptied = [locked[claim.consumer_uuid].id for claim in claims if not claim.allocations]
-    if not emptied:
-        return named
-    held = (
-        select(resource_providers.c.uuid)
-        .join(allocations, allocations.c.provider_id == resource_providers.c.id)
-        .where(is_any(allocations.c.consumer_id, emptied))
-    )
-    return named.union(connection.scalars(held))
-
-
-def lock_providers(connection: Connection, uuids: Iterable[str]) -> dict[str, LockedProvider]:
-    """Lock providers against all other writers, and return those that exist by uuid."""
-    provider = resource_providers.c
-    query = (
-        select(provider.id, provider.root_id, provider.uuid, provider.generation)
-        .where(is_any(provider.uuid, uuids))
-        .order_by(provider.id)
-        .with_for_update(key_share=True)
-    )
-    return {row.uuid: LockedProvider(**row._mapping) for row in connection.execute(query)}
+    rows = connection.execute(_LOCK_PROVIDERS, {"uuids": list(named), "emptied": emptied(claims, locked)})
+    return {uuid: id for id, uuid in rows}
 
 
 def check_providers(claims: Iterable[Claim], found: Collection[str]) -> None:
@@ -174,48 +184,45 @@ def classes_of(claims: Iterable[Claim]) -> list[str]:
     return list(dict.fromkeys(resource_class for amounts in resources for resource_class in amounts))
 
 
-def lock_stocks(
-    connection: Connection, consumer_ids: Sequence[int], provider_ids: Sequence[int]
-) -> dict[tuple[str, str], Stock]:
-    """Lock all inventories of some locked providers, and those of others that locked consumers hold.
+def take_back(
+    connection: Connection, consumer_ids: Sequence[int], provider_ids: Mapping[str, int]
+) -> tuple[dict[tuple[str, str], Stock], dict[str, int]]:
+    """Delete what locked consumers hold; lock the inventories of its providers and of some locked ones.
 
-    Return them by provider uuid and resource class; what the consumers hold is what will be replaced.
+    `provider_ids` are those of the latter by uuid. Return their inventories by provider uuid and
+    resource class, as they were before: what is replaced of each is what the consumers held. And
+    return the ids of the resource classes.
     """
-    rows = connection.execute(_LOCK_STOCKS, {"consumer_ids": consumer_ids, "provider_ids": provider_ids})
-    return {
-        (uuid, resource_class): Stock(Inventory(*inventory), used, replaced)
-        for uuid, resource_class, *inventory, used, replaced in rows
-    }
+    uuids = {id: uuid for uuid, id in provider_ids.items()}
+    rows = connection.execute(
+        _TAKE_BACK, {"consumer_ids": consumer_ids, "provider_ids": list(provider_ids.values())}
+    )
+    stocks, class_ids = {}, {}
+    for provider_id, resource_class, class_id, *inventory, used, replaced in rows:
+        if provider_id in uuids:
+            stocks[uuids[provider_id], resource_class] = Stock(Inventory(*inventory), used, replaced)
+            class_ids[resource_class] = class_id
+    return stocks, class_ids
 
 
-def store(
+def give(
     connection: Connection,
     claims: Sequence[Claim],
     locked: Mapping[str, LockedConsumer],
-    named: Mapping[str, LockedProvider],
+    provider_ids: Mapping[str, int],
     class_ids: Mapping[str, int],
+    raised: Sequence[int],
 ) -> None:
-    """Replace what the locked consumers hold by what checked `claims` say; delete those left with nothing."""
-    present = [consumer.id for consumer in locked.values() if consumer.generation is not None]
-    if present:
-        _delete_of(connection, present)
+    """Let locked consumers, of whom all was taken back, hold what checked `claims` say.
+
+    Delete those that are left with nothing, and raise the generations of the providers `raised`.
+    """
     rows = [
-        {
-            "consumer_id": locked[claim.consumer_uuid].id,
-            "provider_id": named[provider].id,
-            "resource_class_id": class_ids[resource_class],
-            "used": amount,
-        }
+        (locked[claim.consumer_uuid].id, provider_ids[provider], class_ids[resource_class], amount)
         for claim in claims
         for provider, resources in claim.allocations.items()
         for resource_class, amount in resources.items()
     ]
-    if rows:
-        connection.execute(insert(allocations), rows)
-    emptied = [locked[claim.consumer_uuid].id for claim in claims if not claim.allocations]
-    if emptied:
-        consumers.remove(connection, emptied)
-
-
-def _delete_of(connection: Connection, consumer_ids: Sequence[int]) -> None:
-    connection.execute(delete(allocations).where(is_any(allocations.c.consumer_id, consumer_ids)))
+    columns = zip(*rows, strict=True) if rows else [[]] * 4
+    arrays = zip(("consumer_ids", "provider_ids", "class_ids", "amounts"), map(list, columns), strict=True)
+    connection.execute(_GIVE, {"emptied": emptied(claims, locked), "raised": raised, **dict(arrays)})

@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, delete, func, literal_column, select
+from sqlalchemy import Column, Connection, text
 from sqlalchemy.dialects.postgresql import insert
 
-from placement_svc.db.filters import is_any
-from placement_svc.db.tables import consumer_types, consumers, projects, users
+from placement_svc.db.tables import consumer_types, projects, users
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import ConcurrentUpdate
 
@@ -24,64 +23,67 @@ class LockedConsumer:
     generation: int | None
 
 
+# The rows are changed in the order of their uuids, whoever changes them, so that two requests never wait
+# for each other. The upsert waits for whoever else inserts or changes the same consumer, and then sees
+# their work: there is no moment at which two requests could both find the consumer absent.
+_LOCK_AND_RAISE = text("""
+    WITH claim AS (
+        SELECT claimed.uuid, project.id AS project_id, owner.id AS user_id, type.id AS consumer_type_id,
+               project.id IS NOT NULL AND owner.id IS NOT NULL
+               AND (claimed.type IS NULL OR type.id IS NOT NULL) AS is_known
+          FROM unnest(
+                   CAST(:uuids AS text[]), CAST(:projects AS text[]),
+                   CAST(:users AS text[]), CAST(:types AS text[])
+               ) AS claimed (uuid, project, owner, type)
+          LEFT JOIN projects AS project ON project.external_id = claimed.project
+          LEFT JOIN users AS owner ON owner.external_id = claimed.owner
+          LEFT JOIN consumer_types AS type ON type.name = claimed.type
+    )
+    INSERT INTO consumers (uuid, project_id, user_id, consumer_type_id, generation)
+    SELECT uuid, project_id, user_id, consumer_type_id, 1
+      FROM claim
+     -- All of them or none: the names that are not there yet come first.
+     WHERE (SELECT bool_and(is_known) FROM claim)
+     ORDER BY uuid COLLATE "C"
+        ON CONFLICT (uuid) DO UPDATE
+       SET project_id = excluded.project_id,
+           user_id = excluded.user_id,
+           consumer_type_id = coalesce(excluded.consumer_type_id, consumers.consumer_type_id),
+           generation = consumers.generation + 1
+    -- A row that was there has been locked by the upsert; one that it has inserted never was.
+    RETURNING id, uuid, generation, xmax = 0 AS inserted
+""")
+
+
 def lock_and_raise(connection: Connection, claims: Sequence[Claim]) -> dict[str, LockedConsumer]:
     """Lock the consumers of `claims`, create those that are absent, and return them by uuid.
 
     Each gets the project, the user and, where its claim has one, the type of its claim; and the next
-    generation, which of a new one is 1.
+    generation, which of a new one is 1. One statement, unless a project, user or type is new.
     """
     if not claims:
         return {}
-    project_ids = _find_or_add(connection, projects.c.external_id, {claim.project_id for claim in claims})
-    user_ids = _find_or_add(connection, users.c.external_id, {claim.user_id for claim in claims})
-    types = {claim.consumer_type for claim in claims if claim.consumer_type is not None}
-    type_ids = _find_or_add(connection, consumer_types.c.name, types)
-    # Everybody writes consumers first, and in this order, so that two requests never wait for each other.
-    rows = [
-        {
-            "uuid": claim.consumer_uuid,
-            "project_id": project_ids[claim.project_id],
-            "user_id": user_ids[claim.user_id],
-            "consumer_type_id": claim.consumer_type and type_ids[claim.consumer_type],
-            "generation": 1,
-        }
-        for claim in sorted(claims, key=lambda claim: claim.consumer_uuid)
-    ]
-    new = insert(consumers)
-    # An upsert waits for whoever else inserts or changes the same consumer, and then sees their work:
-    # there is no moment at which two requests could both find the consumer absent.
-    upsert = new.on_conflict_do_update(
-        index_elements=[consumers.c.uuid],
-        set_={
-            "project_id": new.excluded.project_id,
-            "user_id": new.excluded.user_id,
-            "consumer_type_id": func.coalesce(new.excluded.consumer_type_id, consumers.c.consumer_type_id),
-            "generation": consumers.c.generation + 1,
-        },
-    ).returning(
-        consumers.c.id,
-        consumers.c.uuid,
-        consumers.c.generation,
-        # A row that was there has been locked by the upsert; one that it has inserted never was.
-        literal_column("consumers.xmax = 0").label("inserted"),
-    )
-    return {
-        row.uuid: LockedConsumer(row.id, None if row.inserted else row.generation - 1)
-        for row in connection.execute(upsert, rows)
+    wanted = {
+        "uuids": [claim.consumer_uuid for claim in claims],
+        "projects": [claim.project_id for claim in claims],
+        "users": [claim.user_id for claim in claims],
+        "types": [claim.consumer_type for claim in claims],
     }
+    rows = connection.execute(_LOCK_AND_RAISE, wanted).all()
+    if not rows:
+        _add(connection, projects.c.external_id, {claim.project_id for claim in claims})
+        _add(connection, users.c.external_id, {claim.user_id for claim in claims})
+        types = {claim.consumer_type for claim in claims if claim.consumer_type is not None}
+        _add(connection, consumer_types.c.name, types)
+        rows = connection.execute(_LOCK_AND_RAISE, wanted).all()
+    return {row.uuid: LockedConsumer(row.id, None if row.inserted else row.generation - 1) for row in rows}
 
 
-def _find_or_add(connection: Connection, column: Column[Any], names: Collection[str]) -> dict[str, int]:
-    """Return the id of each row of which `column` is one of `names`, which is never deleted."""
-    table = column.table
-    query = select(column, table.c.id).where(is_any(column, names))
-    found: dict[str, int] = dict(connection.execute(query).all())
-    missing = sorted(set(names) - found.keys())
-    if missing:
-        rows = [{column.name: name} for name in missing]
-        connection.execute(insert(table).on_conflict_do_nothing(), rows)
-        found = dict(connection.execute(query).all())
-    return found
+def _add(connection: Connection, column: Column[Any], names: Collection[str]) -> None:
+    """Store those of `names` that `column` does not have yet, in one order; they are never deleted."""
+    if names:
+        rows = [{column.name: name} for name in sorted(names)]
+        connection.execute(insert(column.table).on_conflict_do_nothing(), rows)
 
 
 def check_generations(claims: Iterable[Claim], locked: dict[str, LockedConsumer]) -> None:
@@ -96,8 +98,3 @@ def check_generations(claims: Iterable[Claim], locked: dict[str, LockedConsumer]
             raise ConcurrentUpdate(
                 f"consumer generation conflict - expected {expected} but got {claim.generation}"
             )
-
-
-def remove(connection: Connection, ids: Iterable[int]) -> None:
-    """Delete locked consumers that hold nothing any more."""
-    connection.execute(delete(consumers).where(is_any(consumers.c.id, ids)))

@@ -18,11 +18,19 @@ from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
 
 log = logging.getLogger(__name__)
 
+UNREACHABLE = "The database cannot be reached or did not answer in time."
+
 INSUFFICIENT_PRIVILEGE = "42501"
 UNDEFINED_TABLE = "42P01"
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
 READ_ONLY = "25006"
+LOCK_NOT_AVAILABLE = "55P03"
+INSUFFICIENT_RESOURCES = "53"
+"""The class of the codes for a full disk, too little memory and too many connections."""
+
+UNDONE = {DEADLOCK, SERIALIZATION_FAILURE}
+"""PostgreSQL has undone a transaction because of another one."""
 
 
 def sqlstate(error: DBAPIError) -> str | None:
@@ -47,9 +55,12 @@ def translated() -> Iterator[None]:
     """Turn what the database itself says into what it means for the request."""
     try:
         yield
-    except (OperationalError, PoolTimeout) as error:
+    except PoolTimeout as error:
         log.warning("The database failed: %s", error)
-        raise Unavailable("The database cannot be reached or did not answer in time.") from error
+        raise Unavailable(UNREACHABLE) from error
+    except OperationalError as error:
+        log.warning("The database failed: %s", error)
+        raise Unavailable(_meaning(sqlstate(error) or "")) from error
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
             raise Unavailable("The database is read-only for the moment.") from error
@@ -62,3 +73,14 @@ def translated() -> Iterator[None]:
         if sqlstate(error) == UNDEFINED_TABLE:
             raise Unavailable("The database has no schema yet: run `placement-svc db upgrade`.") from error
         raise
+
+
+def _meaning(code: str) -> str:
+    """Return what an operational error of this code means for the request."""
+    if code == LOCK_NOT_AVAILABLE:
+        return "Another request has held what this one needs for too long."
+    if code in UNDONE:
+        return "Other requests have been in the way again and again."
+    if code.startswith(INSUFFICIENT_RESOURCES):
+        return "The database is out of disk space, memory or connections."
+    return UNREACHABLE

@@ -37,7 +37,7 @@ from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.providers import Provider, ProviderChange, ProviderFilter
 
 TREES_LOCK = 8779
-"""The advisory lock of the shape of trees: shared to add a leaf, exclusive to move a branch."""
+"""The advisory lock of the shape of trees: shared to add or delete a leaf, exclusive to move a branch."""
 
 GENERATION_CHANGED = (
     "Resource provider's generation already changed. Please update the generation and try again."
@@ -106,15 +106,21 @@ def get_id(connection: Connection, uuid: str) -> tuple[int, int]:
 
 def lock(connection: Connection, uuid: str) -> LockedProvider:
     """Lock a resource provider against all other writers; raises `NotFound`."""
+    provider = lock_all(connection, [uuid]).get(uuid)
+    if provider is None:
+        raise _not_found(uuid)
+    return provider
+
+
+def lock_all(connection: Connection, uuids: Iterable[str]) -> dict[str, LockedProvider]:
+    """Lock resource providers in the order of their ids, and return those that exist by uuid."""
     query = (
         select(providers.c.id, providers.c.root_id, providers.c.uuid, providers.c.generation)
-        .where(providers.c.uuid == uuid)
+        .where(is_any(providers.c.uuid, uuids))
+        .order_by(providers.c.id)
         .with_for_update(key_share=True)
     )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise _not_found(uuid)
-    return LockedProvider(**row._mapping)
+    return {row.uuid: LockedProvider(**row._mapping) for row in connection.execute(query)}
 
 
 def lock_at(connection: Connection, uuid: str, generation: int, problem: str) -> LockedProvider:
@@ -153,6 +159,7 @@ def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None
         raise Invalid(
             f"{problem} parent provider UUID cannot be same as UUID. A provider cannot be its own parent."
         )
+    no_parent = Invalid(f"{problem} parent provider UUID does not exist.")
     id_ = connection.scalar(select(func.nextval("resource_providers_id_seq")))
     assert id_ is not None
     parent_id, root_id, path = None, id_, [id_]
@@ -160,10 +167,11 @@ def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None
         connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
         parent = _place_of(connection, parent_uuid)
         if parent is None:
-            raise Invalid(f"{problem} parent provider UUID does not exist.")
+            raise no_parent
         parent_id, root_id, path = parent.id, parent.root_id, [*parent.path, id_]
     taken = "Conflicting resource provider {} already exists."
     with refusing(
+        resource_providers_parent_fkey=no_parent,
         resource_providers_name_key=DuplicateName(taken.format(f"name: {name}")),
         resource_providers_uuid_key=DuplicateName(taken.format(f"uuid: {uuid}")),
     ):
@@ -183,11 +191,9 @@ def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None
 
 
 def _place_of(connection: Connection, uuid: str) -> Place | None:
-    """Return where a provider stands, and keep it from being deleted until the transaction ends."""
-    query = (
-        select(providers.c.id, providers.c.parent_id, providers.c.root_id, providers.c.path)
-        .where(providers.c.uuid == uuid)
-        .with_for_update(read=True, key_share=True)
+    """Return where a provider stands, which changes only under the exclusive lock of the trees."""
+    query = select(providers.c.id, providers.c.parent_id, providers.c.root_id, providers.c.path).where(
+        providers.c.uuid == uuid
     )
     row = connection.execute(query).one_or_none()
     return Place(**row._mapping) if row else None
@@ -195,15 +201,17 @@ def _place_of(connection: Connection, uuid: str) -> Place | None:
 
 def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
     """Give a resource provider another name; raises `NotFound` and `DuplicateName`."""
-    locked = lock(connection, uuid)
-    changed_before = connection.scalar(select(providers.c.updated_at).where(providers.c.id == locked.id))
+    query = select(providers.c.id, providers.c.updated_at).where(providers.c.uuid == uuid).with_for_update()
+    locked = connection.execute(query).one_or_none()
+    if locked is None:
+        raise _not_found(uuid)
     with refusing(
         resource_providers_name_key=DuplicateName(f"Conflicting resource provider {name} already exists.")
     ):
         connection.execute(
             update(providers).where(providers.c.id == locked.id).values(name=name, updated_at=func.now())
         )
-    return ProviderChange(get(connection, uuid), changed_before)
+    return ProviderChange(get(connection, uuid), locked.updated_at)
 
 
 def change(
@@ -219,8 +227,11 @@ def change(
     if place is None:
         raise _not_found(uuid)
     parent = _checked_parent(connection, uuid, place, parent_uuid, may_leave_parent)
+    moves = place.parent_id != (parent.id if parent else None)
+    if moves:
+        _lock_whole(connection, *_branch(place))
     changed = rename(connection, uuid, name)
-    if place.parent_id != (parent.id if parent else None):
+    if moves:
         _move(connection, place, parent)
     return ProviderChange(get(connection, uuid), changed.changed_before)
 
@@ -243,14 +254,29 @@ def _checked_parent(
     return parent
 
 
+def _branch(place: Place) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a provider is the one that stands there, or below it."""
+    return providers.c.root_id == place.root_id, providers.c.path.contains([place.id])
+
+
+def _lock_whole(connection: Connection, *which: ColumnElement[bool]) -> None:
+    """Lock providers, then their inventories, each in the order of their keys: both change or go by key."""
+    locked = select(providers.c.id).where(*which).order_by(providers.c.id).with_for_update()
+    ids = connection.scalars(locked).all()
+    connection.execute(
+        select(inventories.c.provider_id)
+        .where(is_any(inventories.c.provider_id, ids))
+        .order_by(inventories.c.provider_id, inventories.c.resource_class_id)
+        .with_for_update()
+    )
+
+
 def _move(connection: Connection, place: Place, parent: Place | None) -> None:
-    """Hang a provider and all below it under `parent`; inventories and aggregates follow by key."""
+    """Hang a locked provider and all below it under `parent`; inventories and aggregates follow by key."""
     above = list(parent.path) if parent else []
-    branch = providers.c.root_id == place.root_id, providers.c.path.contains([place.id])
-    connection.execute(select(providers.c.id).where(*branch).order_by(providers.c.id).with_for_update())
     connection.execute(
         update(providers)
-        .where(*branch)
+        .where(*_branch(place))
         .values(
             parent_id=case(
                 (providers.c.id == place.id, parent.id if parent else None), else_=providers.c.parent_id
@@ -270,6 +296,8 @@ def remove(connection: Connection, uuid: str) -> None:
     Raises `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
     """
     problem = f"Unable to delete {{}}resource provider {uuid}: {{}}"
+    connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
+    _lock_whole(connection, providers.c.uuid == uuid)
     with refusing(
         resource_providers_parent_fkey=ProviderHasChildren(
             problem.format("parent ", "It has child resource providers.")

@@ -1,16 +1,18 @@
 """Reshapes: inventories and allocations change together (`spec/allocations.md 11`)."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, delete, tuple_
+from sqlalchemy import Connection, delete, select, tuple_
 
 from placement_svc.db import allocations, consumers, inventories, names, providers
+from placement_svc.db.consumers import LockedConsumer
 from placement_svc.db.errors import refusing
+from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
+from placement_svc.db.tables import allocations as allocations_table
 from placement_svc.db.tables import inventories as inventories_table
 from placement_svc.db.tables import resource_classes, resource_providers
-from placement_svc.domain.allocations import check
+from placement_svc.domain.allocations import Claim, check
 from placement_svc.domain.errors import ConcurrentUpdate, Invalid, InventoryInUse, UnknownProvider
 from placement_svc.domain.reshaper import ProviderReshape, Reshape, dropped, union
 
@@ -23,8 +25,8 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     allocations of an inventory that is to go.
     """
     locked = consumers.lock_and_raise(connection, wanted.claims)
-    claimed = allocations.providers_of(connection, wanted.claims, locked)
-    found = allocations.lock_providers(connection, claimed | wanted.providers.keys())
+    claimed = _claimed(connection, wanted.claims, locked)
+    found = providers.lock_all(connection, claimed | wanted.providers.keys())
     _check_providers(wanted.providers, found)
     consumers.check_generations(wanted.claims, locked)
     allocations.check_providers(wanted.claims, found)
@@ -34,16 +36,28 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
         [*classes, *allocations.classes_of(wanted.claims)],
         "malformed reshaper data: No such resource class {}.",
     )
-    stocks = allocations.lock_stocks(
-        connection,
-        [consumer.id for consumer in locked.values()],
-        [provider.id for provider in found.values()],
-    )
+    provider_ids = {uuid: provider.id for uuid, provider in found.items()}
+    stocks, _ = allocations.take_back(connection, [consumer.id for consumer in locked.values()], provider_ids)
     check(wanted.claims, union(stocks, wanted.providers))
     _put(connection, wanted.providers, found, class_ids)
-    allocations.store(connection, wanted.claims, locked, found, class_ids)
+    allocations.give(
+        connection, wanted.claims, locked, provider_ids, class_ids, [provider_ids[uuid] for uuid in claimed]
+    )
     _drop(connection, dropped(stocks, wanted.providers))
-    _raise_generations(connection, wanted.providers, claimed, found)
+    _raise_generations(connection, wanted.providers, provider_ids)
+
+
+def _claimed(
+    connection: Connection, claims: Sequence[Claim], locked: Mapping[str, LockedConsumer]
+) -> set[str]:
+    """Return the uuids of the providers that `claims` name, and of those that emptied consumers hold."""
+    named = {provider for claim in claims for provider in claim.allocations}
+    held = (
+        select(resource_providers.c.uuid)
+        .join(allocations_table, allocations_table.c.provider_id == resource_providers.c.id)
+        .where(is_any(allocations_table.c.consumer_id, allocations.emptied(claims, locked)))
+    )
+    return named.union(connection.scalars(held))
 
 
 def _check_providers(reshapes: Mapping[str, ProviderReshape], found: Mapping[str, LockedProvider]) -> None:
@@ -105,16 +119,9 @@ def _drop(connection: Connection, going: Sequence[tuple[str, str]]) -> None:
 
 
 def _raise_generations(
-    connection: Connection,
-    reshapes: Mapping[str, ProviderReshape],
-    claimed: Iterable[str],
-    found: Mapping[str, LockedProvider],
+    connection: Connection, reshapes: Mapping[str, ProviderReshape], provider_ids: Mapping[str, int]
 ) -> None:
-    """Count each write of a provider: by a claim, of its inventories, and of those it loses."""
-    raises = Counter(claimed)
-    for uuid, reshape in reshapes.items():
-        raises[uuid] += 2 if reshape.inventories else 1
+    """Count the writes of each reshaped provider: of the inventories it gets, and of those it loses."""
+    raises = {provider_ids[uuid]: 2 if reshape.inventories else 1 for uuid, reshape in reshapes.items()}
     for by in set(raises.values()):
-        providers.raise_generation(
-            connection, [found[uuid].id for uuid, times in raises.items() if times == by], by
-        )
+        providers.raise_generation(connection, [id for id, times in raises.items() if times == by], by)

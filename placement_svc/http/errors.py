@@ -38,6 +38,9 @@ LEADS = {
 }
 """The sentence that opens the detail of every error of a status."""
 
+RETRY_AFTER = "1"
+"""Seconds after which it is worth asking again when the database failed."""
+
 
 def _detail(status: int, text: str) -> str:
     lead = LEADS.get(status, HTTPStatus(status).description).format(method=request.environ["REQUEST_METHOD"])
@@ -76,7 +79,10 @@ def _answer(status: int, text: str, code: str, extra: dict[str, str] | None = No
 def _placement_error(error: errors.PlacementError) -> Response:
     g.error = error
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    return _answer(status, str(error), error.code)
+    answer = _answer(status, str(error), error.code)
+    if status == 503:
+        answer.headers["Retry-After"] = RETRY_AFTER
+    return answer
 
 
 def _http_error(error: HTTPException) -> Response:

@@ -1,122 +1,43 @@
-"""Requests that meet: real threads on the real database (`spec/allocations.md 14`)."""
+"""What holds when requests meet: `spec/allocations.md 14`, one test or more for each of its guarantees."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Barrier
+from threading import Event
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import text
 
 from placement_svc.app import create_app
+from tests.races.meeting import ROUNDS, code, consumer, held, inventories, race, statuses
 
-ROUNDS = 5
-
-OWNER = {"project_id": "project", "user_id": "user", "consumer_type": "INSTANCE"}
-
-
-def race(*requests):
-    """Send all requests at the same moment and return their responses in order."""
-    start = Barrier(len(requests))
-
-    def send(request):
-        start.wait()
-        return request()
-
-    with ThreadPoolExecutor(len(requests)) as threads:
-        return list(threads.map(send, requests))
+pytestmark = pytest.mark.usefixtures("books")
 
 
-def statuses(responses):
-    return sorted(response.status_code for response in responses)
+def test_guarantee_1_no_query_sees_part_of_a_write(api, put, provider):
+    hosts, instance = [provider(VCPU=9), provider(VCPU=9)], uuid4()
+    enough = Event()
+    assert put(instance, {**held(hosts[0], 1), **held(hosts[1], 1)})().status_code == 204
 
+    def write():
+        for generation in range(1, 25):
+            amount = 1 + generation % 9
+            claim = {**held(hosts[0], amount), **held(hosts[1], amount)}
+            assert put(instance, claim, generation)().status_code == 204
+        enough.set()
 
-def code(response):
-    return response.json["errors"][0]["code"]
+    def read():
+        while not enough.is_set():
+            found = api("GET", f"/allocations/{instance}").json
+            seen = [found["allocations"][host]["resources"]["VCPU"] for host in hosts]
+            assert seen == [1 + (found["consumer_generation"] - 1) % 9] * 2
 
-
-def held(provider, amount, resource_class="VCPU"):
-    return {provider: {"resources": {resource_class: amount}}}
-
-
-def consumer(allocations, generation=None):
-    return {"allocations": allocations, "consumer_generation": generation, **OWNER}
-
-
-@pytest.fixture
-def put(api):
-    """Return a function that gives a request: PUT the allocations of a consumer."""
-
-    def put(uuid, allocations, generation=None):
-        return partial(api, "PUT", f"/allocations/{uuid}", consumer(allocations, generation))
-
-    return put
-
-
-@pytest.fixture
-def post(api):
-    """Return a function that gives a request: POST the allocations of several consumers."""
-
-    def post(consumers):
-        return partial(api, "POST", "/allocations", consumers)
-
-    return post
-
-
-@pytest.fixture
-def provider(api):
-    """Return a function that creates a provider with inventories and returns its uuid."""
-
-    def provider(**totals):
-        uuid = str(uuid4())
-        assert api("POST", "/resource_providers", {"name": uuid, "uuid": uuid}).status_code == 200
-        body = inventories(0, **totals)
-        assert api("PUT", f"/resource_providers/{uuid}/inventories", body).status_code == 200
-        return uuid
-
-    return provider
-
-
-def inventories(generation, **totals):
-    return {
-        "resource_provider_generation": generation,
-        "inventories": {name: {"total": total} for name, total in totals.items()},
-    }
-
-
-@pytest.fixture
-def used(api):
-    """Return a function that tells what is used of a provider."""
-
-    def used(uuid):
-        return api("GET", f"/resource_providers/{uuid}/usages").json["usages"]
-
-    return used
-
-
-@pytest.fixture(autouse=True)
-def _books(engine):
-    """Balance the books after every race: what is stored as used is held, and fits."""
-    yield
-    with engine.connect() as connection:
-        wrong = connection.execute(
-            text("""
-                SELECT provider_id, resource_class_id, inventories.used, capacity, sum(allocations.used)
-                  FROM inventories LEFT JOIN allocations USING (provider_id, resource_class_id)
-                 GROUP BY provider_id, resource_class_id
-                HAVING inventories.used <> coalesce(sum(allocations.used), 0)
-                    OR inventories.used > capacity
-            """)
-        ).all()
-        idle = connection.execute(
-            text("SELECT uuid FROM consumers WHERE id NOT IN (SELECT consumer_id FROM allocations)")
-        ).all()
-    assert not wrong
-    assert not idle
+    with ThreadPoolExecutor(3) as threads:
+        for running in [threads.submit(write), threads.submit(read), threads.submit(read)]:
+            running.result()
 
 
 @pytest.mark.parametrize("generation", [None, 1])
-def test_one_of_those_who_know_a_consumer_alike_writes_it(generation, api, put, provider):
+def test_guarantee_2_one_of_those_who_know_a_consumer_alike_writes_it(generation, api, put, provider):
     for _ in range(ROUNDS):
         host, instance = provider(VCPU=100), uuid4()
         if generation:
@@ -130,24 +51,14 @@ def test_one_of_those_who_know_a_consumer_alike_writes_it(generation, api, put, 
         assert found["consumer_generation"] == (generation or 0) + 1
 
 
-def test_emptying_a_consumer_never_wipes_what_came_between(api, put, provider):
-    for _ in range(ROUNDS):
-        host, instance = provider(VCPU=100), uuid4()
-        put(instance, held(host, 1))()
-        emptied, changed = race(put(instance, {}, 1), put(instance, held(host, 2), 1))
-        assert statuses([emptied, changed]) == [204, 409]
-        left = api("GET", f"/allocations/{instance}").json["allocations"]
-        assert bool(left) == (changed.status_code == 204)
-
-
-def test_all_get_what_fits(put, provider, used):
+def test_guarantee_4_all_get_what_fits(put, provider, used):
     host = provider(VCPU=16)
     responses = race(*(put(uuid4(), held(host, 1)) for _ in range(16)))
     assert statuses(responses) == [204] * 16
     assert used(host) == {"VCPU": 16}
 
 
-def test_as_many_get_the_last_units_as_there_are(app, provider, used):
+def test_guarantee_5_as_many_get_the_last_units_as_there_are(app, provider, used):
     other = create_app(app.extensions["settings"])
     workers = [app, other]
     headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
@@ -172,7 +83,7 @@ def test_as_many_get_the_last_units_as_there_are(app, provider, used):
     other.extensions["database"].engine.dispose()
 
 
-def test_nobody_gets_in_while_a_full_provider_is_passed_on(api, put, post, provider):
+def test_guarantee_5_nobody_gets_in_while_a_full_provider_is_passed_on(api, put, post, provider):
     for _ in range(ROUNDS):
         host, old, new = provider(VCPU=8), str(uuid4()), str(uuid4())
         put(old, held(host, 8))()
@@ -185,7 +96,7 @@ def test_nobody_gets_in_while_a_full_provider_is_passed_on(api, put, post, provi
         assert api("GET", f"/allocations/{old}").json == {"allocations": {}}
 
 
-def test_a_delete_and_a_write_take_turns(api, put, provider):
+def test_guarantee_7_a_delete_and_a_write_take_turns(api, put, provider):
     for _ in range(ROUNDS):
         host, instance = provider(VCPU=8), uuid4()
         put(instance, held(host, 1))()
@@ -197,7 +108,7 @@ def test_a_delete_and_a_write_take_turns(api, put, provider):
         assert api("GET", f"/allocations/{instance}").json == {"allocations": {}}
 
 
-def test_one_of_two_deletes_finds_something(api, put, provider):
+def test_guarantee_7_one_of_two_deletes_finds_something(api, put, provider):
     for _ in range(ROUNDS):
         host, instance = provider(VCPU=8), uuid4()
         put(instance, held(host, 1))()
@@ -205,7 +116,7 @@ def test_one_of_two_deletes_finds_something(api, put, provider):
         assert statuses(race(delete, delete)) == [204, 404]
 
 
-def test_writes_in_opposite_orders_do_not_end_each_other(api, provider, used):
+def test_guarantee_4_writes_in_opposite_orders_do_not_end_each_other(api, provider, used):
     hosts = [provider(VCPU=1000, DISK_GB=1000) for _ in range(3)]
     instances = [str(uuid4()) for _ in range(3)]
     everything = {host: {"resources": {"VCPU": 1, "DISK_GB": 1}} for host in hosts}
@@ -228,7 +139,7 @@ def test_writes_in_opposite_orders_do_not_end_each_other(api, provider, used):
         assert [used(host) for host in hosts] == [{"VCPU": 3, "DISK_GB": 3}] * 3
 
 
-def test_claims_and_new_inventory_see_each_other_whole(api, put, provider, used):
+def test_guarantee_6_claims_and_new_inventory_see_each_other_whole(api, put, provider, used):
     for _ in range(ROUNDS):
         host = provider(VCPU=2)
         grown, *claims = race(
@@ -244,7 +155,7 @@ def test_claims_and_new_inventory_see_each_other_whole(api, put, provider, used)
             assert granted == 4
 
 
-def test_inventory_goes_away_or_is_claimed(api, put, provider, used):
+def test_guarantee_6_inventory_goes_away_or_is_claimed(api, put, provider, used):
     for _ in range(ROUNDS):
         host = provider(VCPU=4, VGPU=4)
         dropped, claimed = race(
@@ -255,7 +166,7 @@ def test_inventory_goes_away_or_is_claimed(api, put, provider, used):
         assert used(host) == ({"VCPU": 0} if dropped.status_code == 200 else {"VCPU": 0, "VGPU": 1})
 
 
-def test_a_reshape_and_claims_see_each_other_whole(api, put, provider, used):
+def test_guarantee_8_a_reshape_and_claims_see_each_other_whole(api, put, provider, used):
     for _ in range(ROUNDS):
         root, child, instance = provider(VGPU=4), provider(VCPU=1), str(uuid4())
         put(instance, held(root, 4, "VGPU"))()
@@ -275,7 +186,7 @@ def test_a_reshape_and_claims_see_each_other_whole(api, put, provider, used):
         assert used(child) == {"VGPU": 4}
 
 
-def test_a_reshape_of_what_was_claimed_meanwhile_is_refused(api, put, provider, used):
+def test_guarantee_8_a_reshape_of_what_was_claimed_meanwhile_is_refused(api, put, provider, used):
     for _ in range(ROUNDS):
         root, child = provider(VGPU=4), provider(VCPU=1)
         reshape = {
@@ -292,3 +203,66 @@ def test_a_reshape_of_what_was_claimed_meanwhile_is_refused(api, put, provider, 
         else:
             assert code(claimed) == "placement.undefined_code"
             assert used(child) == {"VGPU": 0}
+
+
+def test_guarantee_3_writers_without_generations_take_turns(api, put, provider):
+    host, instance = provider(VCPU=100), uuid4()
+    assert put(instance, held(host, 1))().status_code == 204
+    older = {"allocations": held(host, 5), "project_id": "project", "user_id": "user"}
+    responses = race(*[partial(api, "PUT", f"/allocations/{instance}", older, "1.27")] * 6)
+    assert statuses(responses) == [204] * 6
+    assert api("GET", f"/allocations/{instance}").json["consumer_generation"] == 7
+    assert code(put(instance, held(host, 2), 1)()) == "placement.concurrent_update"
+
+
+def test_guarantee_6_who_leaves_does_not_disturb_who_knows_the_provider(api, put, provider):
+    here, there, moving, going = provider(VCPU=9), provider(VCPU=9), uuid4(), uuid4()
+    assert put(moving, held(here, 1))().status_code == 204
+    assert put(going, held(here, 1))().status_code == 204
+    responses = race(
+        put(moving, held(there, 1), 1),
+        partial(api, "DELETE", f"/allocations/{going}"),
+        partial(api, "PUT", f"/resource_providers/{here}/inventories", inventories(3, VCPU=10)),
+    )
+    assert statuses(responses) == [200, 204, 204]
+
+
+def test_guarantee_9_consumer_that_was_refused_is_new(api, put, provider):
+    host = provider(VCPU=4)
+    for _ in range(ROUNDS):
+        instance = uuid4()
+        assert statuses(race(*[put(instance, held(host, 5))] * 4)) == [409] * 4
+        assert put(instance, held(host, 1))().status_code == 204
+        assert put(instance, {}, 1)().status_code == 204
+
+
+def test_guarantee_10_rows_are_never_older_than_the_generation(api, put, provider):
+    host, instance = provider(VCPU=100), uuid4()
+    enough = Event()
+
+    def write():
+        # The provider is at generation 1, and each write raises it by one.
+        for amount in range(1, 30):
+            assert put(instance, held(host, amount), amount - 1 or None)().status_code == 204
+        enough.set()
+
+    def read():
+        while not enough.is_set():
+            found = api("GET", f"/resource_providers/{host}/allocations").json
+            rows = [row["resources"]["VCPU"] for row in found["allocations"].values()]
+            assert sum(rows) == found["resource_provider_generation"] - 1
+
+    with ThreadPoolExecutor(3) as threads:
+        for running in [threads.submit(write), threads.submit(read), threads.submit(read)]:
+            running.result()
+
+
+def test_guarantee_11_first_mention_of_a_name_never_reaches_the_client(api, provider):
+    for n in range(ROUNDS):
+        host = provider(VCPU=100)
+        owner = {"project_id": f"project {n}", "user_id": f"user {n}", "consumer_type": f"TYPE_{n}"}
+        bodies = [{str(uuid4()): consumer(held(host, 1)) | owner for _ in range(2)} for _ in range(6)]
+        responses = race(*(partial(api, "POST", "/allocations", body) for body in bodies))
+        assert statuses(responses) == [204] * 6
+        usages = api("GET", f"/usages?project_id=project {n}").json["usages"]
+        assert usages == {f"TYPE_{n}": {"VCPU": 12, "consumer_count": 12}}

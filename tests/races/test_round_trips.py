@@ -1,0 +1,78 @@
+"""How often a claim asks PostgreSQL: six times, however much is claimed."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+
+from placement_svc.app import create_app
+from placement_svc.config import Settings
+from tests.wire import Wire
+
+HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+
+Send = Callable[[str, str, Any], list[str]]
+
+
+@pytest.fixture
+def send(app: Flask, database_url: str) -> Iterator[Send]:
+    """A function that sends a request, which succeeds, and returns what PostgreSQL was asked for it."""
+    with Wire(database_url) as wire:
+        watched = create_app(Settings(wire.url))
+
+        def send(method: str, path: str, body: Any) -> list[str]:
+            wire.asked.clear()
+            answer = watched.test_client().open(path, method=method, json=body, headers=HEADERS)
+            assert answer.status_code in (200, 204), answer.text
+            return list(wire.asked)
+
+        yield send
+        watched.extensions["database"].engine.dispose()
+        wire.shutdown()
+
+
+@pytest.fixture(params=[1, 20])
+def hosts(request: pytest.FixtureRequest, send: Send) -> list[str]:
+    """One provider, or twenty."""
+    uuids = [str(uuid4()) for _ in range(request.param)]
+    for uuid in uuids:
+        send("POST", "/resource_providers", {"name": uuid, "uuid": uuid})
+        inventories = {"VCPU": {"total": 100}, "DISK_GB": {"total": 100}}
+        body = {"resource_provider_generation": 0, "inventories": inventories}
+        send("PUT", f"/resource_providers/{uuid}/inventories", body)
+    return uuids
+
+
+def claim(hosts: list[str], generation: int | None) -> dict[str, Any]:
+    return {
+        "allocations": {host: {"resources": {"VCPU": 1, "DISK_GB": 2}} for host in hosts},
+        "consumer_generation": generation,
+        "project_id": "project",
+        "user_id": "user",
+        "consumer_type": "INSTANCE",
+    }
+
+
+def test_claim_is_six_round_trips(send: Send, hosts: list[str]) -> None:
+    first, server, other = uuid4(), f"/allocations/{uuid4()}", str(uuid4())
+    send("PUT", f"/allocations/{first}", claim(hosts, None))
+    new = send("PUT", server, claim(hosts, None))
+    changed = send("PUT", server, claim(hosts, 1))
+    moved = send("POST", "/allocations", {str(first): claim([], 1), other: claim(hosts, None)})
+    emptied = send("PUT", server, claim([], 2))
+    for asked in (new, changed, moved, emptied):
+        assert len(asked) == 6
+        assert asked[0].startswith("BEGIN")
+        assert asked[-1] == "COMMIT"
+
+
+def test_first_of_a_project_a_user_and_a_type_is_ten_round_trips(send: Send, hosts: list[str]) -> None:
+    assert len(send("PUT", f"/allocations/{uuid4()}", claim(hosts, None))) == 10
+
+
+def test_delete_is_five_round_trips(send: Send, hosts: list[str]) -> None:
+    path = f"/allocations/{uuid4()}"
+    send("PUT", path, claim(hosts, None))
+    assert len(send("DELETE", path, None)) == 5
