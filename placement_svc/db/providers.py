@@ -269,13 +269,12 @@ def remove(connection: Connection, uuid: str) -> None:
 
     Raises `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
     """
-    problem = f"Unable to delete {{}}resource provider {uuid}: {{}}"
     with refusing(
         resource_providers_parent_fkey=ProviderHasChildren(
-            problem.format("parent ", "It has child resource providers.")
+            f"Unable to delete parent resource provider {uuid}: It has child resource providers."
         ),
         allocations_provider_id_resource_class_id_fkey=ProviderInUse(
-            problem.format("", "Resource provider has allocations.")
+            f"Unable to delete resource provider {uuid}: Resource provider has allocations."
         ),
     ):
         gone = connection.execute(delete(providers).where(providers.c.uuid == uuid))
