@@ -26,8 +26,12 @@ GROUP_KEYS = ("resources", "required", "member_of", "in_tree")
 LONGEST_LIMIT = 18
 """Digits of a limit that means anything: no answer is longer."""
 
-_limit = String(pattern=r"^[1-9][0-9]*$")
-_group_policy = String(pattern=r"^(none|isolate)$")
+
+class WideQuery(Document):
+    """The values of keys that are about the whole request."""
+
+    limit = String(pattern=r"^[1-9][0-9]*$")
+    group_policy = String(choices=("none", "isolate"))
 
 
 class UnsuffixedQuery(Document):
@@ -85,9 +89,9 @@ def _check_keys(pairs: Pairs, version: Version) -> None:
         check(Map(_keys(version), String()), dict(pairs), LEAD)
     else:
         UnsuffixedQuery.at(version).check(dict(pairs), LEAD)
-    for key, field in (("limit", _limit), ("group_policy", _group_policy)):
-        for value in _values(pairs, key):
-            check(field, value, LEAD)
+    wide = [(key, value) for key, value in pairs if key in WideQuery.at(version).fields]
+    for query in (dict(wide), *({key: value} for key, value in wide)):
+        WideQuery.at(version).check(query, LEAD)
 
 
 def _suffixes(pairs: Pairs) -> Iterable[str]:
@@ -119,7 +123,7 @@ def _parse_root_required(values: list[str], version: Version) -> Membership:
     if not values:
         return ANY
     if len(values) > 1:
-        raise DuplicateQueryKey(f"{LEAD}root_required may be specified only once.")
+        raise DuplicateQueryKey("Query parameter 'root_required' may be specified only once.")
     traits = parse_root_required(values[0], version)
     if traits.contradictions:
         names = ", ".join(sorted(name for clause in traits.contradictions for name in clause))
