@@ -158,10 +158,10 @@ KNOWN = [
         ),
     ),
     Known(
-        "integers of more than 64 bits are shown as floats",
+        "numbers of more than 64 bits are shown in another way",
         "docs/differences.md",
         WORDS,
-        lambda e: bool(re.search(rb"\d{20}", e.request.body or b"")),
+        lambda e: bool(re.search(rb"\d{20}|e\+\d{3}", e.request.body or b"")),
     ),
     Known(
         "of several pieces that are no uuid any may be told",
@@ -183,6 +183,15 @@ KNOWN = [
             e.reference.status == 500
             and (e.request.path.endswith("/inventories") or e.request.path == "/reshaper")
             and (_says(e.ours, "JSON does not validate", "No such resource class"))
+        ),
+    ),
+    Known(
+        "what stands under what is no name of a resource class is judged at once",
+        "spec/resources.md 4.3, spec/allocations.md Q3",
+        WORDS,
+        lambda e: (
+            (e.request.path.endswith("/inventories") or e.request.path == "/reshaper")
+            and _says(e.ours, "On instance: ")
         ),
     ),
     Known(
