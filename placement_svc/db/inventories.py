@@ -115,10 +115,7 @@ def replace(
         .values(**asdict(inventory), updated_at=func.now())
     )
     if not changed.rowcount:
-        raise Invalid(
-            f"Unable to update inventory for resource provider {uuid}: "
-            f"No inventory record with resource class {resource_class}."
-        )
+        raise Invalid(f"No inventory record with resource class {resource_class} of provider {uuid}.")
     return providers.raised_generation(connection, provider)
 
 

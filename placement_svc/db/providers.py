@@ -295,15 +295,14 @@ def remove(connection: Connection, uuid: str) -> None:
 
     Raises `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
     """
-    problem = f"Unable to delete {{}}resource provider {uuid}: {{}}"
     connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
     _lock_whole(connection, providers.c.uuid == uuid)
     with refusing(
         resource_providers_parent_fkey=ProviderHasChildren(
-            problem.format("parent ", "It has child resource providers.")
+            f"Unable to delete parent resource provider {uuid}: It has child resource providers."
         ),
         allocations_provider_id_resource_class_id_fkey=ProviderInUse(
-            problem.format("", "Resource provider has allocations.")
+            f"Unable to delete resource provider {uuid}: Resource provider has allocations."
         ),
     ):
         gone = connection.execute(delete(providers).where(providers.c.uuid == uuid))
@@ -314,18 +313,19 @@ def remove(connection: Connection, uuid: str) -> None:
 def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
     """Return the resource providers that are wanted, oldest first.
 
-    Raises `Invalid` for an unknown name of a trait or resource class, unless what was asked before
-    it already matches nobody (`spec/resources.md 3.1`, short-circuits).
+    Raises `Invalid` for an unknown name of a trait or resource class, unless one of the filters
+    before it already matches nobody by itself (`spec/resources.md 3.1`, short-circuits).
     """
     conditions: list[ColumnElement[bool]] = []
-    demands: list[ColumnElement[bool]] = []
+    demands: dict[str, list[ColumnElement[bool]]] = {}
     try:
-        for condition, is_demand in _group_conditions(connection, wanted.group):
+        for condition, demanded_by in _group_conditions(connection, wanted.group):
             conditions.append(condition)
-            if is_demand:
-                demands.append(condition)
+            if demanded_by:
+                demands.setdefault(demanded_by, []).append(condition)
     except Invalid:
-        if demands and not connection.scalar(select(providers.c.id).where(*demands).limit(1)):
+        matching = (select(providers.c.id).where(*demand).limit(1) for demand in demands.values())
+        if not all(connection.scalar(query) for query in matching):
             return []
         raise
     if wanted.name is not None:
@@ -338,31 +338,31 @@ def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
 
 def _group_conditions(
     connection: Connection, group: RequestGroup
-) -> Iterable[tuple[ColumnElement[bool], bool]]:
+) -> Iterable[tuple[ColumnElement[bool], str]]:
     """Yield what a provider must meet to satisfy `group` alone, in the order in which it is judged.
 
-    Beside each condition stands whether it demands something; the others forbid something.
+    Beside each condition stands the filter that demands it, nothing where one forbids something.
     """
     if group.in_tree is not None:
         named = providers.alias()
         root_id = select(named.c.root_id).where(named.c.uuid == group.in_tree).scalar_subquery()
-        yield providers.c.root_id == root_id, True
+        yield providers.c.root_id == root_id, "in_tree"
     problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
     clauses = group.traits.required
     ids = names.trait_ids(connection, [name for clause in clauses for name in sorted(clause)], problem)
     for condition in has_traits(providers, [[ids[name] for name in clause] for clause in clauses]):
-        yield condition, True
+        yield condition, "required"
     ids = names.trait_ids(connection, sorted(group.traits.forbidden), problem)
     for condition in has_traits(providers, (), ids.values()):
-        yield condition, False
+        yield condition, ""
     for clause in group.aggregates.required:
-        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause)), True
+        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause)), "member_of"
     if group.aggregates.forbidden:
         ids_forbidden = aggregate_ids(connection, group.aggregates.forbidden)
-        yield not_(in_any_aggregate(providers.c.id, ids_forbidden)), False
+        yield not_(in_any_aggregate(providers.c.id, ids_forbidden)), ""
     problem = "Invalid resource class in resources parameter: No such resource class {}."
     class_ids = names.resource_class_ids(connection, list(group.resources), problem)
     for name, amount in group.resources.items():
         inventory = inventories.alias()
         fitting = fits(inventory, class_ids[name], amount)
-        yield exists().where(inventory.c.provider_id == providers.c.id, fitting), True
+        yield exists().where(inventory.c.provider_id == providers.c.id, fitting), "resources"

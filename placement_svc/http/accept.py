@@ -3,7 +3,6 @@
 import re
 
 from werkzeug.datastructures import MIMEAccept
-from werkzeug.http import parse_accept_header
 
 JSON = "application/json"
 HTML = "text/html"
@@ -11,8 +10,19 @@ PLAIN = "text/plain"
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _VALUE = rf'(?:{_TOKEN}|"[^"]*")'
-_RANGE = rf"(?:\*/\*|{_TOKEN}/{_TOKEN}|{_TOKEN}/\*)(?:[ \t]*;[ \t]*{_TOKEN}(?:={_VALUE})?)*"
-_WELL_FORMED = re.compile(rf"[ \t,]*(?:{_RANGE}[ \t]*(?:,[ \t,]*|$))*")
+_PARAMETERS = rf"(?:[ \t]*;[ \t]*(?!q=){_TOKEN}={_VALUE})*"
+_WEIGHT = r"[ \t]*;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)"
+_EXTENSIONS = rf"(?:[ \t]*;[ \t]*{_TOKEN}(?:={_VALUE})?)*"
+_RANGE = rf"((?:\*/\*|{_TOKEN}/{_TOKEN}|{_TOKEN}/\*){_PARAMETERS})(?:{_WEIGHT}{_EXTENSIONS})?"
+_RANGES = re.compile(_RANGE, re.IGNORECASE)
+_WELL_FORMED = re.compile(rf"(?:,|{_RANGE})(?:[ \t]*,(?:[ \t]*{_RANGE})?)*", re.IGNORECASE)
+
+
+def _parse(header: str) -> MIMEAccept | None:
+    """Return what an Accept `header` says, None if it is no such header (RFC 7231, 5.3.2)."""
+    if not _WELL_FORMED.fullmatch(header.strip()):
+        return None
+    return MIMEAccept([(found[1], float(found[2] or 1)) for found in _RANGES.finditer(header)])
 
 
 def _is_open(header: str | None) -> bool:
@@ -22,18 +32,19 @@ def _is_open(header: str | None) -> bool:
 
 def accepts_json(header: str | None) -> bool:
     """Tell whether an Accept `header` admits JSON; one that is no Accept header at all does."""
-    if header is None or _is_open(header) or not _WELL_FORMED.fullmatch(header):
+    if header is None or _is_open(header):
         return True
-    return parse_accept_header(header, MIMEAccept).quality(JSON) > 0
+    accept = _parse(header)
+    return accept is None or accept.quality(JSON) > 0
 
 
 def error_format(header: str | None) -> str:
     """Return the media type in which an error is told to somebody who sent this Accept `header`."""
     if header is None or _is_open(header):
         return JSON
-    if not _WELL_FORMED.fullmatch(header):
+    accept = _parse(header)
+    if accept is None:
         return HTML
-    accept = parse_accept_header(header, MIMEAccept)
     html, json = accept.quality(HTML), accept.quality(JSON)
     if not html and not json:
         return PLAIN

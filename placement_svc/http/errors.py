@@ -89,12 +89,11 @@ def _http_error(error: HTTPException) -> Response:
     assert error.code is not None
     text = "" if error.description == type(error).description else error.description or ""
     answer = _answer(error.code, text, errors.PlacementError.code, getattr(error, "range", None))
-    if isinstance(error, MethodNotAllowed):
-        if error.valid_methods:
-            answer.headers["Allow"] = ", ".join(error.valid_methods)
-        if request.method == "HEAD":
-            answer.set_data(b"")
-            answer.content_type = "text/html; charset=UTF-8"
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        answer.headers["Allow"] = ", ".join(error.valid_methods)
+    if request.method == "HEAD":
+        answer.set_data(b"")
+        answer.content_type = "text/html; charset=UTF-8"
     if isinstance(error, Unauthorized):
         g.pop("microversion", None)
         if hasattr(error, "challenge"):

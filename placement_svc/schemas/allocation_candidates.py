@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from placement_svc.domain.errors import (
     BadQueryValue,
@@ -26,8 +28,12 @@ GROUP_KEYS = ("resources", "required", "member_of", "in_tree")
 LONGEST_LIMIT = 18
 """Digits of a limit that means anything: no answer is longer."""
 
-_limit = String(pattern=r"^[1-9][0-9]*$")
-_group_policy = String(pattern=r"^(none|isolate)$")
+
+class WideQuery(Document):
+    """The values of keys that are about the whole request."""
+
+    limit = String(pattern=r"^[1-9][0-9]*$")
+    group_policy = String(choices=("none", "isolate"))
 
 
 class UnsuffixedQuery(Document):
@@ -50,7 +56,7 @@ def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
     _check_keys(pairs, version)
     root_traits = _parse_root_required(_values(pairs, "root_required"), version)
     same_subtrees = tuple(_parse_same_subtree(value) for value in _values(pairs, "same_subtree"))
-    groups = tuple(_parse_group(suffix, pairs, version) for suffix in _suffixes(pairs))
+    groups = _parse_groups(pairs, version)
     if version >= (1, 36):
         _check_resourceless(groups, same_subtrees)
     else:
@@ -91,41 +97,48 @@ def _check_keys(pairs: Pairs, version: Version) -> None:
         check(Map(_keys(version), String()), dict(pairs), LEAD)
     else:
         UnsuffixedQuery.at(version).check(dict(pairs), LEAD)
-    for key, field in (("limit", _limit), ("group_policy", _group_policy)):
-        for value in _values(pairs, key):
-            check(field, value, LEAD)
+    wide = [(key, value) for key, value in pairs if key in WideQuery.at(version).fields]
+    for query in (dict(wide), *({key: value} for key, value in wide)):
+        WideQuery.at(version).check(query, LEAD)
 
 
-def _suffixes(pairs: Pairs) -> Iterable[str]:
-    """Return the suffixes of all request groups in the order of their first appearance."""
-    keys = (re.fullmatch(rf"({'|'.join(GROUP_KEYS)})(.*)", key) for key, _ in pairs)
-    return dict.fromkeys(key[2] for key in keys if key)
+def _parse_groups(pairs: Pairs, version: Version) -> tuple[RequestGroup, ...]:
+    """Return all request groups in the order of their first appearance; the first key at fault is told."""
+    groups: dict[str, RequestGroup] = {}
+    for key in dict.fromkeys(key for key, _ in pairs):
+        found = re.fullmatch(rf"({'|'.join(GROUP_KEYS)})(.*)", key)
+        if found:
+            kind, suffix = found.groups()
+            group = groups.get(suffix, RequestGroup(suffix))
+            groups[suffix] = replace(group, **_parse_values(kind, key, _values(pairs, key), version))
+    return tuple(groups.values())
 
 
-def _parse_group(suffix: str, pairs: Pairs, version: Version) -> RequestGroup:
-    resources: dict[str, int] = {}
-    for value in _values(pairs, f"resources{suffix}"):
-        resources = parse_resources(value)
-    in_tree = None
-    for value in _values(pairs, f"in_tree{suffix}"):
-        in_tree = value.strip()
-        if not UUID.fullmatch(in_tree):
-            raise Invalid(f"{LEAD}Expected 'in_tree' parameter to be a format of uuid. Got: {in_tree}")
-    key = f"member_of{suffix}"
-    return RequestGroup(
-        suffix=suffix,
-        resources=resources,
-        traits=parse_required(_values(pairs, f"required{suffix}"), version),
-        aggregates=parse_member_of(key, _values(pairs, key), version),
-        in_tree=in_tree,
-    )
+def _parse_values(kind: str, key: str, values: list[str], version: Version) -> dict[str, Any]:
+    """Return what the values of one key say of its group."""
+    match kind:
+        case "resources":
+            return {"resources": [parse_resources(value) for value in values][-1]}
+        case "required":
+            return {"traits": parse_required(values, version)}
+        case "member_of":
+            return {"aggregates": parse_member_of(key, values, version)}
+        case _:
+            return {"in_tree": [_parse_in_tree(value) for value in values][-1]}
+
+
+def _parse_in_tree(value: str) -> str:
+    uuid = value.strip()
+    if not UUID.fullmatch(uuid):
+        raise Invalid(f"{LEAD}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
+    return uuid
 
 
 def _parse_root_required(values: list[str], version: Version) -> Membership:
     if not values:
         return ANY
     if len(values) > 1:
-        raise DuplicateQueryKey(f"{LEAD}root_required may be specified only once.")
+        raise DuplicateQueryKey("Query parameter 'root_required' may be specified only once.")
     traits = parse_root_required(values[0], version)
     if traits.contradictions:
         names = ", ".join(sorted(name for clause in traits.contradictions for name in clause))

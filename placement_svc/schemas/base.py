@@ -6,7 +6,7 @@ in front of theirs, and `Document.check` reports the shallowest one.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Self
@@ -22,9 +22,9 @@ LONGEST_QUOTE = 1000
 _REQUIRED, _NULL, _UNKNOWN = "required", "null", "unknown"
 """What marshmallow itself notices, by the error messages it is given for that."""
 
-UUID = re.compile(
-    r"(urn:uuid:)?(?P<brace>\{)?[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}(?(brace)\})", re.IGNORECASE
-)
+UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
+"""What `uuid.UUID` reads as one: the dashes may be anywhere, and a brace need not be closed."""
+
 DASHED_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NAME = r"^[A-Z0-9_]+$"
 CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"
@@ -154,6 +154,7 @@ class String(Value):
         min_length: int = 0,
         max_length: int | None = None,
         pattern: str | None = None,
+        choices: Sequence[str] = (),
         uuid: re.Pattern[str] | None = None,
         **options: Any,
     ) -> None:
@@ -161,18 +162,28 @@ class String(Value):
         self.min_length = min_length
         self.max_length = max_length
         self.pattern = pattern
+        self.choices = list(choices)
         self.uuid = uuid
+
+    def wrong_type(self, value: Any) -> ValidationError:
+        """Return the error of a value of another type: a text or null are two schemas, it fits neither."""
+        if not self.allow_none:
+            return super().wrong_type(value)
+        either = [{"type": self.json_type}, {"type": "null"}]
+        return refuse("anyOf", either, f"{_quote(value)} is not valid under any of the given schemas", value)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> str:
         if not isinstance(value, str):
             raise self.wrong_type(value)
+        for pattern in filter(None, (self.pattern, r"^[^\x00]*$")):
+            if not matches(pattern, value):
+                raise refuse("pattern", pattern, f"{_quote(value)} does not match {pattern!r}", value)
         if len(value) < self.min_length:
             raise refuse("minLength", self.min_length, f"{value!r} should be non-empty", value)
         if self.max_length is not None and len(value) > self.max_length:
             raise refuse("maxLength", self.max_length, f"{_quote(value)} is too long", value)
-        for pattern in filter(None, (self.pattern, r"^[^\x00]*$")):
-            if not matches(pattern, value):
-                raise refuse("pattern", pattern, f"{_quote(value)} does not match {pattern!r}", value)
+        if self.choices and value not in self.choices:
+            raise refuse("enum", self.choices, f"{_quote(value)} is not one of {self.choices}", value)
         if self.uuid is not None and not self.uuid.fullmatch(value):
             raise refuse("format", "uuid", f"{_quote(value)} is not a 'uuid'", value)
         return value
@@ -204,10 +215,10 @@ class Array(Value):
             result, violations = _load(self.item, item)
             loaded.append(result)
             found += [violation.under(("items",), index) for violation in violations]
+        if self.unique and len(set(map(_quote, value))) < len(value):
+            found.append(Violation("uniqueItems", True, f"{_quote(value)} has non-unique elements", value))
         if found:
             raise ValidationError(found)
-        if self.unique and len(set(loaded)) < len(loaded):
-            raise refuse("uniqueItems", True, f"{_quote(value)} has non-unique elements", value)
         return loaded
 
 
@@ -281,7 +292,7 @@ def check(field: Value, value: Any, lead: str = "JSON does not validate: ") -> A
     """Return what `field` makes of `value`; raises `Invalid` with the shallowest violation."""
     loaded, violations = _load(field, value)
     if violations:
-        raise Invalid(f"{lead}{min(violations, key=lambda v: len(v.instance))}")
+        raise Invalid(f"{lead}{max(violations, key=lambda v: (-len(v.instance), v.instance))}")
     return loaded
 
 

@@ -37,6 +37,16 @@ from placement_svc.http.accept import HTML, JSON, PLAIN, accepts_json, error_for
         ("nonsense", True, HTML),
         ("application/json application/xml", True, HTML),
         ("text/html; q=", True, HTML),
+        ("application/json;q=2", True, HTML),
+        ("application/json;q=0.1234", True, HTML),
+        ("application/json;q=.5", True, HTML),
+        ("application/json;a", True, HTML),
+        (",application/json", True, HTML),
+        # Commas with nothing between them, parameters of the weight.
+        ("application/json,", True, JSON),
+        (", , application/json", True, JSON),
+        ("application/json;Q=0", False, PLAIN),
+        ("application/json;q=0.5;ext=1;more", True, JSON),
     ],
 )
 def test_accept(header, json, errors):
@@ -46,3 +56,5 @@ def test_accept(header, json, errors):
 
 def test_an_accept_header_of_many_commas_takes_no_time():
     assert accepts_json("a/b," * 5000 + "!")
+    assert accepts_json("," * 20000 + "!")
+    assert accepts_json("," + " " * 20000 + "!")

@@ -83,7 +83,11 @@ LENIENT = [
     SOME_UUID.replace("-", ""),
     f"{{{SOME_UUID}}}",
     f"urn:uuid:{SOME_UUID}",
-    f"URN:UUID:{{{SOME_UUID}}}",
+    f"urn:uuid:{{{SOME_UUID.upper()}}}",
+    f"{{urn:uuid:{SOME_UUID}}}",
+    f"{{{SOME_UUID}",
+    f"{SOME_UUID}}}",
+    f"-{SOME_UUID}--",
     "6bd9e2ba5d2a-4f4ba9b3-0f6c0a8f3b01",
 ]
 
@@ -96,7 +100,7 @@ def test_uuid_in_another_form(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "uuid", SOME_UUID + "\n", f" {SOME_UUID}", f"{{{SOME_UUID}", f"{SOME_UUID}}}", SOME_UUID[:-1]],
+    ["", "uuid", SOME_UUID + "\n", f" {SOME_UUID}", f"URN:UUID:{SOME_UUID}", SOME_UUID[:-1], SOME_UUID + "0"],
 )
 def test_no_uuid(text):
     reason = f"{text!r} is not a 'uuid'  Failed validating 'format' in schema: {{'format': 'uuid'}}"
@@ -217,13 +221,39 @@ def test_place(field, value, schema, instance):
         ({}, "'name' is a required property"),
         ({"x": 1}, "'name' is a required property"),
         ({"name": "n", "x": 1}, "'inner' is a required property"),
-        # Of one depth the first in the order of the schema.
-        ({"older": "x", "newer": "y", "name": "n", "inner": {"total": 1}}, "'y' is not of type"),
-        ({"newer": "y", "older": "x", "name": 1, "inner": {"total": 1}}, "1 is not of type"),
+        # Of siblings the last, by name.
+        ({"older": "x", "newer": "y", "name": "n", "inner": {"total": 1}}, "'x' is not of type"),
+        ({"newer": "y", "older": 1, "name": 1, "inner": {"total": 1}}, "'y' is not of type"),
     ],
 )
 def test_violation_told(value, reason):
     assert problem(Object(Outer()), value).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        (Array(Integer()), ["x", 1, "y"], "'y' is not of type"),
+        (Array(Integer(), unique=True), ["x", "x"], "['x', 'x'] has non-unique elements"),
+        (String(pattern="^[A-Z]+$", max_length=3), "long", "'long' does not match"),
+        (String(pattern="^[A-Z]+$", min_length=1), "", "'' does not match"),
+    ],
+)
+def test_violation_told_of_a_value(field, value, reason):
+    assert problem(field, value).startswith(reason)
+
+
+def test_a_text_or_null_is_none_of_two():
+    found = problem(String(allow_none=True), 5)
+    assert found.startswith(
+        "5 is not valid under any of the given schemas  Failed validating 'anyOf' in schema: "
+    )
+
+
+def test_one_of_some_texts():
+    field = String(choices=("none", "isolate"))
+    assert check(field, "isolate") == "isolate"
+    assert problem(field, "both").startswith("'both' is not one of ['none', 'isolate']")
 
 
 # Microversions
