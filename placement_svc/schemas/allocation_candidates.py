@@ -25,6 +25,7 @@ from placement_svc.schemas.query import LEAD
 Pairs = list[tuple[str, str]]
 
 GROUP_KEYS = ("resources", "required", "member_of", "in_tree")
+_GROUP_KEY = re.compile(rf"({'|'.join(GROUP_KEYS)})(.*)")
 LONGEST_LIMIT = 18
 """Digits of a limit that means anything: no answer is longer."""
 
@@ -47,7 +48,8 @@ class UnsuffixedQuery(Document):
 
 def check_size(pairs: Pairs, most: int) -> None:
     """Refuse `pairs` that make more than `most` request groups; raises `Invalid`."""
-    if sum(1 for _ in _suffixes(pairs)) > most:
+    suffixes = {found[2] for key, _ in pairs if (found := _GROUP_KEY.fullmatch(key))}
+    if len(suffixes) > most:
         raise Invalid(f"{LEAD}there are more than {most} request groups")
 
 
@@ -106,7 +108,7 @@ def _parse_groups(pairs: Pairs, version: Version) -> tuple[RequestGroup, ...]:
     """Return all request groups in the order of their first appearance; the first key at fault is told."""
     groups: dict[str, RequestGroup] = {}
     for key in dict.fromkeys(key for key, _ in pairs):
-        found = re.fullmatch(rf"({'|'.join(GROUP_KEYS)})(.*)", key)
+        found = _GROUP_KEY.fullmatch(key)
         if found:
             kind, suffix = found.groups()
             group = groups.get(suffix, RequestGroup(suffix))
