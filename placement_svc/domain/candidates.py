@@ -442,15 +442,11 @@ class _Search:
         """Yield every candidate."""
         last = len(self.order) - 1
         untried = [iter(self.options[self.order[0]])]
-        held = [False] * len(self.order)
         found = [0]
         while untried:
             depth = len(untried) - 1
             demand = self.order[depth]
-            if held[depth]:
-                self._put_back(demand)
-                held[depth] = False
-            provider_id = next(untried[-1], None)
+            provider_id = self._next_admitted(demand, untried[-1])
             if provider_id is None:
                 untried.pop()
                 if not found.pop():
@@ -458,13 +454,8 @@ class _Search:
                         self.dead.add(self._state(depth))
                 elif found:
                     found[-1] += 1
-                continue
-            self.fruitless += 1
-            if self.fruitless % LOOK_AT_CLOCK_EVERY == 0:
-                self.deadline.check()
-            if self.fruitless > self.may_fail and not self._goes_on():
-                return
-            if not all(constraint.admits(demand, provider_id) for constraint in self.constraints):
+                if untried:
+                    self._put_back(self.order[depth - 1])
                 continue
             self.chosen[demand] = provider_id
             if depth == last:
@@ -474,10 +465,26 @@ class _Search:
                 continue
             for constraint in self.constraints:
                 constraint.choose(demand, provider_id)
-            held[depth] = True
-            if not (self.dead and self._state(depth + 1) in self.dead):
+            if self.dead and self._state(depth + 1) in self.dead:
+                self._put_back(demand)
+            else:
                 found.append(0)
                 untried.append(iter(self.options[self.order[depth + 1]]))
+
+    def _next_admitted(self, demand: int, untried: Iterator[int]) -> int | None:
+        """Return the next provider that goes together with what is chosen; None if there is no more hope."""
+        for provider_id in untried:
+            self.fruitless += 1
+            if self.fruitless % LOOK_AT_CLOCK_EVERY == 0:
+                self.deadline.check()
+            if self.fruitless > self.may_fail and not self._goes_on():
+                return None
+            for constraint in self.constraints:
+                if not constraint.admits(demand, provider_id):
+                    break
+            else:
+                return provider_id
+        return None
 
     def _put_back(self, demand: int) -> None:
         for constraint in self.constraints:
