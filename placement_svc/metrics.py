@@ -67,6 +67,8 @@ def shared() -> Iterator[None]:
     finally:
         # A forked process comes by here as well when it exits.
         if os.getpid() == owner:
+            del os.environ[DIRECTORY]
+            values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
             shutil.rmtree(directory, ignore_errors=True)
 
 

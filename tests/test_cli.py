@@ -245,7 +245,7 @@ def test_a_service_that_knows_its_callers_may_be_reached_by_all(
 ) -> None:
     create_token(tokens)
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[1]))
+    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[2]))
     settings = {"database_url": "postgresql://nowhere/none", "auth": "token", "token_file": tokens}
     assert run("serve", "--host", "0.0.0.0", **settings).exit_code == 0
     assert served == ["0.0.0.0"]

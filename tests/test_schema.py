@@ -281,7 +281,11 @@ def test_trait_ids_follow_provider_traits(cloud: Cloud) -> None:
 def test_trait_ids_follow_an_update(cloud: Cloud) -> None:
     one, other = cloud.provider(), cloud.provider()
     cloud.run("INSERT INTO provider_traits (provider_id, trait_id) VALUES (:one, 7), (:one, 2)", one=one)
-    cloud.run("UPDATE provider_traits SET provider_id = :other WHERE trait_id = 7", other=other)
+    cloud.run(
+        "UPDATE provider_traits SET provider_id = :other WHERE trait_id = 7 AND provider_id = :one",
+        one=one,
+        other=other,
+    )
     assert [cloud.trait_ids(one), cloud.trait_ids(other)] == [[2], [7]]
 
 

@@ -107,7 +107,9 @@ resource_providers = Table(
     CheckConstraint("parent_id IS NOT DISTINCT FROM path[cardinality(path) - 1]", name="path_parent"),
     Index(None, "root_id"),
     Index(None, "trait_ids", postgresql_using="gin"),
+    # The search looks at one root after the other: in the order of their making, or in no order.
     Index("resource_providers_roots_idx", "id", postgresql_where=text("parent_id IS NULL")),
+    Index("resource_providers_roots_uuid_idx", "uuid", postgresql_where=text("parent_id IS NULL")),
     Index(None, "parent_id", postgresql_where=text("parent_id IS NOT NULL")),
 )
 

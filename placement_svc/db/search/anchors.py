@@ -9,10 +9,12 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     FromClause,
+    Label,
     Select,
     and_,
     any_,
     bindparam,
+    case,
     exists,
     func,
     literal,
@@ -24,7 +26,7 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Integer
+from sqlalchemy.types import Integer, String
 
 from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
 from placement_svc.db.search.requests import Needs, Search
@@ -35,15 +37,11 @@ from placement_svc.db.tables import provider_aggregates, resource_providers
 JOINS = 5
 """How many demands are joined; the time to plan a query grows faster than the number of its joins."""
 
-POSITIVE = 2**31 - 1
-"""The bits of an id: a difference of ids, masked by them, counts on from the last id at the first."""
-
 roots = resource_providers.alias("roots")
 _below = resource_providers.alias("below")
 _reached = provider_aggregates.alias("reached")
-_start = bindparam("start", type_=Integer)
-_position = (roots.c.id - _start - 1).bitwise_and(POSITIVE).label("position")
-_next_roots = (roots.c.parent_id.is_(None), _position > bindparam("after", type_=Integer))
+_start = bindparam("start", type_=String)
+_from_start = roots.c.uuid > _start
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,15 @@ class Anchor:
 
 @dataclass
 class Walk:
-    """Where a search stands that goes from root to root, by id.
+    """Where a search stands that goes from root to root.
 
-    It begins behind `start` and goes on, behind the last root, from the first one; the *position* of a
-    root counts from there. All up to the position `after` have been looked at, so far `steps` roots
-    one by one, and all there are once it has `ended`.
+    It goes by id; with a `start` by uuid from there on, and behind the last one on from the first. The
+    *position* of a root tells its place in that order. All up to the position `after` have been looked
+    at, so far `steps` roots one by one, and all there are once it has `ended`.
     """
 
-    start: int = 0
-    after: int = -1
+    start: str | None = None
+    after: int | str | None = None
     steps: int = 0
     ended: bool = False
 
@@ -89,7 +87,9 @@ def find_anchors(
     the rarest of what is demanded: by the index on (resource_class_id, room), of a trait, or of an
     aggregate.
     """
-    needs, statement = _statement(search, tuple(shared), walking=steps is not None)
+    needs, statement = _statement(
+        search, tuple(shared), walking=steps is not None, shuffled=walk.start is not None
+    )
     slots = [needs.index(each) for each in search.needs]
     most = limit if steps is None else steps
     values = {"start": walk.start, "after": walk.after, "limit": limit, "most": most}
@@ -113,14 +113,14 @@ def find_anchors(
 
 @lru_cache(maxsize=256)
 def _statement(
-    search: Search, shared: tuple[SharedSupply, ...], *, walking: bool
+    search: Search, shared: tuple[SharedSupply, ...], *, walking: bool, shuffled: bool
 ) -> tuple[tuple[Needs, ...], Select[Any]]:
     """Return a statement and the distinct needs for whose suppliers it has a column, its last ones.
 
     To build it costs more than to run it, and schedulers ask for the same flavors all day long.
     """
     needs = tuple(dict.fromkeys(search.needs))
-    query = _walked(search, shared) if walking else _found(search, shared)
+    query = (_walked if walking else _found)(search, shared, shuffled)
     looked_at = query.limit(bindparam("most", type_=Integer)).cte("looked_at").prefix_with("MATERIALIZED")
     columns = [
         func.array(_options(search, shared, each, looked_at.c.id)).label(f"options_{number}")
@@ -165,7 +165,7 @@ def _options(
 
 def _of_anchors(search: Search, shared: Sequence[SharedSupply]) -> Iterable[ColumnElement[bool]]:
     """Yield the conditions on the root itself."""
-    yield from _next_roots
+    yield roots.c.parent_id.is_(None)
     yield from has_traits(roots, search.root_traits.required, search.root_traits.forbidden)
     if search.root_aggregates:
         yield not_(in_any_aggregate(roots.c.id, search.root_aggregates))
@@ -174,16 +174,33 @@ def _of_anchors(search: Search, shared: Sequence[SharedSupply]) -> Iterable[Colu
             yield roots.c.id == needs.tree
 
 
-def _walked(search: Search, shared: Sequence[SharedSupply]) -> Select[Any]:
-    """Return the query of the next roots, whatever they have."""
-    query = select(roots.c.id, _position).where(*_of_anchors(search, shared)).order_by(roots.c.id)
+def _position(shuffled: bool) -> Label[Any]:
+    """Return a root's place in the order of the walk, a number or a text."""
+    if not shuffled:
+        return roots.c.id.label("position")
+    return func.concat(case((_from_start, "0"), else_="1"), roots.c.uuid).label("position")
+
+
+def _is_next(position: Label[Any]) -> ColumnElement[bool]:
+    """Return the condition that a root has not been looked at."""
+    after = bindparam("after", type_=position.type)
+    return or_(after.is_(None), position > after)
+
+
+def _walked(search: Search, shared: Sequence[SharedSupply], shuffled: bool) -> Select[Any]:
+    """Return the query of the next roots, whatever they have, by an index on their id or their uuid."""
+    position = _position(shuffled)
+    query = select(roots.c.id, position).where(*_of_anchors(search, shared), _is_next(position))
+    if not shuffled:
+        return query.order_by(roots.c.id)
     most = bindparam("most", type_=Integer)
-    parts = (query.where(roots.c.id > _start), query.where(roots.c.id <= _start))
-    both = union_all(*(part.limit(most).subquery().select() for part in parts)).subquery()
-    return select(both)
+    parts = (
+        query.where(part).order_by(roots.c.uuid).limit(most) for part in (_from_start, not_(_from_start))
+    )
+    return select(union_all(*(part.subquery().select() for part in parts)).subquery())
 
 
-def _found(search: Search, shared: Sequence[SharedSupply]) -> Select[Any]:
+def _found(search: Search, shared: Sequence[SharedSupply], shuffled: bool) -> Select[Any]:
     """Return the query of all anchors that are left, in the order of the walk.
 
     What most likely rules out most roots is asked first, as joins. The rest is asked only of roots
@@ -191,14 +208,16 @@ def _found(search: Search, shared: Sequence[SharedSupply]) -> Select[Any]:
     would have to plan every order, and subtrees it would work out for the whole cloud.
     """
     needs = sorted(dict.fromkeys(search.needs), key=lambda each: not each.scarce)
+    position = _position(shuffled)
     foremost = (
-        select(roots.c.id, _position)
+        select(roots.c.id, position)
         .where(
             *_of_anchors(search, shared),
+            _is_next(position),
             *(_in_reach(roots, suppliers(each), _reach(search, shared, each)) for each in needs[:JOINS]),
             *_rare_clause_met(search, shared),
         )
-        .order_by(_position)
+        .order_by(position)
     )
     passed = foremost.offset(0).subquery("passed")
     rest = [

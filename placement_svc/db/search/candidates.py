@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from uuid import uuid4
 
 from sqlalchemy import Connection
 
@@ -113,7 +114,7 @@ class _Looks:
         self.sharing = frozenset(supply.provider_id for supply in shared)
         self.homes = {supply.provider_id: supply.root_id for supply in shared}
         self.trees = Trees(manner.shown, search.terms.summed)
-        self.walk = Walk(random.randrange(search.last_root + 1) if manner.randomize else 0)
+        self.walk = Walk(start=str(uuid4()) if manner.randomize else None)
         self.looked_at = 0
         self.fruitful = 0
         """How many of the trees looked at have given a candidate."""

@@ -1,7 +1,7 @@
 """A request for candidates in the terms of the tables: ids for names, demands for groups."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import os_traits
@@ -97,7 +97,6 @@ class Search:
     root_aggregates: frozenset[int]
     sharing_trait: int | None
     """None if no provider has it."""
-    last_root: int = field(compare=False)
 
     def is_scarce(self, demands: Collection[int]) -> bool:
         """Tell whether few trees can meet what is asked, sharing providers supplying these demands."""
@@ -119,7 +118,6 @@ class _Names:
     """Of traits and aggregates, by kind and id, counted up to `FEW`."""
     rooms: Mapping[tuple[str, int], int]
     """How many inventories have room, by class and amount, counted up to `FEW`."""
-    last_root: int
 
     @property
     def common_traits(self) -> frozenset[int]:
@@ -194,7 +192,6 @@ def resolve(connection: Connection, request: CandidatesRequest, *, one_per_tree:
         root_traits=root_traits,
         root_aggregates=root_aggregates,
         sharing_trait=sharing_trait if names.holders["traits", sharing_trait] else None,
-        last_root=names.last_root,
     )
 
 
@@ -233,7 +230,6 @@ def _find_rooms() -> Select[str, str, int, int]:
 
 
 _NONE: ColumnElement[int] = literal_column("0")
-_last_root = select(func.max(resource_providers.c.id)).where(resource_providers.c.parent_id.is_(None))
 # One row for each name, by unique indexes; and up to FEW entries of an index for each trait,
 # aggregate and amount.
 _FIND_NAMES = union_all(
@@ -252,7 +248,6 @@ _FIND_NAMES = union_all(
     ),
     _find("roots", resource_providers.c.uuid, resource_providers.c.root_id, _NONE),
     _find_rooms(),
-    select(literal("last_root"), literal(""), func.coalesce(_last_root.scalar_subquery(), 0), _NONE),
 )
 
 
@@ -275,13 +270,10 @@ def _look_up(connection: Connection, request: CandidatesRequest) -> _Names:
     }
     holders: dict[tuple[str, int], int] = {}
     rooms: dict[tuple[str, int], int] = {}
-    last_root = 0
     for kind, name, id_, number in connection.execute(_FIND_NAMES, wanted):
-        if kind == "last_root":
-            last_root = id_
-        elif kind == "rooms":
+        if kind == "rooms":
             rooms[name, id_] = number
         else:
             found[kind][name] = id_
             holders[kind, id_] = number
-    return _Names(**found, holders=holders, rooms=rooms, last_root=last_root)
+    return _Names(**found, holders=holders, rooms=rooms)
