@@ -117,10 +117,11 @@ def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
     assert schema.current(empty) == schema.newest()
 
 
-def test_no_timeout_is_for_waiting_until_another_is_done(empty: Engine) -> None:
+def test_no_timeout_is_for_waiting_until_another_is_done(empty: Engine, url: str) -> None:
+    impatient = create_engine(url, poolclass=NullPool, connect_args={"options": "-c lock_timeout=1ms"})
     with ThreadPoolExecutor() as thread, empty.begin() as other:
         other.execute(text(f"SELECT pg_advisory_xact_lock({schema.SCHEMA_LOCK})"))
-        waiting = thread.submit(schema.upgrade, empty, lock_timeout=0.001)
+        waiting = thread.submit(schema.upgrade, impatient)
         wait_for_waiting(empty, "advisory", 1)
         other.rollback()
         waiting.result()

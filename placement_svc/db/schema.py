@@ -20,10 +20,10 @@ SCHEMA_LOCK = 8777
 """The advisory lock of the schema: who changes it holds the lock, and all others wait."""
 
 LOCK_TIMEOUT = 5
-"""Seconds that a migration waits for a lock on a table. So long requests wait behind it."""
+"""Seconds that a migration waits for a lock on a table. Requests wait behind it, and give up later."""
 
 STATEMENT_TIMEOUT = 60
-"""Seconds that a statement of a migration may take. A request that waited so long for it has failed."""
+"""Seconds that a statement of a migration may take. Requests that need its tables may fail meanwhile."""
 
 _PACKAGE = Path(__file__).parents[1]
 _INI = next(
