@@ -170,11 +170,31 @@ def _engine() -> Iterator[Engine]:
 
 @db.command()
 @click.argument("revision", default="head")
-def upgrade(revision: str) -> None:
-    """Bring the schema up to REVISION (the newest one if none is named)."""
+@click.option(
+    "--lock-timeout",
+    default=schema.LOCK_TIMEOUT,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Seconds to wait for a lock on a table. Requests wait behind it.",
+)
+@click.option(
+    "--statement-timeout",
+    default=schema.STATEMENT_TIMEOUT,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Seconds that one statement may take.",
+)
+def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
+    """Bring the schema up to REVISION (the newest one if none is named).
+
+    It happens as a whole or not at all. If another `db upgrade` is at it, this one waits. A schema
+    that is newer than this version knows stays as it is.
+    """
     with _engine() as engine:
-        schema.upgrade(engine, revision)
-        click.echo(f"{shown(engine.url)} is at revision {schema.current(engine)}")
+        schema.upgrade(engine, revision, lock_timeout, statement_timeout)
+        found = schema.current(engine)
+        newer = "" if schema.knows(found) else f", which is newer than {schema.newest()}"
+        click.echo(f"{shown(engine.url)} is at revision {found}{newer}")
 
 
 @db.command()

