@@ -1,5 +1,7 @@
 """The application factory."""
 
+from functools import cache, partial
+
 from flask import Flask
 from oslo_policy.policy import Enforcer
 
@@ -9,11 +11,13 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import cors, errors, pipeline, proxy
 from placement_svc.http.auth import Strategy
+from placement_svc.http.documentation import Documentation
 from placement_svc.http.json import OrjsonProvider
 from placement_svc.http.keystone import keystone
 from placement_svc.http.noauth import NOAUTH
 from placement_svc.http.policy import Policy, load
 from placement_svc.http.tokens import tokens
+from placement_svc.openapi.document import describe
 from placement_svc.server import with_database
 
 MAX_BODY = 16 * 1024 * 1024
@@ -40,10 +44,11 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["policy"] = policy
     pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
-    if settings.proxy_headers:
-        app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
+    app.wsgi_app = Documentation(app.wsgi_app, cache(partial(describe, app)))  # type: ignore[method-assign]
+    if settings.proxy_headers:
+        app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
     try:
         database.prepare()
     except Unavailable as problem:
