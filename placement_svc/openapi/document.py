@@ -136,7 +136,7 @@ class _Description:
             "operationId": name,
             "tags": [blueprint],
             "summary": (inspect.getdoc(view) or "").partition("\n")[0],
-            "parameters": [VERSION_HEADER, *self._parameters(rule, operation)],
+            "parameters": [*([VERSION_HEADER] if facts else []), *self._parameters(rule, operation)],
             "responses": self._responses(operation, facts, has_path=bool(rule.arguments)),
             "security": [{"token": []}, {"bearer": []}] if facts else [],
         }
