@@ -45,8 +45,8 @@ class GroupQuery(Document):
     )
 
 
-class RequestQuery(Document):
-    """The keys that are about the request as a whole, since request groups have suffixes."""
+class WideQuery(Document):
+    """The keys that are about the whole request, since request groups have suffixes."""
 
     limit = String(
         pattern=r"^[1-9][0-9]*$", metadata={"description": "So many candidates at most (since 1.16)."}
@@ -123,7 +123,7 @@ def _values(pairs: Pairs, key: str) -> list[str]:
 
 def _keys(version: Version) -> str:
     """Return the pattern of the keys that a microversion with suffixes knows."""
-    group_keys, request_keys = ("|".join(keys.at(version).fields) for keys in (GroupQuery, RequestQuery))
+    group_keys, request_keys = ("|".join(keys.at(version).fields) for keys in (GroupQuery, WideQuery))
     suffix = SUFFIX if version >= (1, 33) else r"[1-9][0-9]*"
     return rf"^(({group_keys})({suffix})?|{request_keys})$"
 
@@ -135,7 +135,7 @@ def _check_keys(pairs: Pairs, version: Version) -> None:
         UnsuffixedQuery.at(version).check(dict(pairs), LEAD)
     for key in ("limit", "group_policy"):
         for value in _values(pairs, key):
-            RequestQuery().check({key: value}, LEAD)
+            WideQuery().check({key: value}, LEAD)
 
 
 def _suffixes(pairs: Pairs) -> Iterable[str]:
