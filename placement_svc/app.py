@@ -44,11 +44,11 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["policy"] = policy
     pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
-    for blueprint in BLUEPRINTS:
-        app.register_blueprint(blueprint)
     app.wsgi_app = Documentation(app.wsgi_app, cache(partial(describe, app)))  # type: ignore[method-assign]
     if settings.proxy_headers:
         app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
+    for blueprint in BLUEPRINTS:
+        app.register_blueprint(blueprint)
     try:
         database.prepare()
     except Unavailable as problem:
