@@ -1,6 +1,6 @@
 """The application factory."""
 
-from functools import partial
+from functools import cache, partial
 
 from flask import Flask
 from oslo_policy.policy import Enforcer
@@ -12,6 +12,7 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import cors, errors, pipeline, proxy
 from placement_svc.http.auth import Strategy
+from placement_svc.http.documentation import Documentation
 from placement_svc.http.json import OrjsonProvider
 from placement_svc.http.keystone import keystone
 from placement_svc.http.noauth import NOAUTH
@@ -19,6 +20,7 @@ from placement_svc.http.policy import Policy, load
 from placement_svc.http.probes import Probes
 from placement_svc.http.tokens import tokens
 from placement_svc.metrics import Metrics
+from placement_svc.openapi.document import describe
 from placement_svc.server import with_database
 
 
@@ -46,6 +48,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     observe.install(app, settings.slow_request, metrics.count if metrics else None)
     pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
+    app.wsgi_app = Documentation(app.wsgi_app, cache(partial(describe, app)))  # type: ignore[method-assign]
     if settings.proxy_headers:
         app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
     for blueprint in BLUEPRINTS:

@@ -14,16 +14,19 @@ MAY_IMPORT = {
     "schemas": {"domain"},
     "http": {"schemas", "domain"},
     "api": {"config", "http", "schemas", "domain", "db"},
+    "openapi": {"http", "schemas", "domain"},
 }
 
 ONLY_IN = {
-    "flask": {"http", "api"},
-    "werkzeug": {"http", "api"},
+    "flask": {"http", "api", "openapi"},
+    "werkzeug": {"http", "api", "openapi"},
     "sqlalchemy": {"db"},
     "alembic": {"db"},
-    "marshmallow": {"schemas"},
+    "marshmallow": {"schemas", "openapi"},
+    "apispec": {"openapi"},
     "oslo_policy": {"http"},
     "keystonemiddleware": {"http"},
+    "flask_swagger_ui": {"http"},
 }
 
 

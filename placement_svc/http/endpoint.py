@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from flask import current_app, request
@@ -12,6 +13,17 @@ from placement_svc.http.microversion import OLDEST, since
 from placement_svc.http.rules import PREFIX
 
 View = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the description of the API tells of an endpoint; its guarded view has them as `facts`.
+
+    `rule` is the policy rule that the caller must satisfy, `introduced` the microversion that brought it.
+    """
+
+    rule: str
+    introduced: str
 
 
 def _check_accept() -> None:
@@ -64,6 +76,7 @@ def endpoint(
             current_app.extensions["policy"].enforce(f"{PREFIX}{rule}", target and target())
             return view(**path)
 
+        guarded.facts = Facts(rule, introduced)  # type: ignore[attr-defined]
         return guarded
 
     return decorate

@@ -14,6 +14,10 @@ from placement_svc.domain.errors import (
 from placement_svc.domain.groups import ANY, CandidatesRequest, Membership, RequestGroup
 from placement_svc.schemas.base import UUID, Document, Map, String, check
 from placement_svc.schemas.groups import (
+    MEMBER_OF,
+    REQUIRED,
+    RESOURCES,
+    ROOT_REQUIRED,
     Version,
     parse_member_of,
     parse_required,
@@ -24,26 +28,71 @@ from placement_svc.schemas.query import LEAD
 
 Pairs = list[tuple[str, str]]
 
-GROUP_KEYS = ("resources", "required", "member_of", "in_tree")
-_GROUP_KEY = re.compile(rf"({'|'.join(GROUP_KEYS)})(.*)")
+SUFFIX = r"[a-zA-Z0-9_-]{1,64}"
+"""What a request group's suffix looks like, since 1.33."""
+
 LONGEST_LIMIT = 18
 """Digits of a limit that means anything: no answer is longer."""
 
 
+class GroupQuery(Document):
+    """The keys of a request group; its suffix stands behind each of them."""
+
+    resources = String(metadata=RESOURCES)
+    required = String(since="1.17", metadata=REQUIRED)
+    member_of = String(since="1.21", metadata=MEMBER_OF)
+    in_tree = String(
+        since="1.31",
+        metadata={"description": "A provider from whose tree the group is supplied.", "format": "uuid"},
+    )
+
+
 class WideQuery(Document):
-    """The values of keys that are about the whole request."""
+    """The keys that are about the whole request, since request groups have suffixes."""
 
-    limit = String(pattern=r"^[1-9][0-9]*$")
-    group_policy = String(choices=("none", "isolate"))
+    limit = String(
+        pattern=r"^[1-9][0-9]*$", metadata={"description": "So many candidates at most (since 1.16)."}
+    )
+    group_policy = String(
+        choices=("none", "isolate"),
+        metadata={
+            "description": (
+                "Whether groups with a suffix are supplied by different providers (`isolate`) or may share"
+                " one (`none`); needed as soon as there are two of them."
+            )
+        },
+    )
+    root_required = String(
+        since="1.35",
+        metadata={
+            "description": "Traits that the root of the tree has; those with a `!` it has not.",
+            "pattern": ROOT_REQUIRED,
+            "examples": ["COMPUTE_NODE,!CUSTOM_WINDOWS_LICENSED"],
+        },
+    )
+    same_subtree = String(
+        since="1.36",
+        metadata={
+            "description": (
+                "Suffixes of groups of whose suppliers one is an ancestor of all others, or all are the same."
+                " If the key is repeated, each of its values counts."
+            ),
+            "pattern": f"^{SUFFIX}(,{SUFFIX})*$",
+            "examples": ["_CPU,_NIC"],
+            "repeats": True,
+        },
+    )
 
 
-class UnsuffixedQuery(Document):
+GROUP_KEYS = tuple(GroupQuery().fields)
+_GROUP_KEY = re.compile(rf"({'|'.join(GROUP_KEYS)})(.*)")
+
+
+class UnsuffixedQuery(GroupQuery):
     """The keys before request groups had suffixes (1.10 to 1.24)."""
 
     resources = String(required=True)
     limit = String(since="1.16")
-    required = String(since="1.17")
-    member_of = String(since="1.21")
 
 
 def check_size(pairs: Pairs, most: int) -> None:
@@ -84,14 +133,9 @@ def _values(pairs: Pairs, key: str) -> list[str]:
 
 def _keys(version: Version) -> str:
     """Return the pattern of the keys that a microversion with suffixes knows."""
-    group_keys = [key for key in GROUP_KEYS if key != "in_tree" or version >= (1, 31)]
-    suffix = r"[a-zA-Z0-9_-]{1,64}" if version >= (1, 33) else r"[1-9][0-9]*"
-    wide_keys = ["limit", "group_policy"]
-    if version >= (1, 35):
-        wide_keys.append("root_required")
-    if version >= (1, 36):
-        wide_keys.append("same_subtree")
-    return rf"^(({'|'.join(group_keys)})({suffix})?|{'|'.join(wide_keys)})$"
+    group_keys, request_keys = ("|".join(keys.at(version).fields) for keys in (GroupQuery, WideQuery))
+    suffix = SUFFIX if version >= (1, 33) else r"[1-9][0-9]*"
+    return rf"^(({group_keys})({suffix})?|{request_keys})$"
 
 
 def _check_keys(pairs: Pairs, version: Version) -> None:

@@ -12,6 +12,35 @@ from placement_svc.schemas.query import LEAD
 
 Version = tuple[int, int]
 
+_NAME = "[A-Z0-9_]+"
+_UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+
+ROOT_REQUIRED = f"^!*{_NAME}(,!*{_NAME})*$"
+RESOURCES = {
+    "description": "Amounts by resource class.",
+    "pattern": f"^{_NAME}:[1-9][0-9]*(,{_NAME}:[1-9][0-9]*)*$",
+    "examples": ["VCPU:1,MEMORY_MB:512"],
+}
+REQUIRED = {
+    "description": (
+        "Traits, all of which are required; those with a `!` are forbidden (since 1.22). With `in:` any one"
+        " of them suffices (since 1.39). If the key is repeated (since 1.39), all its values count."
+    ),
+    "pattern": f"{ROOT_REQUIRED}|^in:{_NAME}(,{_NAME})*$",
+    "examples": ["HW_CPU_X86_VMX,!CUSTOM_MAGIC", "in:HW_CPU_X86_AVX2,HW_CPU_X86_AVX512F"],
+    "repeats": True,
+}
+MEMBER_OF = {
+    "description": (
+        "An aggregate, or with `in:` any one of several. With a `!` in front, none of them (since 1.32)."
+        " If the key is repeated (since 1.24), all its values count."
+    ),
+    "pattern": f"^!?({_UUID}|in:{_UUID}(,{_UUID})*)$",
+    "examples": ["in:e0000000-0000-4000-8000-000000000000,e1000000-0000-4000-8000-000000000000"],
+    "repeats": True,
+}
+"""What is told about these keys: their meaning, and what to write so that the parsers below read it."""
+
 RESOURCES_FORM = "?resources=VCPU:1,MEMORY_MB:512"
 ANY_FORM = "in:HW_CPU_X86_VMX,CUSTOM_MAGIC"
 

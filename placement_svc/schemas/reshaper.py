@@ -11,10 +11,12 @@ from placement_svc.schemas.inventories import ChangedInventories
 
 
 @cache
-def _document(version: Version) -> Document:
+def reshape_document(version: Version) -> Document:
     """Return the document of POST /reshaper as a microversion knows it."""
 
     class WantedReshape(Document):
+        """Inventories by the uuid of the provider, and allocations by the uuid of the consumer."""
+
         inventories = Map(UUID_KEY, Object(ChangedInventories()), min_members=1, required=True)
         allocations = claims_field(version)
 
@@ -23,7 +25,7 @@ def _document(version: Version) -> Document:
 
 def parse_reshape(body: Any, version: Version) -> Reshape:
     """Return the reshape that `body` describes; raises `Invalid`."""
-    stated = _document(version).check(body)
+    stated = reshape_document(version).check(body)
     return Reshape(
         providers={
             uuid: ProviderReshape(item["resource_provider_generation"], item["inventories"])

@@ -3,7 +3,15 @@
 from placement_svc.domain.groups import RequestGroup
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.schemas.base import DASHED_UUID, UUID, Document, String
-from placement_svc.schemas.groups import Version, parse_member_of, parse_required, parse_resources
+from placement_svc.schemas.groups import (
+    MEMBER_OF,
+    REQUIRED,
+    RESOURCES,
+    Version,
+    parse_member_of,
+    parse_required,
+    parse_resources,
+)
 from placement_svc.schemas.query import LEAD
 
 
@@ -25,12 +33,14 @@ class ChangedProvider(Document):
 class ProviderQuery(Document):
     """The keys of GET /resource_providers."""
 
-    name = String()
-    uuid = String(uuid=DASHED_UUID)
-    member_of = String(since="1.3")
-    resources = String(since="1.4")
-    in_tree = String(uuid=DASHED_UUID, since="1.14")
-    required = String(since="1.18")
+    name = String(metadata={"description": "The name of a provider."})
+    uuid = String(uuid=DASHED_UUID, metadata={"description": "The uuid of a provider."})
+    member_of = String(since="1.3", metadata=MEMBER_OF)
+    resources = String(since="1.4", metadata=RESOURCES)
+    in_tree = String(
+        uuid=DASHED_UUID, since="1.14", metadata={"description": "A provider whose whole tree is meant."}
+    )
+    required = String(since="1.18", metadata=REQUIRED)
 
 
 def parse_filter(pairs: list[tuple[str, str]], version: Version) -> ProviderFilter:

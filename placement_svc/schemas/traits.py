@@ -26,8 +26,20 @@ class ChangedTraits(Document):
 class TraitQuery(Document):
     """The keys of GET /traits."""
 
-    name = String()
-    associated = String()
+    name = String(
+        metadata={
+            "description": "Names, or how they begin.",
+            "pattern": "^(in|startswith):.*$",
+            "examples": ["startswith:CUSTOM_", "in:HW_CPU_X86_AVX2,CUSTOM_MAGIC"],
+        }
+    )
+    associated = String(
+        metadata={
+            "description": "Whether a provider has the trait, in any case of letters.",
+            "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$",
+            "examples": ["true"],
+        }
+    )
 
 
 def to_filter(query: dict[str, str]) -> TraitFilter:

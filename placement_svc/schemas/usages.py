@@ -8,4 +8,10 @@ class UsagesQuery(Document):
 
     project_id = String(min_length=1, max_length=255, required=True)
     user_id = String(min_length=1, max_length=255)
-    consumer_type = String(min_length=1, max_length=255, pattern="^[A-Z0-9_]+$|^all|^unknown$", since="1.38")
+    consumer_type = String(
+        min_length=1,
+        max_length=255,
+        pattern="^[A-Z0-9_]+$|^all|^unknown$",
+        since="1.38",
+        metadata={"description": "A type of consumers; `all`: the sum of all; `unknown`: those of none."},
+    )

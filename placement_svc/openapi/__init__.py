@@ -1,0 +1,1 @@
+"""The API, described for machines (OpenAPI 3.1)."""

@@ -1,0 +1,67 @@
+"""Documents and their fields as JSON Schema, for apispec."""
+
+import inspect
+from typing import Any
+
+from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow.openapi import OpenAPIConverter
+from marshmallow import Schema
+from marshmallow.fields import Field
+
+from placement_svc.schemas.base import Array, Integer, Map, Number, Object, String, Value
+
+SINCE = "x-placement-since"
+"""The extension that names the microversion which brought something."""
+
+
+class Converter(OpenAPIConverter):
+    """Turns documents into schemas under `components`, and fields into schemas that refer to them."""
+
+    def field2property(self, field: Field[Any]) -> dict[str, Any]:
+        """Return the JSON Schema of a field: what it demands, and since when it is there."""
+        assert isinstance(field, Value)
+        if isinstance(field, Object):
+            schema: dict[str, Any] = self.resolve_nested_schema(field.document)  # type: ignore[no-untyped-call]
+        else:
+            kind = field.json_type
+            schema = {"type": [kind, "null"] if field.allow_none else kind, **self._rules(field)}
+        if field.since:
+            schema[SINCE] = str(field.since)
+        return {**schema, **self.metadata2properties(field)}
+
+    def _rules(self, field: Value) -> dict[str, Any]:
+        """Return what a field demands of a value besides its type."""
+        rules: dict[str, Any] = {}
+        if isinstance(field, Integer | Number):
+            rules = {"minimum": getattr(field, "minimum", None), "maximum": field.maximum}
+        elif isinstance(field, String):
+            rules = {
+                "minLength": field.min_length or None,
+                "maxLength": field.max_length,
+                "pattern": field.pattern,
+                "format": "uuid" if field.uuid else None,
+            }
+        elif isinstance(field, Array):
+            rules = {
+                "items": self.field2property(field.item),
+                "minItems": field.min_items or None,
+                "uniqueItems": field.unique or None,
+            }
+        elif isinstance(field, Map):
+            rules = {
+                "patternProperties": {field.pattern: self.field2property(field.value)},
+                "additionalProperties": False if field.closed else None,
+                "minProperties": field.min_members or None,
+            }
+        return {keyword: rule for keyword, rule in rules.items() if rule is not None}
+
+    def schema2jsonschema(self, schema: Schema) -> dict[str, Any]:
+        """Return the JSON Schema of a document, described as it describes itself."""
+        described = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
+        return {"description": inspect.getdoc(type(schema)), **described}
+
+
+class Plugin(MarshmallowPlugin):
+    """Lets apispec know our documents; each is called as its class is."""
+
+    Converter = Converter

@@ -1,0 +1,141 @@
+"""What the endpoints read and answer at the newest microversion, by the names of their views."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import microversion_parse
+
+from placement_svc.http.microversion import NEWEST
+from placement_svc.schemas import answers
+from placement_svc.schemas.aggregates import ChangedAggregates
+from placement_svc.schemas.allocation_candidates import GroupQuery, WideQuery
+from placement_svc.schemas.allocations import KeyedClaim, claims_field
+from placement_svc.schemas.base import Document, Object, String, Value
+from placement_svc.schemas.inventories import ChangedInventories, ChangedInventory, NewInventory
+from placement_svc.schemas.reshaper import reshape_document
+from placement_svc.schemas.resource_classes import NamedResourceClass
+from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, ProviderQuery
+from placement_svc.schemas.traits import ChangedTraits, TraitQuery
+from placement_svc.schemas.usages import UsagesQuery
+
+_NEWEST = microversion_parse.parse_version_string(NEWEST)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an endpoint reads and answers.
+
+    `answers` has the body of the answer (None: there is none) for each status of success, `conflict`
+    tells when the answer is 409. `group_query` are keys to which the suffix of a request group may be
+    added. `path` describes what in the path is not as elsewhere. With `locates` the answer says where
+    to find what was made. What is `ours` is not in Placement.
+    """
+
+    answers: Mapping[int, Value | None]
+    body: Value | None = None
+    query: type[Document] | None = None
+    group_query: type[Document] | None = None
+    conflict: str | None = None
+    path: Mapping[str, String] = field(default_factory=dict)
+    locates: bool = False
+    ours: bool = False
+
+
+def _object(document: type[Document]) -> Object:
+    return Object(document.at(_NEWEST))
+
+
+def _shows(document: type[Document]) -> Mapping[int, Value | None]:
+    return {200: _object(document)}
+
+
+_EMPTY: Mapping[int, Value | None] = {204: None}
+_ENSURED: Mapping[int, Value | None] = {201: None, 204: None}
+
+_CHANGED = "The generation sent is not that of the provider: it has changed."
+_EXCEEDED = (
+    "There is not enough left, a generation has changed, or an inventory is not given in such portions."
+)
+
+OPERATIONS: Mapping[str, Operation] = {
+    "root.show_versions": Operation(_shows(answers.Versions)),
+    "resource_providers.list_providers": Operation(_shows(answers.Providers), query=ProviderQuery),
+    "resource_providers.create_provider": Operation(
+        _shows(answers.Provider),
+        body=_object(NewProvider),
+        conflict="The name or the uuid is taken.",
+        locates=True,
+    ),
+    "resource_providers.show_provider": Operation(_shows(answers.Provider)),
+    "resource_providers.change_provider": Operation(
+        _shows(answers.Provider), body=_object(ChangedProvider), conflict="The name is taken."
+    ),
+    "resource_providers.delete_provider": Operation(
+        _EMPTY, conflict="The provider has children or allocations."
+    ),
+    "inventories.list_inventories": Operation(_shows(answers.Inventories)),
+    "inventories.create_inventory": Operation(
+        {201: _object(answers.Inventory)},
+        body=_object(NewInventory),
+        conflict="The provider has an inventory of this class already.",
+        locates=True,
+    ),
+    "inventories.replace_inventories": Operation(
+        _shows(answers.Inventories),
+        body=_object(ChangedInventories),
+        conflict=f"{_CHANGED} Or an inventory that is left out has allocations.",
+    ),
+    "inventories.delete_inventories": Operation(_EMPTY, conflict="An inventory has allocations."),
+    "inventories.show_inventory": Operation(_shows(answers.Inventory)),
+    "inventories.replace_inventory": Operation(
+        _shows(answers.Inventory), body=_object(ChangedInventory), conflict=_CHANGED
+    ),
+    "inventories.delete_inventory": Operation(_EMPTY, conflict="The inventory has allocations."),
+    "usages.show_provider_usages": Operation(_shows(answers.ProviderUsages)),
+    "usages.show_usages": Operation(_shows(answers.Usages), query=UsagesQuery),
+    "provider_aggregates.list_provider_aggregates": Operation(_shows(answers.JoinedAggregates)),
+    "provider_aggregates.replace_provider_aggregates": Operation(
+        _shows(answers.JoinedAggregates), body=_object(ChangedAggregates), conflict=_CHANGED
+    ),
+    "provider_traits.list_provider_traits": Operation(_shows(answers.HeldTraits)),
+    "provider_traits.replace_provider_traits": Operation(
+        _shows(answers.HeldTraits), body=_object(ChangedTraits), conflict=_CHANGED
+    ),
+    "provider_traits.delete_provider_traits": Operation(_EMPTY, conflict="Somebody else was faster."),
+    "traits.list_traits": Operation(_shows(answers.Traits), query=TraitQuery),
+    "traits.show_trait": Operation(_EMPTY),
+    "traits.ensure_trait": Operation(_ENSURED, locates=True),
+    "traits.delete_trait": Operation(_EMPTY, conflict="A provider has the trait."),
+    "resource_classes.list_resource_classes": Operation(_shows(answers.ResourceClasses)),
+    "resource_classes.create_resource_class": Operation(
+        {201: None}, body=_object(NamedResourceClass), conflict="The name is taken.", locates=True
+    ),
+    "resource_classes.show_resource_class": Operation(_shows(answers.ResourceClass)),
+    "resource_classes.put_resource_class": Operation(_ENSURED, locates=True),
+    "resource_classes.delete_resource_class": Operation(
+        _EMPTY, conflict="A provider has an inventory of the class."
+    ),
+    "allocation_candidates.list_candidates": Operation(
+        _shows(answers.AllocationCandidates), query=WideQuery, group_query=GroupQuery
+    ),
+    "allocations.replace_allocations": Operation(
+        _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_EXCEEDED
+    ),
+    "allocations.show_allocations": Operation(
+        _shows(answers.ConsumerAllocations), path={"consumer_uuid": String()}
+    ),
+    "allocations.replace_consumer_allocations": Operation(
+        _EMPTY, body=_object(KeyedClaim), conflict=_EXCEEDED
+    ),
+    "allocations.delete_allocations": Operation(_EMPTY),
+    "allocations.list_provider_allocations": Operation(_shows(answers.ProviderAllocations)),
+    "reshaper.reshape": Operation(
+        _EMPTY,
+        body=Object(reshape_document(_NEWEST)),
+        conflict=f"{_EXCEEDED} Or an inventory that is left out has allocations.",
+    ),
+    "aggregates.list_aggregates": Operation(_shows(answers.AggregateList), ours=True),
+    "aggregates.show_aggregate": Operation(
+        _shows(answers.AggregateMembers), path={"uuid": String()}, ours=True
+    ),
+}
