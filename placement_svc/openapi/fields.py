@@ -39,6 +39,7 @@ class Converter(OpenAPIConverter):
                 "minLength": field.min_length or None,
                 "maxLength": field.max_length,
                 "pattern": field.pattern,
+                "enum": field.choices or None,
                 "format": "uuid" if field.uuid else None,
             }
         elif isinstance(field, Array):
