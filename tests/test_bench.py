@@ -66,6 +66,7 @@ def test_claims_of_a_full_host_are_counted_as_refused(
     assert pace.a_second == 0
 
 
+@pytest.mark.long
 def test_command_measures_and_clears_away(server_url: str, engine: Engine, tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     command = ["--no-reference", "--hosts", str(HOSTS), "--scenario", "full", "--json", str(results)]

@@ -31,8 +31,17 @@ def served(file: Path, app: Flask) -> Iterator[Flask]:
     served.extensions["database"].engine.dispose()
 
 
+LONG = {"candidates-wide-tree-vf6"}
+"""Files with answers that take long to make and to check."""
+
+FILES = [
+    pytest.param(file, id=file.stem, marks=[pytest.mark.long] if file.stem in LONG else [])
+    for file in sorted(GABBITS.glob("*.yaml"))
+]
+
+
 # A file is one test: its requests depend on each other, and every distribution over workers keeps it whole.
-@pytest.mark.parametrize("file", sorted(GABBITS.glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES)
 def test_gabbits(file: Path, served: Flask) -> None:
     suite = suite_from_dict(
         unittest.TestLoader(),

@@ -266,6 +266,7 @@ def test_right_requests_are_right_by_the_description(
     assert {view for view, *_ in ALL_RIGHT} == set(OPERATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", OPERATIONS)
 def test_drawn_requests_are_answered_as_described(
     view: str, described: Callable[[str], Any], api: Api, clean_database: Callable[[], None]

@@ -19,6 +19,8 @@ from placement_svc import embedded
 from placement_svc.db import schema
 from tests.live import Answer, Client, Service, serving, wait_until
 
+pytestmark = pytest.mark.long
+
 CLIENTS = 8
 MORE = 40
 """Claims that are to be acknowledged before something breaks, and again after it."""

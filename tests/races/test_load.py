@@ -18,6 +18,8 @@ from sqlalchemy import Engine, text
 from tests.conftest import examples
 from tests.live import Answer, Client, Service
 
+pytestmark = pytest.mark.long
+
 CLIENTS = 16
 CONSUMERS = 4
 """Consumers of each client."""
