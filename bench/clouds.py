@@ -26,7 +26,7 @@ ZONES = 2
 HOSTS_AT_A_STORAGE = 100
 DEVICES = 8
 DEVICE = "CUSTOM_DEVICE"
-ENDLESS = 1_000_000
+ENDLESS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
