@@ -38,7 +38,7 @@ class Settings:
         None, "SQLAlchemy URL of a PostgreSQL, postgresql+psycopg2://...; unset: the embedded one"
     )
     data_dir: Path = _setting(  # noqa: RUF009
-        DATA_DIR, "where the embedded PostgreSQL keeps its data"
+        DATA_DIR, "where the embedded PostgreSQL keeps its data; of no effect beside a URL"
     )
     auth: str = _setting(
         "noauth", "how callers are known: noauth (a token is user[:project]), token or keystone"
@@ -193,9 +193,6 @@ _OF_KUBERNETES = re.compile(
 _NEEDS = {"cors_allowed_headers": "cors_allowed_origins"}
 """Settings that mean nothing without another one."""
 
-_EXCLUDES = {"data_dir": "database_url"}
-"""Settings that mean nothing beside another one."""
-
 
 def _check_names(names: set[str]) -> None:
     """Refuse variables that set nothing: most likely the one that was meant is not set."""
@@ -208,11 +205,6 @@ def _check_names(names: set[str]) -> None:
     for one, other in _NEEDS.items():
         if variable(one) in names and variable(other) not in names:
             raise SettingsError(f"{variable(one)} means nothing without {variable(other)}")
-    for one, other in _EXCLUDES.items():
-        if variable(one) in names and variable(other) in names:
-            raise SettingsError(
-                f"{variable(one)} and {variable(other)} exclude each other: unset one of them"
-            )
 
 
 def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:

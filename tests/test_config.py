@@ -168,17 +168,19 @@ def test_unset_variable_may_have_any_name() -> None:
     assert from_environ({"PLACEMENT_NONSENSE": ""}) == Settings()
 
 
+def test_data_directory_may_stand_beside_a_url_which_wins() -> None:
+    settings = from_environ({"PLACEMENT_DATA_DIR": "/srv", "PLACEMENT_DATABASE_URL": URL})
+    assert settings.database_url == URL
+
+
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
         (
-            {"PLACEMENT_DATA_DIR": "/srv", "PLACEMENT_DATABASE_URL": URL},
-            "PLACEMENT_DATA_DIR and PLACEMENT_DATABASE_URL exclude each other",
-        ),
-        (
             {"PLACEMENT_CORS_ALLOWED_HEADERS": "X-Mine"},
             "PLACEMENT_CORS_ALLOWED_HEADERS means nothing without PLACEMENT_CORS_ALLOWED_ORIGINS",
         ),
+        ({"PLACEMENT_AUTH": "token"}, "PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE"),
     ],
 )
 def test_variables_cannot_contradict_each_other(variables: dict[str, str], message: str) -> None:
