@@ -30,7 +30,7 @@ Api = Callable[..., Any]
 Clean = Callable[[], None]
 
 
-@settings(UNHURRIED, max_examples=examples(120))
+@settings(UNHURRIED, max_examples=examples(80))
 @example(scenario=SELDOM_DRAWN)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
@@ -39,7 +39,7 @@ def test_search_agrees_with_oracle(
     compare(api, clean_database, *scenario)
 
 
-@settings(UNHURRIED, max_examples=examples(60))
+@settings(UNHURRIED, max_examples=examples(40))
 @given(scenario=scenarios(OLDER))
 def test_search_agrees_with_oracle_at_older_microversions(
     api: Api, clean_database: Clean, scenario: tuple[Cloud, list[Request]]

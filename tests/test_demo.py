@@ -112,6 +112,7 @@ def test_nothing_is_left(shown: str, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.long
 def test_more_hosts_show_the_first_candidates(demo: Demo) -> None:
     process = demo("--once", "--hosts", "20")
     output, errors = process.communicate(timeout=SECONDS)
@@ -145,6 +146,7 @@ def curl(line: str) -> tuple[dict[str, str], str]:
     return dict(header.split(": ", 1) for header in headers), words[-1]
 
 
+@pytest.mark.long
 def test_ctrl_c_while_loading_leaves_nothing(demo: Demo, temporary: Path) -> None:
     process = demo("--once", "--hosts", "100000")
     deadline = time.monotonic() + SECONDS

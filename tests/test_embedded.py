@@ -210,6 +210,7 @@ def test_ctrl_c_does_not_reach_the_server(data_dir: Path) -> None:
     finish(process)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["postgres.new", "postgres/postmaster.pid"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
 def test_start_cut_short_can_be_repeated(new_dir: Path, step: str, number: int) -> None:
@@ -321,6 +322,7 @@ def test_reused_process_id_is_not_taken_for_the_server(data_dir: Path) -> None:
     assert stopped_cleanly(data_dir)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["x" * 120, "one,two", "a 'b' \"c\" $d %e ü"], ids=["long", "comma", "odd"])
 def test_any_path_will_do(new_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     temporary = new_dir / "t"

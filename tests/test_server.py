@@ -23,6 +23,8 @@ from placement_svc import config
 from placement_svc.db import schema
 from tests.service import free_port
 
+pytestmark = pytest.mark.long
+
 SECONDS = 60
 """How long anything may take that is waited for."""
 

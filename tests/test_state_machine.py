@@ -21,7 +21,7 @@ from tests.model import UNCHANGED, Model, Refused
 Api = Callable[..., TestResponse]
 
 UNHURRIED = settings(
-    max_examples=examples(25),
+    max_examples=examples(20),
     stateful_step_count=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
