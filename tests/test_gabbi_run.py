@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.test_gabbits import GABBITS
 
 HANDLER = "tests.gabbi_candidates:CandidatesHandler"
@@ -12,6 +14,7 @@ HANDLER = "tests.gabbi_candidates:CandidatesHandler"
 FILES = ["root", "usages", "reshaper", "candidates-p1", "candidates-p2"]
 
 
+@pytest.mark.long
 def test_gabbi_run_against_a_live_server(live: str) -> None:
     files = [str(GABBITS / f"{name}.yaml") for name in FILES]
     gabbi_run = [sys.executable, "-m", "gabbi.runner", "-l", "-r", HANDLER, live, "--", *files]

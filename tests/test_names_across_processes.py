@@ -11,6 +11,8 @@ from tests.cloud import uuid_of
 from tests.service import request as send
 from tests.service import serving
 
+pytestmark = pytest.mark.long
+
 HOST = uuid_of("host")
 TRAIT, CLASS = "CUSTOM_FAST", "CUSTOM_GOLD"
 CANDIDATES = f"/allocation_candidates?resources={CLASS}:1&required={TRAIT}"
