@@ -12,7 +12,7 @@ import pytest
 
 from tests.differential.services import Service, ask
 
-VARIABLE = "PLACEMENT_REFERENCE_URL"
+VARIABLE = "REFERENCE_URL"
 START_SECONDS = 60
 
 
