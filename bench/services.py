@@ -62,30 +62,38 @@ class Service:
     name: str
     url: str
 
+    def connect(self, seconds: float = PATIENCE) -> HTTPConnection:
+        """Return a connection, on which an answer may take so many seconds."""
+        at = urlsplit(self.url)
+        return HTTPConnection(at.hostname or ADDRESS, at.port, timeout=seconds)
+
     def send(
-        self, method: str, path: str, body: Any = None, version: str = VERSION, seconds: float = PATIENCE
+        self, connection: HTTPConnection, method: str, path: str, body: Any = None, version: str = VERSION
     ) -> tuple[int, bytes]:
         """Return status and body of the answer at a microversion.
 
-        Raises `TimeoutError` when it takes longer than `seconds`, and `ServiceError` when there is none.
+        The connection is opened again when the service has closed it. Raises `TimeoutError` when the
+        answer takes too long, and `ServiceError` when there is none.
         """
-        at = urlsplit(self.url)
         sent = None if body is None else json.dumps(body)
-        with closing(HTTPConnection(at.hostname or ADDRESS, at.port, timeout=seconds)) as connection:
-            try:
-                connection.request(method, path, sent, headers(version))
-                answer = connection.getresponse()
-                return answer.status, answer.read()
-            except TimeoutError:
-                raise
-            except (OSError, HTTPException) as error:
-                raise ServiceError(f"{method} {self.url}{path} has no answer: {error!r}") from error
+        try:
+            connection.request(method, path, sent, headers(version))
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except TimeoutError:
+            raise
+        except (OSError, HTTPException) as error:
+            raise ServiceError(f"{method} {self.url}{path} has no answer: {error!r}") from error
 
     def ask(
         self, method: str, path: str, body: Any = None, version: str = VERSION, seconds: float = PATIENCE
     ) -> bytes:
-        """Return the body of the answer; raises like `send`, and `ServiceError` unless it is a success."""
-        status, content = self.send(method, path, body, version, seconds)
+        """Return the body of the answer on a connection of its own.
+
+        Raises like `send`, and `ServiceError` unless it is a success.
+        """
+        with closing(self.connect(seconds)) as connection:
+            status, content = self.send(connection, method, path, body, version)
         if status >= 300:
             raise ServiceError(f"{self.name}: {method} {path[:200]} answers {status}: {content[:300]!r}")
         return content

@@ -55,7 +55,8 @@ def authenticate(strategy: Strategy) -> None:
 
     The headers that tell the same are removed: the caller may have sent them.
     """
-    if request.environ["PATH_INFO"] not in strategy.exempt:
+    environ = request.environ
+    if environ["PATH_INFO"] not in strategy.exempt:
         g.caller = strategy.identify(request)
     for key in IDENTITY_KEYS:
-        request.environ.pop(key, None)
+        environ.pop(key, None)
