@@ -10,8 +10,9 @@ from placement_svc.api.context import database, load_pairs, settings
 from placement_svc.db import tally
 from placement_svc.db.search.candidates import Found, Manner, find_candidates
 from placement_svc.db.search.trees import TreeProvider
-from placement_svc.domain.candidates import Candidate, allocations_of, mappings_of
+from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint

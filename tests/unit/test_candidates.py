@@ -4,18 +4,10 @@ from dataclasses import dataclass
 import pytest
 
 from placement_svc.domain import candidates
-from placement_svc.domain.candidates import (
-    Demand,
-    Terms,
-    allocations_of,
-    combine,
-    in_turn,
-    mappings_of,
-    terms_of,
-)
+from placement_svc.domain.candidates import combine, in_turn
 from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import Demand, Terms
 from placement_svc.domain.errors import Invalid, Unavailable
-from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 
 
 @pytest.fixture
@@ -321,44 +313,3 @@ def test_a_deadline_ends_what_comes_to_nothing(monkeypatch):
     options = [supplier(1, VCPU=1)]
     with pytest.raises(Unavailable, match="takes longer than 0 seconds"):
         list(combined(Terms((demand(VCPU=1),), clauses=(letters("A"),)), options, seconds=0))
-
-
-# What a candidate says
-
-
-@pytest.mark.parametrize(
-    ("demands", "uuids", "allocations", "mappings"),
-    [
-        ([demand(VCPU=1)], "1", {"1": {"VCPU": 1}}, {"": ["1"]}),
-        ([demand(VCPU=1), demand(VGPU=2)], "12", {"1": {"VCPU": 1}, "2": {"VGPU": 2}}, {"": ["1", "2"]}),
-        ([demand(VCPU=1), demand(VGPU=2)], "11", {"1": {"VCPU": 1, "VGPU": 2}}, {"": ["1"]}),
-        (
-            [demand(VCPU=1), demand("a", VCPU=2, VGPU=3), demand("b", VCPU=4)],
-            "112",
-            {"1": {"VCPU": 3, "VGPU": 3}, "2": {"VCPU": 4}},
-            {"": ["1"], "a": ["1"], "b": ["2"]},
-        ),
-        ([demand("a"), demand("b", VCPU=1)], "21", {"1": {"VCPU": 1}}, {"a": ["2"], "b": ["1"]}),
-    ],
-)
-def test_candidate(demands, uuids, allocations, mappings):
-    assert allocations_of(demands, uuids) == allocations
-    assert mappings_of(demands, uuids) == mappings
-
-
-def test_the_unsuffixed_group_is_taken_apart_by_class():
-    request = CandidatesRequest(
-        groups=(
-            RequestGroup("a", {"VCPU": 1, "VGPU": 2}),
-            RequestGroup("", {"VCPU": 3, "DISK_GB": 4}),
-            RequestGroup("b"),
-        ),
-        same_subtrees=(frozenset({"a", "b"}), frozenset({"a"})),
-        isolate=True,
-    )
-    assert terms_of(request, (letters("A"),)) == Terms(
-        demands=(demand("a", VCPU=1, VGPU=2), demand(VCPU=3), demand(DISK_GB=4), demand("b")),
-        clauses=(letters("A"),),
-        same_subtrees=(frozenset({0, 3}),),
-        isolate=True,
-    )

@@ -14,8 +14,9 @@ from placement_svc.db.search.anchors import Anchor, Walk, find_anchors
 from placement_svc.db.search.requests import Search, resolve
 from placement_svc.db.search.sharing import SharedSupply, find_shared
 from placement_svc.db.search.trees import Trees
-from placement_svc.domain.candidates import Candidate, Demand, combine, in_turn
+from placement_svc.domain.candidates import Candidate, combine, in_turn
 from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import Demand
 from placement_svc.domain.groups import CandidatesRequest
 
 WORTHWHILE = 1 / 20

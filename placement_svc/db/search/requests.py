@@ -32,7 +32,7 @@ from placement_svc.db.tables import (
     resource_providers,
     traits,
 )
-from placement_svc.domain.candidates import Terms, terms_of
+from placement_svc.domain.demands import Terms, terms_of
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import CandidatesRequest, Membership
 from placement_svc.domain.inventory import MAX_INTEGER
