@@ -9,6 +9,7 @@ from http import HTTPStatus
 import pytest
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 
+from placement_svc.api import candidates_answer
 from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.http import json as http_json
@@ -286,18 +287,40 @@ def test_a_request_id_that_was_sent_is_not_sent_back(send):
 # Long answers
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 10, 11, 100])
-def test_a_long_answer_says_the_same_as_a_short_one(pieces, send, api, monkeypatch):
+@pytest.fixture
+def six_hosts(api):
     def request(method, path, json=None, headers=None):
         response = api(method, path, json)
         return response.status_code, response.json
 
     load(read("a{VCPU8}; b{VCPU8}; c<b{VCPU8}; d{VCPU8}; e{VCPU8}; f{VCPU8}"), request)
-    query = {"QUERY_STRING": "resources=VCPU:1"}
-    short = send("GET", "/allocation_candidates", **query)
-    monkeypatch.setattr(http_json, "PIECES_AT_ONCE", pieces)
-    long = send("GET", "/allocation_candidates", **query)
+    return {"QUERY_STRING": "resources=VCPU:1"}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 5, 6, 7])
+def test_a_long_answer_says_the_same_as_a_short_one(at_once, send, six_hosts, monkeypatch):
+    short = send("GET", "/allocation_candidates", **six_hosts)
+    monkeypatch.setattr(candidates_answer, "AT_ONCE", at_once)
+    monkeypatch.setattr(http_json, "WHOLE", 6)
+    long = send("GET", "/allocation_candidates", **six_hosts)
     assert len(short.json["allocation_requests"]) == 6
     assert long.data == short.data
     assert long.content_type == short.content_type == "application/json"
-    assert ("Content-Length" in long.headers) == (pieces > 10)
+    # Three pieces are always there, and as many again as candidates and providers need.
+    assert ("Content-Length" in long.headers) == (at_once >= 6)
+
+
+@pytest.mark.usefixtures("six_hosts")
+def test_only_so_many_long_answers_are_on_their_way(app, monkeypatch):
+    def ask():
+        return app.test_client().get("/allocation_candidates?resources=VCPU:1", headers=ADMIN)
+
+    monkeypatch.setattr(http_json, "WHOLE", 1)
+    on_their_way = [ask() for _ in range(http_json.LONG_ANSWERS)]
+    refused = ask()
+    assert refused.status_code == 503
+    assert f"{http_json.LONG_ANSWERS} long answers" in refused.text
+    for answer in on_their_way:
+        answer.close()
+        answer.close()
+    assert len(ask().json["allocation_requests"]) == 6

@@ -2,11 +2,15 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
+from threading import BoundedSemaphore
 from typing import Any
 
 import orjson
 from flask import Response
 from flask.json.provider import JSONProvider
+
+from placement_svc.domain.errors import Unavailable
 
 
 def dumps(value: Any) -> bytes:
@@ -30,14 +34,29 @@ class OrjsonProvider(JSONProvider):
         return Response(dumps(self._prepare_response_obj(args, kwargs)), content_type="application/json")
 
 
-PIECES_AT_ONCE = 1000
-"""How many pieces of a long answer are sent together."""
+WHOLE = 16
+"""An answer of fewer pieces is sent whole, with its length; a longer one as it is made."""
+
+LONG_ANSWERS = 8
+"""How many long answers a process sends at a time: each holds what it is made of until its client has it."""
+
+_long_answers = BoundedSemaphore(LONG_ANSWERS)
 
 
 def respond(pieces: Iterator[bytes]) -> Response:
-    """Return an answer with the JSON text that `pieces` make; a long one is sent as it is made."""
-    start = list(itertools.islice(pieces, PIECES_AT_ONCE))
-    if len(start) < PIECES_AT_ONCE:
-        return Response(b"".join(start), content_type="application/json")
-    batches = iter(lambda: b"".join(itertools.islice(pieces, PIECES_AT_ONCE)), b"")
-    return Response(itertools.chain([b"".join(start)], batches), content_type="application/json")
+    """Return an answer with the JSON text that `pieces` make.
+
+    Raises `Unavailable` for a long one when too many of them are on their way.
+    """
+    start = list(itertools.islice(pieces, WHOLE))
+    if len(start) < WHOLE:
+        return Response(start, content_type="application/json")
+    if not _long_answers.acquire(blocking=False):
+        raise Unavailable(
+            f"There are {LONG_ANSWERS} long answers on their way already: ask for less, or with a limit."
+        )
+    ends = ExitStack()
+    ends.callback(_long_answers.release)
+    answer = Response(itertools.chain(start, pieces), content_type="application/json")
+    answer.call_on_close(ends.close)
+    return answer

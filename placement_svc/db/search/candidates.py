@@ -51,7 +51,7 @@ class Manner:
 class Found:
     """The candidates of a request, in the order of their making, and all providers of their trees.
 
-    `trait_names` tells the traits of a provider by what its `trait_ids` says.
+    `trait_names` tells the traits of a provider by how its row tells them.
     """
 
     demands: Sequence[Demand]

@@ -1,12 +1,12 @@
 """What is to be known of whole trees, for combining and for the summaries."""
 
 from collections.abc import Collection, Iterable
-from itertools import starmap
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
     Select,
     Text,
     bindparam,
@@ -23,27 +23,17 @@ from sqlalchemy.types import NULLTYPE, Boolean, Integer, String
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 
 
-class TreeProvider(NamedTuple):
-    """A provider of a tree, as PostgreSQL tells of it.
-
-    There are thousands in an answer, so nothing is taken apart before it is needed: `trait_ids` is an
-    array as text, such as ``{1,2,3}``, and `resources` is what stands in the summary, the members of a
-    JSON object as text. `classes` and `rooms` tell what one more consumer can get of those classes of
-    which that was asked.
-    """
-
-    id: int
-    uuid: str
-    parent_id: int | None
-    root_id: int
-    trait_ids: str
-    resources: str | None
-    classes: list[str] | None = None
-    rooms: list[int] | None = None
-
-
 def _ids(array: str) -> tuple[int, ...]:
     return tuple(map(int, filter(None, array[1:-1].split(","))))
+
+
+TreeProvider = Row[int, str, int | None, int, str, str | None]
+"""A provider of a tree as PostgreSQL tells of it: id, uuid, parent_id, root_id, traits and resources.
+
+There are thousands in an answer. So they are taken apart by position, which is faster than by name, and
+no further than needed: the traits are an array of ids as text, such as ``{1,2,3}``, and the resources are
+what stands in the summary, the members of a JSON object as text (None: there are none).
+"""
 
 
 class Trees:
@@ -57,6 +47,8 @@ class Trees:
         self.shown = shown
         self.summed = summed
         self.providers: dict[int, TreeProvider] = {}
+        self.uuids: dict[int, str] = {}
+        self._rooms: dict[int, dict[str, int]] = {}
         self._paths: dict[int, tuple[int, ...]] = {}
         self._trait_ids: dict[str, frozenset[int]] = {}
 
@@ -75,20 +67,24 @@ class Trees:
             "summed": sorted(self.summed),
         }
         rows = connection.execute(_WITH_ROOMS if self.summed else _TREES, values).all()
-        self.providers.update(zip((row[0] for row in rows), starmap(TreeProvider, rows), strict=True))
+        self.providers.update({row[0]: row for row in rows})
+        self.uuids.update({row[0]: row[1] for row in rows})
+        if self.summed:
+            for id_, *_, classes, rooms in rows:
+                self._rooms[id_] = dict(zip(classes or (), rooms or (), strict=True))
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""
         path = self._paths.get(provider_id)
         if path is None:
-            parent_id = self.providers[provider_id].parent_id
+            parent_id = self.providers[provider_id][2]
             above = () if parent_id is None else self.path(parent_id)
             path = self._paths[provider_id] = (*above, provider_id)
         return path
 
     def trait_ids(self, provider_id: int) -> frozenset[int]:
         """Return the ids of the provider's traits."""
-        text = self.providers[provider_id].trait_ids
+        text = self.providers[provider_id][4]
         ids = self._trait_ids.get(text)
         if ids is None:
             ids = self._trait_ids[text] = frozenset(_ids(text))
@@ -96,15 +92,14 @@ class Trees:
 
     def room(self, provider_id: int, resource_class: str) -> int:
         """Return the most that one more consumer can get of one of the classes `summed`."""
-        provider = self.providers[provider_id]
-        return dict(zip(provider.classes or (), provider.rooms or (), strict=True))[resource_class]
+        return self._rooms[provider_id][resource_class]
 
     def name_traits(self, connection: Connection) -> dict[str, list[str]]:
-        """Return the names of each set of traits that a provider has, by what `trait_ids` says.
+        """Return the names of each set of traits that a provider has, by how that is told.
 
         One statement; hosts mostly have the same traits, so that few sets are to be taken apart.
         """
-        sets = {text: _ids(text) for text in {provider.trait_ids for provider in self.providers.values()}}
+        sets = {text: _ids(text) for text in {provider[4] for provider in self.providers.values()}}
         wanted = sorted({id_ for ids in sets.values() for id_ in ids})
         names = dict(connection.execute(_TRAIT_NAMES, {"ids": wanted}).all())
         return {text: [names[id_] for id_ in ids] for text, ids in sets.items()}
