@@ -1,11 +1,9 @@
 """The command: its database commands, what it refuses, and how it serves and stops."""
 
 import os
-import shutil
 import signal
 import socket
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -28,12 +26,9 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A data directory that any user may pass; pytest's own are root's alone."""
-    base = Path(tempfile.mkdtemp(prefix="cli-"))
-    base.chmod(0o711)
-    yield base / "data"
-    shutil.rmtree(base)
+def data_dir(passable_dir: Path) -> Path:
+    """The data directory of all tests here."""
+    return passable_dir / "data"
 
 
 def run(*arguments: str, **settings: object) -> Result:

@@ -19,12 +19,11 @@ from pytest_alembic.tests import (
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-from placement_svc.app import create_app
 from placement_svc.cli import main
-from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.tables import metadata
 from placement_svc.domain.errors import Unavailable
+from tests.conftest import ADMIN, NewApp
 from tests.service import ended, program
 
 __all__ = ["test_model_definitions_match_ddl", "test_single_head_revision", "test_up_down_consistency"]
@@ -159,16 +158,13 @@ def test_migration_that_was_given_up_can_be_tried_again(database: Engine, next_r
 
 
 @pytest.fixture
-def service(database: Engine, url: str) -> Iterator[FlaskClient]:
+def service(database: Engine, url: str, new_app: NewApp) -> FlaskClient:
     """A client of this release's service, which runs before a migration and goes on after it."""
-    app = create_app(Settings(database_url=url))
-    yield app.test_client()
-    app.extensions["database"].engine.dispose()
+    return new_app(database_url=url).test_client()
 
 
 def call(service: FlaskClient, method: str, path: str, json: Any = None) -> Any:
-    headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
-    response = service.open(path, method=method, json=json, headers=headers)
+    response = service.open(path, method=method, json=json, headers=ADMIN)
     assert response.status_code < 300, response.text
     return response.json
 

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Engine, text
 from werkzeug.test import TestResponse
 
-Api = Callable[..., TestResponse]
+from tests.conftest import Api
+
 Request = Callable[[], TestResponse]
 
 ROUNDS = 5

@@ -7,11 +7,9 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
 from placement_svc.config import Settings
+from tests.conftest import ADMIN, application
 from tests.service import serving
-
-ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 Places = tuple[str, str]
 """The Location of a trait, and the link of a resource class to itself."""
@@ -30,9 +28,8 @@ TOLD = {
 @pytest.fixture(scope="module")
 def behind_proxy(database_url: str) -> Iterator[Flask]:
     """The application that believes proxies, on this worker's database."""
-    app = create_app(Settings(database_url=database_url, proxy_headers=True))
-    yield app
-    app.extensions["database"].engine.dispose()
+    with application(Settings(database_url=database_url, proxy_headers=True)) as app:
+        yield app
 
 
 def places(app: Flask, headers: dict[str, str], mount: str = "") -> Places:

@@ -1,9 +1,7 @@
 """The service under load while something breaks: what it acknowledged is there, and it resumes by itself."""
 
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,11 +43,9 @@ UNBALANCED = text("""
 
 
 @pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
+def data_dir(passable_dir: Path) -> Path:
     """A data directory of its own: its PostgreSQL is going to be stopped."""
-    path = Path(tempfile.mkdtemp(prefix="placement-faults-"))
-    yield path
-    shutil.rmtree(path)
+    return passable_dir / "data"
 
 
 @pytest.fixture(scope="module")
