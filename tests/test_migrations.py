@@ -1,6 +1,5 @@
 """Migrations: their history, and how they get along with each other and with services that run."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -24,14 +23,11 @@ from placement_svc.db import schema
 from placement_svc.db.tables import metadata
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN, NewApp
-from tests.service import ended, program
+from tests.service import PATIENCE, program, wait_until
 
 __all__ = ["test_model_definitions_match_ddl", "test_single_head_revision", "test_up_down_consistency"]
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 60
-"""Seconds that a test waits for what has to come."""
-
 NEXT = "next"
 WAITING = """
     SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
@@ -98,11 +94,8 @@ def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRelease
 
 def wait_for_waiting(engine: Engine, kind: str, sessions: int) -> None:
     """Return when so many sessions wait for a lock of this kind."""
-    deadline = time.monotonic() + PATIENCE
     with engine.connect() as connection:
-        while connection.scalar(text(WAITING), {"kind": kind}) != sessions:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: connection.scalar(text(WAITING), {"kind": kind}) == sessions)
 
 
 def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
@@ -111,8 +104,8 @@ def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
         two = [running.enter_context(program("db", "upgrade", database_url=url)) for _ in range(2)]
         wait_for_waiting(empty, "advisory", 2)
         gate.rollback()
-        for process in two:
-            ended(process)
+        for command in two:
+            command.ended()
     assert schema.current(empty) == schema.newest()
 
 

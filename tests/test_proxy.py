@@ -145,8 +145,8 @@ def test_what_makes_no_sense_is_not_heard(
 def test_serve_leaves_the_headers_to_the_setting(
     database_url: str, clean_database: Callable[[], None], proxy_headers: str, scheme: str
 ) -> None:
-    with serving(database_url=database_url, proxy_headers=proxy_headers) as port:
-        url = f"127.0.0.1:{port}/traits/CUSTOM_A"
+    with serving(database_url=database_url, proxy_headers=proxy_headers) as service:
+        url = f"127.0.0.1:{service.port}/traits/CUSTOM_A"
         headers = ADMIN | {"X-Forwarded-Proto": "https"}
         with urllib.request.urlopen(
             urllib.request.Request(f"http://{url}", headers=headers, method="PUT"), timeout=30

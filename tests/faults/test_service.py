@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from placement_svc import embedded
 from placement_svc.db import schema
-from tests.live import Answer, Client, Service, serving, wait_until
+from tests.service import Answer, Client, Service, serving, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -60,7 +60,7 @@ def database(data_dir: Path) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def service(database: Engine) -> Iterator[Service]:
     """The running service, with two workers."""
-    with serving(database.url.render_as_string(hide_password=False)) as service:
+    with serving(workers=2, database_url=database.url.render_as_string(hide_password=False)) as service:
         yield service
 
 

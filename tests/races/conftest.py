@@ -9,8 +9,8 @@ from sqlalchemy import Engine, text
 
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
-from tests.live import Service, serving
 from tests.races.meeting import consumer, inventories
+from tests.service import Service, serving
 
 # A deferred trigger sees what a transaction leaves. It still holds the lock of the inventory's row, so the
 # order of `seen` is that of the commits.
@@ -60,7 +60,8 @@ def served_engine(new_database: Callable[[], str]) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def service(served_engine: Engine) -> Iterator[Service]:
     """The running service, with two workers."""
-    with serving(served_engine.url.render_as_string(hide_password=False)) as service:
+    url = served_engine.url.render_as_string(hide_password=False)
+    with serving(workers=2, database_url=url) as service:
         yield service
 
 

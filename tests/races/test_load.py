@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.conftest import examples
-from tests.live import Answer, Client, Service
+from tests.service import Answer, Client, Service
 
 pytestmark = pytest.mark.long
 
