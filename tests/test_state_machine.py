@@ -67,6 +67,7 @@ STORED = text(
 )
 """All rows of each table, without the standard names."""
 
+# Said once more, independently of `placement-svc audit`: what both of them overlooked no test would see.
 FAULTS = text("""
     WITH RECURSIVE walk AS (
         SELECT id, id AS root_id, ARRAY[id] AS path FROM resource_providers WHERE parent_id IS NULL
