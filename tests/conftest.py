@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -32,7 +33,11 @@ DEEPER = 30
 
 settings.register_profile(DEEP)
 
+ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+"""The headers of a request as the user admin, at the newest microversion."""
+
 Api = Callable[..., TestResponse]
+NewApp = Callable[..., Flask]
 
 
 def examples(usual: int, deep: int | None = None) -> int:
@@ -47,6 +52,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if DATA_DIR not in os.environ:
         os.environ[DATA_DIR] = tempfile.mkdtemp(prefix="placement-tests-")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(DATA_DIR)))
+
+
+@pytest.fixture(scope="module")
+def passable_dir() -> Iterator[Path]:
+    """A directory that any user may pass, as PostgreSQL must if root starts it; pytest's own are root's."""
+    path = Path(tempfile.mkdtemp(prefix="placement-tests-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")
@@ -98,12 +112,31 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
+@contextmanager
+def application(settings: Settings) -> Iterator[Flask]:
+    """Make an application, whose connections are closed at the end of the block."""
+    app = create_app(settings)
+    yield app
+    app.extensions["database"].engine.dispose()
+
+
 @pytest.fixture(scope="session")
 def shared_app(database_url: str) -> Iterator[Flask]:
     """The application on this worker's database, whatever is in it."""
-    app = create_app(Settings(database_url=database_url, pool_size=20))
-    yield app
-    app.extensions["database"].engine.dispose()
+    with application(Settings(database_url=database_url, pool_size=20)) as app:
+        yield app
+
+
+@pytest.fixture
+def new_app(database_url: str) -> Iterator[NewApp]:
+    """A function that makes an application with settings, on this worker's database if they name none."""
+    with ExitStack() as stack:
+
+        def new_app(**settings: Any) -> Flask:
+            settings = {"database_url": database_url} | settings
+            return stack.enter_context(application(Settings(**settings)))
+
+        yield new_app
 
 
 def empty(engine: Engine) -> None:
@@ -140,7 +173,7 @@ def api(app: Flask) -> Api:
         version: str = "1.39",
         headers: dict[str, str] | None = None,
     ) -> TestResponse:
-        sent = {"X-Auth-Token": "admin", "OpenStack-API-Version": f"placement {version}"} | (headers or {})
+        sent = ADMIN | {"OpenStack-API-Version": f"placement {version}"} | (headers or {})
         return app.test_client().open(path, method=method, json=json, headers=sent)
 
     return call

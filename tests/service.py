@@ -1,99 +1,182 @@
-"""The service as a process of its own, run by its command."""
+"""The command as a process of its own, and the service that it runs with clients that ask it."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import orjson
 
 from placement_svc import config
+from tests.conftest import ADMIN
 
-START_SECONDS = 60
+PATIENCE = 60
+"""Seconds after which something that should happen is taken to never happen."""
+
+HEADERS = ADMIN | {"Content-Type": "application/json"}
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+@dataclass(frozen=True)
+class Answer:
+    """What a client was told; the status 0 means nothing, because the connection broke."""
+
+    status: int
+    body: Any = None
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the request, or with the service."""
+        return self.body["errors"][0]["detail"].splitlines()[-1].strip() if self.body else ""
+
+
+class Client:
+    """A client that sends one request after the other, as admin at the newest microversion."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+
+    def __call__(self, method: str, path: str, body: Any = None) -> Answer:
+        try:
+            if self._connection.sock is None:
+                self._connection.connect()
+                self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connection.request(method, path, None if body is None else orjson.dumps(body), HEADERS)
+            answer = self._connection.getresponse()
+            content = answer.read()
+        except (OSError, HTTPException):
+            self._connection.close()
+            return Answer(0)
+        return Answer(answer.status, orjson.loads(content) if content else None)
+
+    def result(self, method: str, path: str, body: Any = None) -> Any:
+        """Return what the answer to a request says, which must succeed."""
+        answer = self(method, path, body)
+        assert 200 <= answer.status < 300, (method, path, answer)
+        return answer.body
+
+
+@dataclass(frozen=True)
+class Program:
+    """The command, as it runs."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    """The file of all that it writes."""
+
+    temporary: Path
+    """The directory for its temporary files."""
+
+    def stop(self) -> str:
+        """Tell it to stop if it still runs, and return what it has written when it has ended well."""
+        self.process.terminate()
+        return self.ended()
+
+    def ended(self) -> str:
+        """Return what it has written when it has ended by itself, and well: it leaves nothing behind."""
+        status = self.process.wait(PATIENCE)
+        written = self.log.read_text()
+        assert status == 0, written
+        assert list(self.temporary.iterdir()) == []
+        return written
+
+
+@dataclass(frozen=True)
+class Service(Program):
+    """The service, as it runs."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self) -> Client:
+        """Return a new client."""
+        return Client(self.port)
+
+    def workers(self) -> list[int]:
+        """Return the process ids of the workers."""
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def wait_until_it_answers(self) -> None:
+        """Return once it answers; raises AssertionError if it ends before, or never does."""
+
+        def answers() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            with suppress(OSError), urlopen(f"{self.url}/healthz", timeout=PATIENCE):
+                return True
+            return False
+
+        wait_until(answers)
 
 
 @contextmanager
-def program(*arguments: str, **settings: object) -> Iterator[subprocess.Popen[str]]:
-    """Run the command as a process, in a session of its own, as a terminal would.
+def program(*arguments: str, **settings: object) -> Iterator[Program]:
+    """Run the command, in a session of its own as a terminal would; what runs at the end is killed.
 
-    It logs warnings only, unless told otherwise: a pipe that nobody reads until the end is soon full.
+    It logs warnings only, unless told otherwise.
     """
     settings = {"log_level": "warning"} | settings
     env = {config.variable(name): str(value) for name, value in settings.items()}
-    with subprocess.Popen(
-        [sys.executable, "-m", "placement_svc.cli", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | env,
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-
-
-def serve(port: int, **settings: object) -> Any:
-    return program("serve", "--port", str(port), "--workers", "1", **settings)
-
-
-def request(port: int, method: str, path: str, body: object = None) -> Any:
-    headers = {
-        "X-Auth-Token": "admin",
-        "OpenStack-API-Version": "placement 1.39",
-        "Content-Type": "application/json",
-    }
-    data = None if body is None else orjson.dumps(body)
-    with urlopen(
-        Request(f"http://127.0.0.1:{port}{path}", data, headers, method=method), timeout=30
-    ) as answer:
-        content = answer.read()
-    return orjson.loads(content) if content else None
-
-
-def wait_until_served(port: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            request(port, "GET", "/")
-            return
-        except (URLError, ConnectionError):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def ended(process: subprocess.Popen[str]) -> str:
-    """Return what a process that ended well wrote on standard error."""
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 0, errors
-    assert "Traceback" not in errors
-    return errors
+    with tempfile.TemporaryDirectory() as directory:
+        log, temporary = Path(directory, "log"), Path(directory, "tmp")
+        temporary.mkdir()
+        with (
+            log.open("wb") as written,
+            subprocess.Popen(
+                [sys.executable, "-m", "placement_svc.cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+                env=os.environ | env | {"TMPDIR": str(temporary)},
+            ) as process,
+        ):
+            try:
+                yield Program(process, log, temporary)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
-def serving(**settings: object) -> Iterator[int]:
-    """Serve as long as the context lasts, on the port that it gives; it has to end well."""
-    port = free_port()
-    with serve(port, **settings) as process:
-        wait_until_served(port, process)
-        yield port
-        process.terminate()
-        ended(process)
+def started(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[Service]:
+    """Start a service; what still runs of it at the end is killed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    numbers = {"--port": port, "--workers": workers, "--threads": threads}
+    options = [str(word) for option in numbers.items() for word in option]
+    with program("serve", *options, **settings) as running:
+        yield Service(running.process, running.log, running.temporary, port)
+
+
+@contextmanager
+def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[Service]:
+    """Serve until the end of the block, where the service has to end well."""
+    with started(workers, threads, **settings) as service:
+        service.wait_until_it_answers()
+        yield service
+        written = service.stop()
+        # Of several workers one may be told to stop while it still starts, and log a traceback.
+        assert workers > 1 or "Traceback" not in written, written
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Return once `condition()` holds; raises AssertionError if it never does."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

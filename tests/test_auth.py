@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from flask import Flask, request
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
 from placement_svc.http import token_file
+from tests.conftest import NewApp
 from tests.identity import PASSWORD, USERNAME, Identity, serving, token
 
 IDENTITY_HEADERS = [
@@ -73,15 +72,13 @@ def keystone(directory: Path) -> Iterator[Known]:
 @pytest.fixture(
     params=[("noauth", noauth), ("token", static_token), ("keystone", keystone)], ids=lambda p: p[0]
 )
-def known(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Iterator[tuple[Flask, str]]:
+def known(request: pytest.FixtureRequest, new_app: NewApp, tmp_path: Path) -> Iterator[tuple[Flask, str]]:
     """The application with one strategy, and a token that it knows."""
     auth: str
     strategy: Callable[[Path], AbstractContextManager[Known]]
     auth, strategy = request.param
     with strategy(tmp_path) as (good, settings):
-        app = create_app(Settings(database_url=database_url, auth=auth, **settings))
-        yield app, good
-        app.extensions["database"].engine.dispose()
+        yield new_app(auth=auth, **settings), good
 
 
 @pytest.mark.parametrize("path", ["/", "/resource_providers"])

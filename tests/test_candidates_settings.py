@@ -7,10 +7,9 @@ import pytest
 from sqlalchemy import Engine
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
 from placement_svc.db.search import candidates
 from tests.cloud import load, read, uuid_of
+from tests.conftest import ADMIN, NewApp
 
 Get = Callable[[str], TestResponse]
 
@@ -19,7 +18,7 @@ QUERY = "resources_a=VCPU:1"
 
 
 @pytest.fixture
-def asking(database_url: str, api: Callable[..., TestResponse]) -> Callable[..., Get]:
+def asking(new_app: NewApp, api: Callable[..., TestResponse]) -> Callable[..., Get]:
     """A function that returns a caller of an application with these settings, on a cloud of hosts.
 
     Each host has two NUMA nodes with processors.
@@ -33,9 +32,8 @@ def asking(database_url: str, api: Callable[..., TestResponse]) -> Callable[...,
     load(read("; ".join(trees)), request)
 
     def configured(**settings: Any) -> Get:
-        client = create_app(Settings(database_url=database_url, pool_size=1, **settings)).test_client()
-        headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
-        return lambda query: client.get(f"/allocation_candidates?{query}", headers=headers)
+        client = new_app(pool_size=1, **settings).test_client()
+        return lambda query: client.get(f"/allocation_candidates?{query}", headers=ADMIN)
 
     return configured
 

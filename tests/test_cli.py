@@ -1,11 +1,9 @@
 """The command: its database commands, what it refuses, and how it serves and stops."""
 
 import os
-import shutil
 import signal
 import socket
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from placement_svc import config
 from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from tests.service import ended, free_port, request, serve, wait_until_served
+from tests.service import serving, started
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +26,9 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def data_dir() -> Iterator[Path]:
-    """A data directory that any user may pass; pytest's own are root's alone."""
-    base = Path(tempfile.mkdtemp(prefix="cli-"))
-    base.chmod(0o711)
-    yield base / "data"
-    shutil.rmtree(base)
+def data_dir(passable_dir: Path) -> Path:
+    """The data directory of all tests here."""
+    return passable_dir / "data"
 
 
 def run(*arguments: str, **settings: object) -> Result:
@@ -282,39 +277,31 @@ def test_help_lists_every_setting(arguments: list[str]) -> None:
     ids=["SIGTERM", "SIGINT", "Ctrl-C"],
 )
 def test_serve_answers_until_it_is_told_to_stop(data_dir: Path, number: signal.Signals, to_all: bool) -> None:
-    port = free_port()
-    with serve(port, data_dir=data_dir) as process:
-        wait_until_served(port, process)
-        assert "resource_providers" in request(port, "GET", "/resource_providers")
-        (os.killpg if to_all else os.kill)(process.pid, number)
-        ended(process)
+    with serving(data_dir=data_dir) as service:
+        client = service.client()
+        assert "resource_providers" in client.result("GET", "/resource_providers")
+        (os.killpg if to_all else os.kill)(service.process.pid, number)
+        service.ended()
     assert stopped(data_dir)
 
 
 def test_two_that_serve_share_one_data_dir(data_dir: Path) -> None:
-    ports = free_port(), free_port()
-    with serve(ports[0], data_dir=data_dir) as one, serve(ports[1], data_dir=data_dir) as other:
-        for port, process in zip(ports, (one, other), strict=True):
-            wait_until_served(port, process)
-        created = request(ports[0], "POST", "/resource_providers", {"name": "host"})
-        assert request(ports[1], "GET", f"/resource_providers/{created['uuid']}") == created
-        one.terminate()
-        ended(one)
-        assert request(ports[1], "GET", f"/resource_providers/{created['uuid']}") == created
-        other.terminate()
-        ended(other)
+    with started(data_dir=data_dir) as one, started(data_dir=data_dir) as other:
+        for service in (one, other):
+            service.wait_until_it_answers()
+        created = one.client().result("POST", "/resource_providers", {"name": "host"})
+        assert other.client().result("GET", f"/resource_providers/{created['uuid']}") == created
+        assert "Traceback" not in one.stop()
+        assert other.client().result("GET", f"/resource_providers/{created['uuid']}") == created
+        assert "Traceback" not in other.stop()
     assert stopped(data_dir)
 
 
 def test_serve_does_not_touch_the_schema_of_a_named_database(new_database: Callable[[], str]) -> None:
-    url, port = new_database(), free_port()
-    with serve(port, database_url=url) as process:
-        wait_until_served(port, process)
-        process.terminate()
-        told = ended(process)
-        assert (
-            "run `placement-svc db upgrade`. Until then requests and /readyz are answered with 503." in told
-        )
+    url = new_database()
+    with serving(database_url=url) as service:
+        told = service.stop()
+    assert "run `placement-svc db upgrade`. Until then requests and /readyz are answered with 503." in told
     assert " is at revision base of " in run("db", "current", database_url=url).stdout
 
 

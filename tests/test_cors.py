@@ -1,13 +1,12 @@
 """Pages of other origins: what their browsers are told (`spec/http.md 10`)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
 from placement_svc.http.cors import EXPOSED_HEADERS
+from tests.conftest import NewApp
 
 ORIGIN = "https://dashboard.example.org"
 TOKEN = {"X-Auth-Token": "admin"}
@@ -17,18 +16,14 @@ Send = Callable[..., TestResponse]
 
 
 @pytest.fixture
-def configured(database_url: str) -> Iterator[Callable[..., Send]]:
+def configured(new_app: NewApp) -> Callable[..., Send]:
     """A function that takes CORS settings and returns one that sends requests."""
-    apps = []
 
     def configure(**settings: tuple[str, ...]) -> Send:
-        app = create_app(Settings(database_url=database_url, **settings))
-        apps.append(app)
+        app = new_app(**settings)
         return lambda method, path, **headers: app.test_client().open(path, method=method, **headers)
 
-    yield configure
-    for app in apps:
-        app.extensions["database"].engine.dispose()
+    return configure
 
 
 @pytest.fixture

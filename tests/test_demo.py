@@ -2,18 +2,17 @@ import itertools
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.service import wait_until
 
 SECONDS = 120
 
@@ -28,19 +27,10 @@ Demo = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="module")
-def temporary() -> Iterator[Path]:
-    """The directory for temporary files of all demos; PostgreSQL as another user than root may pass."""
-    path = Path(tempfile.mkdtemp(prefix="demo-tests-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture(scope="module")
-def demo(temporary: Path) -> Iterator[Demo]:
+def demo(passable_dir: Path) -> Iterator[Demo]:
     """A function that starts the command in a session of its own, as a terminal would."""
     environ = os.environ | {
-        "TMPDIR": str(temporary),
+        "TMPDIR": str(passable_dir),
         "PLACEMENT_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing",
         "PLACEMENT_AUTH": "nonsense",
     }
@@ -108,8 +98,8 @@ def test_pipe_gets_no_escape_codes(shown: str) -> None:
     assert "\x1b" not in shown
 
 
-def test_nothing_is_left(shown: str, temporary: Path) -> None:
-    assert list(temporary.iterdir()) == []
+def test_nothing_is_left(shown: str, passable_dir: Path) -> None:
+    assert list(passable_dir.iterdir()) == []
 
 
 @pytest.mark.long
@@ -124,7 +114,7 @@ def test_more_hosts_show_the_first_candidates(demo: Demo) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_signal_ends_the_serving_demo(demo: Demo, temporary: Path, number: int) -> None:
+def test_signal_ends_the_serving_demo(demo: Demo, passable_dir: Path, number: int) -> None:
     process = demo()
     *lines, serving = read_until(process, "Serving at")
     port = int(serving.split(":")[2].split(" ")[0])
@@ -134,7 +124,7 @@ def test_signal_ends_the_serving_demo(demo: Demo, temporary: Path, number: int) 
     os.killpg(process.pid, number)
     output, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, output, errors) == (0, "", "")
-    assert list(temporary.iterdir()) == []
+    assert list(passable_dir.iterdir()) == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
 
@@ -147,18 +137,19 @@ def curl(line: str) -> tuple[dict[str, str], str]:
 
 
 @pytest.mark.long
-def test_ctrl_c_while_loading_leaves_nothing(demo: Demo, temporary: Path) -> None:
+def test_ctrl_c_while_loading_leaves_nothing(demo: Demo, passable_dir: Path) -> None:
     process = demo("--once", "--hosts", "100000")
-    deadline = time.monotonic() + SECONDS
-    while not list(temporary.glob("*/serve.log")):
+
+    def loads() -> bool:
         assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return bool(list(passable_dir.glob("*/serve.log")))
+
+    wait_until(loads)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
     assert "Traceback" not in output + errors
-    assert list(temporary.iterdir()) == []
+    assert list(passable_dir.iterdir()) == []
 
 
 def test_taken_port_is_told_in_one_line(demo: Demo) -> None:

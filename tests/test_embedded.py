@@ -41,27 +41,18 @@ if os.geteuid() == 0:
 """
 
 
-@pytest.fixture(scope="module")
-def base() -> Iterator[Path]:
-    """A directory that any user may pass; pytest's own are root's alone, again and again."""
-    path = Path(tempfile.mkdtemp(prefix="embedded-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
-
-
 @pytest.fixture
-def data_dir(base: Path) -> Iterator[Path]:
+def data_dir(passable_dir: Path) -> Iterator[Path]:
     """The data directory of most tests: no server runs in it before or after."""
-    path = base / "data"
+    path = passable_dir / "data"
     yield path
     if runs(path):
         embedded.start(path).stop()
 
 
 @pytest.fixture
-def new_dir(base: Path) -> Iterator[Path]:
-    path = base / "new"
+def new_dir(passable_dir: Path) -> Iterator[Path]:
+    path = passable_dir / "new"
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

@@ -14,15 +14,11 @@ from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
 from placement_svc.db import providers, schema
 from placement_svc.db.engine import ATTEMPTS, Database, connect
 from placement_svc.domain.errors import Conflict, Unavailable
+from tests.conftest import ADMIN, Api, NewApp
 
-Api = Callable[..., TestResponse]
-
-HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 UNREACHABLE = "The database cannot be reached or did not answer in time."
 
 
@@ -59,15 +55,13 @@ def site(server_url: str) -> Iterator[Site]:
 
 
 @pytest.fixture
-def served(site: Site) -> Iterator[Flask]:
+def served(site: Site, new_app: NewApp) -> Flask:
     """The application on that place."""
-    app = create_app(Settings(database_url=site.url))
-    yield app
-    app.extensions["database"].engine.dispose()
+    return new_app(database_url=site.url)
 
 
 def get(app: Flask, path: str) -> TestResponse:
-    return app.test_client().get(path, headers=HEADERS)
+    return app.test_client().get(path, headers=ADMIN)
 
 
 def detail(response: TestResponse) -> str:
@@ -299,18 +293,14 @@ def test_write_that_is_overtaken_again_and_again_is_given_up(database: Database,
 
 
 @pytest.fixture
-def tuned(database_url: str, app: Flask) -> Iterator[Callable[..., Flask]]:
+def tuned(database_url: str, app: Flask, new_app: NewApp) -> Callable[..., Flask]:
     """A function that makes an application whose sessions have other options."""
-    apps: list[Flask] = []
 
     def tuned(options: str, pool_size: int = 1) -> Flask:
         url = make_url(database_url).update_query_dict({"options": options})
-        apps.append(create_app(Settings(url.render_as_string(hide_password=False), pool_size=pool_size)))
-        return apps[-1]
+        return new_app(database_url=url.render_as_string(hide_password=False), pool_size=pool_size)
 
-    yield tuned
-    for app in apps:
-        app.extensions["database"].engine.dispose()
+    return tuned
 
 
 def test_statement_that_takes_too_long_is_unavailable(
@@ -320,8 +310,8 @@ def test_statement_that_takes_too_long_is_unavailable(
     path = f"/allocations/{uuid4()}"
     with engine.begin() as other:
         other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
-        assert UNREACHABLE in detail(slow.put(path, json=claim(host), headers=HEADERS))
-    assert slow.put(path, json=claim(host), headers=HEADERS).status_code == 204
+        assert UNREACHABLE in detail(slow.put(path, json=claim(host), headers=ADMIN))
+    assert slow.put(path, json=claim(host), headers=ADMIN).status_code == 204
 
 
 def test_request_that_gets_no_connection_is_unavailable(
@@ -340,7 +330,7 @@ def test_database_that_became_read_only_is_unavailable_to_writes(
     tuned: Callable[..., Flask], host: str
 ) -> None:
     app = tuned("-c default_transaction_read_only=on")
-    response = app.test_client().put(f"/allocations/{uuid4()}", json=claim(host), headers=HEADERS)
+    response = app.test_client().put(f"/allocations/{uuid4()}", json=claim(host), headers=ADMIN)
     assert "The database is read-only for the moment." in detail(response)
     assert get(app, f"/resource_providers/{host}").status_code == 200
 

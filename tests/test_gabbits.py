@@ -11,7 +11,7 @@ from gabbi.handlers import RESPONSE_HANDLERS
 from gabbi.suitemaker import test_suite_from_dict as suite_from_dict
 from gabbi.utils import load_yaml
 
-from placement_svc.app import create_app
+from tests.conftest import application
 from tests.gabbi_candidates import CandidatesHandler
 
 GABBITS = Path(__file__).parent.parent / "gabbits"
@@ -26,9 +26,8 @@ def served(file: Path, app: Flask) -> Iterator[Flask]:
     if file.stem not in SETTINGS:
         yield app
         return
-    served = create_app(replace(app.extensions["settings"], **SETTINGS[file.stem]))
-    yield served
-    served.extensions["database"].engine.dispose()
+    with application(replace(app.extensions["settings"], **SETTINGS[file.stem])) as served:
+        yield served
 
 
 LONG = {"candidates-wide-tree-vf6"}

@@ -15,8 +15,8 @@ from placement_svc.db import providers
 from placement_svc.http import json as http_json
 from placement_svc.http.request_id import RequestIdFilter
 from tests.cloud import load, read, uuid_of
+from tests.conftest import ADMIN
 
-ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 JSON = {"Content-Type": "application/json"}
 GLOBAL_ID = "req-0ae00000-0000-4000-8000-000000000009"
 REQUEST_ID = re.compile(r"req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -1,16 +1,14 @@
 """The consumers of clients that are too old to name a project and a user (`spec/allocations.md 1`)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from werkzeug.test import Client, TestResponse
+from werkzeug.test import Client
 
-from placement_svc.app import create_app
 from placement_svc.config import Settings
 from tests.cloud import uuid_of
-
-Api = Callable[..., TestResponse]
+from tests.conftest import Api, application
 
 HOST, CONSUMER = uuid_of("host"), uuid_of("consumer")
 
@@ -23,9 +21,8 @@ def configured(database_url: str) -> Iterator[Client]:
         incomplete_consumer_project_id="old-project",
         incomplete_consumer_user_id="old-user",
     )
-    app = create_app(settings)
-    yield app.test_client()
-    app.extensions["database"].engine.dispose()
+    with application(settings) as app:
+        yield app.test_client()
 
 
 @pytest.fixture

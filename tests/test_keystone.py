@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from flask import Flask
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
 from placement_svc.domain.errors import SetupError
 from placement_svc.http.keystone import keystone
+from tests.conftest import NewApp
 from tests.identity import PASSWORD, USERNAME, Identity, serving, token
 
 PUBLIC = "https://identity.example.org"
@@ -50,15 +48,11 @@ def options(identity: Identity) -> dict[str, object]:
 
 
 @pytest.fixture
-def configured(database_url: str, tmp_path: Path) -> Iterator[Callable[..., Ask]]:
+def configured(new_app: NewApp, tmp_path: Path) -> Callable[..., Ask]:
     """A function that takes the settings of Keystone, and returns one that sends requests."""
-    apps: list[Flask] = []
 
     def configure(**options: object) -> Ask:
-        file = write(tmp_path / "keystone.conf", **options)
-        settings = Settings(database_url=database_url, auth="keystone", keystone_file=file)
-        app = create_app(settings)
-        apps.append(app)
+        app = new_app(auth="keystone", keystone_file=write(tmp_path / "keystone.conf", **options))
 
         def ask(
             token: str | None = None, path: str = "/resource_classes", json: object = None, **headers: str
@@ -69,9 +63,7 @@ def configured(database_url: str, tmp_path: Path) -> Iterator[Callable[..., Ask]
 
         return ask
 
-    yield configure
-    for app in apps:
-        app.extensions["database"].engine.dispose()
+    return configure
 
 
 @pytest.fixture
@@ -241,12 +233,10 @@ def test_a_keystone_that_does_not_know_this_service_is_told(
 
 @pytest.mark.parametrize("path", ["/", ""])
 def test_the_root_document_needs_no_token(
-    database_url: str, tmp_path: Path, options: dict[str, object], identity: Identity, path: str
+    new_app: NewApp, tmp_path: Path, options: dict[str, object], identity: Identity, path: str
 ) -> None:
-    file = write(tmp_path / "keystone.conf", **options)
-    app = create_app(Settings(database_url=database_url, auth="keystone", keystone_file=file))
+    app = new_app(auth="keystone", keystone_file=write(tmp_path / "keystone.conf", **options))
     answer = app.test_client().get("/", environ_overrides={"PATH_INFO": path, "SCRIPT_NAME": "/placement"})
-    app.extensions["database"].engine.dispose()
     assert answer.status_code == 200
     assert identity.asked == []
 
@@ -266,14 +256,13 @@ def test_variables_win_over_the_file(
 
 
 def test_variables_suffice(
-    options: dict[str, object], identity: Identity, monkeypatch: pytest.MonkeyPatch, database_url: str
+    options: dict[str, object], identity: Identity, monkeypatch: pytest.MonkeyPatch, new_app: NewApp
 ) -> None:
     identity.tokens["good"] = token("service")
     for name, value in options.items():
         monkeypatch.setenv(f"OS_KEYSTONE_AUTHTOKEN__{name.upper()}", str(value))
-    app = create_app(Settings(database_url=database_url, auth="keystone"))
-    answer = app.test_client().get("/resource_providers", headers={"X-Auth-Token": "good"})
-    app.extensions["database"].engine.dispose()
+    client = new_app(auth="keystone").test_client()
+    answer = client.get("/resource_providers", headers={"X-Auth-Token": "good"})
     assert answer.status_code == 200
 
 

@@ -8,8 +8,8 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
 from placement_svc.config import Settings
+from tests.conftest import ADMIN, application
 
 MOST = 3
 
@@ -19,18 +19,17 @@ Get = Callable[[str], TestResponse]
 @pytest.fixture(scope="module")
 def limited(database_url: str) -> Iterator[Flask]:
     """An application that does not bear much."""
-    app = create_app(Settings(database_url=database_url, max_body=100, max_groups=MOST, max_items=MOST))
-    yield app
-    app.extensions["database"].engine.dispose()
+    settings = Settings(database_url=database_url, max_body=100, max_groups=MOST, max_items=MOST)
+    with application(settings) as app:
+        yield app
 
 
 @pytest.fixture
 def send(limited: Flask) -> Callable[..., TestResponse]:
     """A function that asks it."""
-    headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
     def send(method: str, path: str, json: Any = None) -> TestResponse:
-        return limited.test_client().open(path, method=method, json=json, headers=headers)
+        return limited.test_client().open(path, method=method, json=json, headers=ADMIN)
 
     return send
 

@@ -3,20 +3,16 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from flask import Flask
 
 from placement_svc import logs
-from placement_svc.app import create_app
-from placement_svc.config import Settings
 from placement_svc.db.engine import shown
+from tests.conftest import ADMIN, NewApp
 
 GLOBAL_ID = "req-0ae00000-0000-4000-8000-000000000009"
-ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
-
 ODD = [
     "line\nbreak",
     "carriage\rreturn",
@@ -29,20 +25,6 @@ ODD = [
     "lone \udcff surrogate",
     '"quoted" \\ {}',
 ]
-
-
-@pytest.fixture
-def app(database_url: str, clean_database: Callable[[], None]) -> Iterator[Callable[..., Flask]]:
-    """A function that makes an application with settings."""
-    apps: list[Flask] = []
-
-    def made(**settings: Any) -> Flask:
-        apps.append(create_app(Settings(database_url=database_url, **settings)))
-        return apps[-1]
-
-    yield made
-    for made_app in apps:
-        made_app.extensions["database"].engine.dispose()
 
 
 @pytest.fixture
@@ -61,9 +43,10 @@ def record(message: str, **extra: Any) -> logging.LogRecord:
     return made
 
 
-def test_request_is_one_line(app: Callable[..., Flask], lines: Lines) -> None:
+@pytest.mark.usefixtures("clean_database")
+def test_request_is_one_line(new_app: NewApp, lines: Lines) -> None:
     headers = ADMIN | {"X-Openstack-Request-Id": GLOBAL_ID}
-    answer = app().test_client().get("/resource_providers?name=x", headers=headers, buffered=True)
+    answer = new_app().test_client().get("/resource_providers?name=x", headers=headers, buffered=True)
     [line] = lines()
     assert (line.levelname, line.getMessage()) == ("INFO", "request")
     told = line.__dict__
@@ -85,21 +68,22 @@ def test_request_is_one_line(app: Callable[..., Flask], lines: Lines) -> None:
     [("/nothing", ADMIN, 404), ("/traits", {}, 401), ("/traits/X", ADMIN | {"Accept": "a/b"}, 404)],
 )
 def test_request_that_is_refused_is_a_line_too(
-    app: Callable[..., Flask], lines: Lines, path: str, headers: dict[str, str], status: int
+    new_app: NewApp, lines: Lines, path: str, headers: dict[str, str], status: int
 ) -> None:
-    app().test_client().get(path, headers=headers, buffered=True)
+    new_app().test_client().get(path, headers=headers, buffered=True)
     assert [line.__dict__["status"] for line in lines()] == [status]
 
 
-def test_probes_are_no_lines(app: Callable[..., Flask], lines: Lines) -> None:
-    client = app().test_client()
+def test_probes_are_no_lines(new_app: NewApp, lines: Lines) -> None:
+    client = new_app().test_client()
     for path in ("/healthz", "/readyz", "/metrics"):
         client.get(path, buffered=True)
     assert lines() == []
 
 
-def test_slow_request_tells_its_parameters(app: Callable[..., Flask], lines: Lines) -> None:
-    client = app(slow_request=0.0).test_client()
+@pytest.mark.usefixtures("clean_database")
+def test_slow_request_tells_its_parameters(new_app: NewApp, lines: Lines) -> None:
+    client = new_app(slow_request=0.0).test_client()
     client.get("/resource_providers?name=%0Ax", headers=ADMIN, buffered=True)
     client.post("/resource_providers", json={"name": "x"}, headers=ADMIN, buffered=True)
     read, write = lines()

@@ -1,6 +1,5 @@
 """Migrations: their history, and how they get along with each other and with services that run."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -19,20 +18,16 @@ from pytest_alembic.tests import (
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-from placement_svc.app import create_app
 from placement_svc.cli import main
-from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.tables import metadata
 from placement_svc.domain.errors import Unavailable
-from tests.service import ended, program
+from tests.conftest import ADMIN, NewApp
+from tests.service import PATIENCE, program, wait_until
 
 __all__ = ["test_model_definitions_match_ddl", "test_single_head_revision", "test_up_down_consistency"]
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 60
-"""Seconds that a test waits for what has to come."""
-
 NEXT = "next"
 WAITING = """
     SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
@@ -99,11 +94,8 @@ def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRelease
 
 def wait_for_waiting(engine: Engine, kind: str, sessions: int) -> None:
     """Return when so many sessions wait for a lock of this kind."""
-    deadline = time.monotonic() + PATIENCE
     with engine.connect() as connection:
-        while connection.scalar(text(WAITING), {"kind": kind}) != sessions:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: connection.scalar(text(WAITING), {"kind": kind}) == sessions)
 
 
 def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
@@ -112,8 +104,8 @@ def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
         two = [running.enter_context(program("db", "upgrade", database_url=url)) for _ in range(2)]
         wait_for_waiting(empty, "advisory", 2)
         gate.rollback()
-        for process in two:
-            ended(process)
+        for command in two:
+            assert "Traceback" not in command.ended()
     assert schema.current(empty) == schema.newest()
 
 
@@ -159,16 +151,13 @@ def test_migration_that_was_given_up_can_be_tried_again(database: Engine, next_r
 
 
 @pytest.fixture
-def service(database: Engine, url: str) -> Iterator[FlaskClient]:
+def service(database: Engine, url: str, new_app: NewApp) -> FlaskClient:
     """A client of this release's service, which runs before a migration and goes on after it."""
-    app = create_app(Settings(database_url=url))
-    yield app.test_client()
-    app.extensions["database"].engine.dispose()
+    return new_app(database_url=url).test_client()
 
 
 def call(service: FlaskClient, method: str, path: str, json: Any = None) -> Any:
-    headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
-    response = service.open(path, method=method, json=json, headers=headers)
+    response = service.open(path, method=method, json=json, headers=ADMIN)
     assert response.status_code < 300, response.text
     return response.json
 

@@ -8,13 +8,11 @@ import os_resource_classes
 import os_traits
 import pytest
 from sqlalchemy import Engine, Table, func, select
-from werkzeug.test import TestResponse
 
 from placement_svc.db import names, schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, resource_classes, traits
-
-Api = Callable[..., TestResponse]
+from tests.conftest import Api
 
 STANDARD = {"resource_classes": os_resource_classes.STANDARDS, "traits": sorted(os_traits.get_traits())}
 AT_ONCE = 8

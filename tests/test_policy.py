@@ -5,7 +5,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -14,11 +17,11 @@ from werkzeug import Request, Response
 from werkzeug.serving import make_server
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.domain.errors import SetupError
 from placement_svc.http.policy import load
 from placement_svc.http.rules import list_rules
+from tests.conftest import application
 
 NOWHERE = "0ae00000-0000-4000-8000-0000000000ff"
 PROVIDER = f"/resource_providers/{NOWHERE}"
@@ -86,17 +89,13 @@ of_every_operation = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def apps(database_url: str) -> Iterator[Apps]:
     """A function that returns the application with the settings it is given."""
-    made: dict[object, Flask] = {}
+    with ExitStack() as stack:
 
-    def app(**settings: object) -> Flask:
-        key = frozenset(settings.items())
-        if key not in made:
-            made[key] = create_app(Settings(database_url=database_url, **settings))
-        return made[key]
+        @cache
+        def app(**settings: Any) -> Flask:
+            return stack.enter_context(application(Settings(database_url=database_url, **settings)))
 
-    yield app
-    for app_made in made.values():
-        app_made.extensions["database"].engine.dispose()
+        yield app
 
 
 def ask(app: Flask, method: str, path: str, roles: str, **headers: str) -> TestResponse:

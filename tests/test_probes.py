@@ -1,6 +1,6 @@
 """The probes and the metrics of the application: what they say, and that they are no part of the API."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -11,34 +11,17 @@ from sqlalchemy import Engine, event, make_url, text
 from werkzeug.test import TestResponse
 
 from placement_svc import metrics as metrics_module
-from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.db import allocations, schema
 from placement_svc.db.engine import connect
 from placement_svc.http.probes import PATHS, STOPPING
-
-Api = Callable[..., TestResponse]
-Made = Callable[..., Flask]
+from tests.conftest import NewApp
 
 
 @pytest.fixture
-def made() -> Iterator[Made]:
-    """A function that makes an application, with counts of its own."""
-    apps: list[Flask] = []
-
-    def made(database_url: str, **settings: Any) -> Flask:
-        apps.append(create_app(Settings(database_url=database_url, **settings)))
-        return apps[-1]
-
-    yield made
-    for app in apps:
-        app.extensions["database"].engine.dispose()
-
-
-@pytest.fixture
-def fresh(made: Made, database_url: str, clean_database: Callable[[], None]) -> Flask:
+def fresh(new_app: NewApp, clean_database: Callable[[], None]) -> Flask:
     """An application that has not been asked anything, on an empty database."""
-    return made(database_url)
+    return new_app()
 
 
 def ask(app: Flask, method: str, path: str, json: Any = None, version: str = "1.39", **options: Any) -> Any:
@@ -102,17 +85,17 @@ def test_path_that_is_nearly_a_probe_is_one_of_the_api_that_it_does_not_know(fre
 
 
 def test_metrics_that_are_turned_off_are_a_path_that_the_api_does_not_know(
-    made: Made, database_url: str
+    new_app: NewApp, database_url: str
 ) -> None:
-    app = made(database_url, metrics=False)
+    app = new_app(metrics=False)
     assert get(app, "/metrics").status_code == 401
     assert ask(app, "GET", "/metrics").status_code == 404
     assert get(app, "/readyz").status_code == 200
 
 
-def test_service_is_alive_without_a_database_but_not_ready(made: Made, server_url: str) -> None:
+def test_service_is_alive_without_a_database_but_not_ready(new_app: NewApp, server_url: str) -> None:
     missing = make_url(server_url).set(database=f"placement_test_{uuid4().hex}")
-    app = made(missing.render_as_string(hide_password=False))
+    app = new_app(database_url=missing.render_as_string(hide_password=False))
     assert get(app, "/healthz").status_code == 200
     response = get(app, "/readyz")
     assert response.status_code == 503
@@ -120,9 +103,11 @@ def test_service_is_alive_without_a_database_but_not_ready(made: Made, server_ur
     assert "placement_requests_total" in get(app, "/metrics").text
 
 
-def test_service_is_ready_when_its_schema_is_up_to_date(made: Made, new_database: Callable[[], str]) -> None:
+def test_service_is_ready_when_its_schema_is_up_to_date(
+    new_app: NewApp, new_database: Callable[[], str]
+) -> None:
     url = new_database()
-    app = made(url)
+    app = new_app(database_url=url)
     response = get(app, "/readyz")
     assert response.status_code == 503
     assert "run `placement-svc db upgrade`" in response.text
@@ -132,11 +117,11 @@ def test_service_is_ready_when_its_schema_is_up_to_date(made: Made, new_database
     assert get(app, "/readyz").status_code == 200
 
 
-def test_schema_that_went_back_is_told(made: Made, new_database: Callable[[], str]) -> None:
+def test_schema_that_went_back_is_told(new_app: NewApp, new_database: Callable[[], str]) -> None:
     url = new_database()
     engine = connect(url)
     schema.upgrade(engine)
-    app = made(url)
+    app = new_app(database_url=url)
     assert get(app, "/readyz").status_code == 200
     schema.downgrade(engine, "base")
     engine.dispose()
@@ -147,11 +132,11 @@ def test_schema_that_went_back_is_told(made: Made, new_database: Callable[[], st
     )
 
 
-def test_schema_of_a_newer_release_will_do(made: Made, new_database: Callable[[], str]) -> None:
+def test_schema_of_a_newer_release_will_do(new_app: NewApp, new_database: Callable[[], str]) -> None:
     url = new_database()
     engine = connect(url)
     schema.upgrade(engine)
-    app = made(url)
+    app = new_app(database_url=url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()

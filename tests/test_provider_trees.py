@@ -12,7 +12,9 @@ import pytest
 from sqlalchemy import Engine, text
 from werkzeug.test import TestResponse
 
-Api = Callable[..., TestResponse]
+from tests.conftest import Api
+from tests.soundness import unsound
+
 Request = Callable[[], TestResponse]
 
 ROUNDS = 5
@@ -22,36 +24,7 @@ ROUNDS = 5
 def _sound_trees(engine: Engine) -> Iterator[None]:
     """See to it after every test that all trees are sound, and all that is said of them elsewhere."""
     yield
-    with engine.connect() as connection:
-        wrong = connection.execute(
-            text("""
-                WITH RECURSIVE tree AS (
-                    SELECT id, id AS root_id, ARRAY[id] AS path
-                      FROM resource_providers
-                     WHERE parent_id IS NULL
-                     UNION ALL
-                    SELECT child.id, tree.root_id, tree.path || child.id
-                      FROM resource_providers AS child
-                      JOIN tree ON tree.id = child.parent_id
-                )
-                SELECT provider.*
-                  FROM resource_providers AS provider
-                  LEFT JOIN tree USING (id, root_id, path)
-                 WHERE tree.id IS NULL
-            """)
-        ).all()
-        astray = connection.execute(
-            text("""
-                SELECT provider_id
-                  FROM (SELECT provider_id, root_id FROM inventories
-                         UNION ALL
-                        SELECT provider_id, root_id FROM provider_aggregates) AS said
-                  JOIN resource_providers AS provider ON provider.id = provider_id
-                 WHERE provider.root_id <> said.root_id
-            """)
-        ).all()
-    assert not wrong
-    assert not astray
+    assert unsound(engine) == {}
 
 
 def race(*requests: Request) -> list[TestResponse]:

@@ -7,11 +7,9 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
 from placement_svc.config import Settings
+from tests.conftest import ADMIN, application
 from tests.service import serving
-
-ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 Places = tuple[str, str]
 """The Location of a trait, and the link of a resource class to itself."""
@@ -30,9 +28,8 @@ TOLD = {
 @pytest.fixture(scope="module")
 def behind_proxy(database_url: str) -> Iterator[Flask]:
     """The application that believes proxies, on this worker's database."""
-    app = create_app(Settings(database_url=database_url, proxy_headers=True))
-    yield app
-    app.extensions["database"].engine.dispose()
+    with application(Settings(database_url=database_url, proxy_headers=True)) as app:
+        yield app
 
 
 def places(app: Flask, headers: dict[str, str], mount: str = "") -> Places:
@@ -148,8 +145,8 @@ def test_what_makes_no_sense_is_not_heard(
 def test_serve_leaves_the_headers_to_the_setting(
     database_url: str, clean_database: Callable[[], None], proxy_headers: str, scheme: str
 ) -> None:
-    with serving(database_url=database_url, proxy_headers=proxy_headers) as port:
-        url = f"127.0.0.1:{port}/traits/CUSTOM_A"
+    with serving(database_url=database_url, proxy_headers=proxy_headers) as service:
+        url = f"127.0.0.1:{service.port}/traits/CUSTOM_A"
         headers = ADMIN | {"X-Forwarded-Proto": "https"}
         with urllib.request.urlopen(
             urllib.request.Request(f"http://{url}", headers=headers, method="PUT"), timeout=30

@@ -9,9 +9,8 @@ import os_traits
 import pytest
 from flask import Flask
 from sqlalchemy import Engine, event, text
-from werkzeug.test import TestResponse
 
-Api = Callable[..., TestResponse]
+from tests.conftest import Api
 
 AT_FIRST = 5
 """Names, sharing providers, anchors, trees, traits."""

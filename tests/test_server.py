@@ -4,29 +4,21 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
-from pathlib import Path
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import make_url
 
-from placement_svc import config
 from placement_svc.db import schema
-from tests.service import free_port
+from tests.service import PATIENCE, Service, serving, wait_until
 
 pytestmark = pytest.mark.long
-
-SECONDS = 60
-"""How long anything may take that is waited for."""
 
 WORKERS, THREADS = 2, 2
 TOKEN = "admin:a-secret-token"
@@ -34,40 +26,30 @@ PASSWORD = "a-secret-password"
 ADMIN = {"X-Auth-Token": TOKEN, "OpenStack-API-Version": "placement 1.39"}
 
 
-@dataclass(frozen=True)
-class Service:
-    """A running service: its process, its port, and the file of what it writes on standard error."""
+def connect(service: Service, sent: bytes = b"") -> socket.socket:
+    """Open a connection and send something."""
+    connection = socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE)
+    connection.sendall(sent)
+    return connection
 
-    process: subprocess.Popen[bytes]
-    port: int
-    written: Path
 
-    def connect(self, sent: bytes = b"") -> socket.socket:
-        """Open a connection and send something."""
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
-        connection.sendall(sent)
-        return connection
+def get(service: Service, path: str, headers: dict[str, str] = ADMIN) -> tuple[int, str]:
+    """Return status and body of an answer, asked for on a connection of its own."""
+    with closing(HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)) as connection:
+        connection.request("GET", path, headers=headers | {"Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
-    def get(self, path: str, headers: dict[str, str] = ADMIN) -> tuple[int, str]:
-        """Return status and body of an answer, asked for on a connection of its own."""
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)) as connection:
-            connection.request("GET", path, headers=headers | {"Connection": "close"})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
 
-    def metric(self, name: str) -> float:
-        """Return the sum of a metric over all its labels."""
-        families = text_string_to_metric_families(self.get("/metrics")[1])
-        return sum(found.value for family in families for found in family.samples if found.name == name)
+def metric(service: Service, name: str) -> float:
+    """Return the sum of a metric over all its labels."""
+    families = text_string_to_metric_families(get(service, "/metrics")[1])
+    return sum(found.value for family in families for found in family.samples if found.name == name)
 
-    def workers(self) -> list[int]:
-        """Return the process ids of the workers."""
-        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True)
-        return [int(pid) for pid in found.stdout.split()]
 
-    def lines(self) -> list[dict[str, Any]]:
-        """Return what the lines of JSON say that have been written so far."""
-        return [json.loads(line) for line in self.written.read_text().splitlines()]
+def lines(service: Service) -> list[dict[str, Any]]:
+    """Return what the lines of JSON say that have been logged so far."""
+    return [json.loads(line) for line in service.log.read_text().splitlines()]
 
 
 def received(connection: socket.socket) -> bytes:
@@ -75,57 +57,10 @@ def received(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@contextmanager
-def serving(directory: Path, **settings: object) -> Iterator[Service]:
-    """Serve until the context ends, by then with all that the service has to clear away cleared away."""
-    env = {config.variable(name): str(value) for name, value in settings.items()}
-    temporary = directory / "tmp"
-    temporary.mkdir()
-    port, written = free_port(), directory / "log"
-    command = [sys.executable, "-m", "placement_svc.cli", "serve", "--port", str(port)]
-    with (
-        written.open("wb") as output,
-        subprocess.Popen(
-            [*command, "--workers", str(WORKERS), "--threads", str(THREADS)],
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env=os.environ | env | {"TMPDIR": str(temporary)},
-        ) as process,
-    ):
-        service = Service(process, port, written)
-        try:
-            wait_until(lambda: _is_ready(service))
-            yield service
-            if process.poll() is None:
-                process.terminate()
-            assert process.wait(SECONDS) == 0
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    assert list(temporary.iterdir()) == []
-
-
-def _is_ready(service: Service) -> bool:
-    assert service.process.poll() is None, service.written.read_text()
-    try:
-        return service.get("/readyz")[0] == 200
-    except (OSError, HTTPException):
-        return False
-
-
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iterator[Service]:
+def impatient(database_url: str) -> Iterator[Service]:
     """A service that waits two seconds for its clients."""
-    directory = tmp_path_factory.mktemp("impatient")
-    with serving(directory, database_url=database_url, client_timeout=2) as service:
+    with serving(WORKERS, THREADS, database_url=database_url, client_timeout=2) as service:
         yield service
 
 
@@ -146,18 +81,18 @@ SLOW = {
 
 @pytest.mark.parametrize("sent", SLOW.values(), ids=SLOW)
 def test_slow_clients_do_not_stop_others(impatient: Service, sent: bytes) -> None:
-    slow = [impatient.connect(sent) for _ in range(10 * WORKERS * THREADS)]
+    slow = [connect(impatient, sent) for _ in range(10 * WORKERS * THREADS)]
     # Each of them holding a thread until it is cut off would take longer than a client here waits.
-    assert [impatient.get("/")[0] for _ in range(10)] == [200] * 10
+    assert [get(impatient, "/")[0] for _ in range(10)] == [200] * 10
     for connection in slow:
         connection.close()
 
 
 def test_clients_that_take_too_long_to_ask_are_cut_off(impatient: Service) -> None:
     def trickle(sent: bytes) -> bool:
-        with impatient.connect(sent) as connection:
+        with connect(impatient, sent) as connection:
             connection.settimeout(0.2)
-            deadline = time.monotonic() + SECONDS
+            deadline = time.monotonic() + PATIENCE
             while time.monotonic() < deadline:
                 try:
                     connection.sendall(b"x")
@@ -180,7 +115,7 @@ def test_client_that_does_not_take_its_answers_is_cut_off(impatient: Service) ->
     )
 
     def ask_on(connection: socket.socket) -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with suppress(TimeoutError):
                 connection.sendall(request * 100)
@@ -191,12 +126,12 @@ def test_client_that_does_not_take_its_answers_is_cut_off(impatient: Service) ->
         connection.connect(("127.0.0.1", impatient.port))
         with pytest.raises(ConnectionError):
             ask_on(connection)
-    assert impatient.get("/")[0] == 200
+    assert get(impatient, "/")[0] == 200
 
 
 def test_two_hundred_groups_can_be_asked_for(impatient: Service) -> None:
     groups = "&".join(f"resources_{n}=VCPU:1,MEMORY_MB:512&required_{n}=HW_CPU_X86_AVX2" for n in range(200))
-    status, body = impatient.get(f"/allocation_candidates?{groups}&group_policy=none")
+    status, body = get(impatient, f"/allocation_candidates?{groups}&group_policy=none")
     assert (status, json.loads(body)["allocation_requests"]) == (200, [])
 
 
@@ -211,7 +146,7 @@ def test_two_hundred_groups_can_be_asked_for(impatient: Service) -> None:
 def test_head_that_is_too_large_is_refused(
     impatient: Service, path: str, headers: dict[str, str], status: int
 ) -> None:
-    assert impatient.get(path, headers)[0] == status
+    assert get(impatient, path, headers)[0] == status
 
 
 class Client:
@@ -226,7 +161,7 @@ class Client:
     def run(self) -> None:
         headers = ADMIN if self.keeps_alive else ADMIN | {"Connection": "close"}
         while True:
-            connection = HTTPConnection("127.0.0.1", self.service.port, timeout=SECONDS)
+            connection = HTTPConnection("127.0.0.1", self.service.port, timeout=PATIENCE)
             try:
                 connection.connect()
             except ConnectionRefusedError:
@@ -243,8 +178,8 @@ class Client:
                     return
 
 
-def test_service_that_stops_loses_no_request(tmp_path: Path, database_url: str) -> None:
-    with serving(tmp_path, database_url=database_url, log_level="warning") as service:
+def test_service_that_stops_loses_no_request(database_url: str) -> None:
+    with serving(WORKERS, THREADS, database_url=database_url) as service:
         clients = [Client(service, keeps_alive) for keeps_alive in (True, False) for _ in range(6)]
         with ThreadPoolExecutor(len(clients)) as threads:
             running = [threads.submit(client.run) for client in clients]
@@ -255,13 +190,11 @@ def test_service_that_stops_loses_no_request(tmp_path: Path, database_url: str) 
     assert [client.problems for client in clients] == [[]] * len(clients)
 
 
-def test_service_that_stops_is_not_ready_while_a_request_in_flight_ends(
-    tmp_path: Path, database_url: str
-) -> None:
+def test_service_that_stops_is_not_ready_while_a_request_in_flight_ends(database_url: str) -> None:
     body = b'{"name": "in flight"}'
     head = POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
-    with serving(tmp_path, database_url=database_url) as service:
-        probe = HTTPConnection("127.0.0.1", service.port, timeout=SECONDS)
+    with serving(WORKERS, THREADS, database_url=database_url) as service:
+        probe = HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)
 
         def readiness() -> int:
             probe.request("GET", "/readyz")
@@ -269,7 +202,7 @@ def test_service_that_stops_is_not_ready_while_a_request_in_flight_ends(
             answer.read()
             return answer.status
 
-        with closing(probe), service.connect(head + body[:1]) as in_flight:
+        with closing(probe), connect(service, head + body[:1]) as in_flight:
             assert readiness() == 200
             service.process.terminate()
             wait_until(lambda: readiness() == 503)
@@ -277,41 +210,40 @@ def test_service_that_stops_is_not_ready_while_a_request_in_flight_ends(
             assert received(in_flight).startswith(b"HTTP/1.1 201 ")
 
 
-def test_service_that_drains_says_so_and_goes_on(tmp_path: Path, database_url: str) -> None:
-    with serving(tmp_path, database_url=database_url, drain=SECONDS) as service:
+def test_service_that_drains_says_so_and_goes_on(database_url: str) -> None:
+    with serving(WORKERS, THREADS, database_url=database_url, drain=PATIENCE) as service:
         service.process.terminate()
-        wait_until(lambda: service.get("/readyz") == (503, "The service is stopping.\n"))
-        assert service.get("/healthz")[0] == 200
-        assert service.get("/traits")[0] == 200
+        wait_until(lambda: get(service, "/readyz") == (503, "The service is stopping.\n"))
+        assert get(service, "/healthz")[0] == 200
+        assert get(service, "/traits")[0] == 200
         # Who told it once to stop may be in a hurry.
         service.process.send_signal(signal.SIGINT)
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iterator[Service]:
+def watched(database_url: str) -> Iterator[Service]:
     """A service that logs JSON, with a password for its database and a request timed as slow."""
     url = make_url(database_url).set(password=PASSWORD).render_as_string(hide_password=False)
-    directory = tmp_path_factory.mktemp("watched")
-    with serving(directory, database_url=url, slow_request=0) as service:
+    with serving(WORKERS, THREADS, database_url=url, slow_request=0, log_level="info") as service:
         yield service
 
 
 def test_workers_count_together_and_what_a_dead_one_counted_stays(watched: Service) -> None:
-    before = watched.metric("placement_requests_total")
+    before = metric(watched, "placement_requests_total")
     for _ in range(20):
-        watched.get("/traits")
+        get(watched, "/traits")
     # A request counts when its answer is there.
-    wait_until(lambda: watched.metric("placement_requests_total") == before + 20)
-    assert watched.metric("placement_pool_size_connections") == 10 * WORKERS
+    wait_until(lambda: metric(watched, "placement_requests_total") == before + 20)
+    assert metric(watched, "placement_pool_size_connections") == 10 * WORKERS
     killed = watched.workers()
     os.kill(killed[0], signal.SIGKILL)
     wait_until(lambda: len(watched.workers()) == WORKERS and watched.workers() != killed)
-    wait_until(lambda: watched.metric("placement_pool_size_connections") == 10 * WORKERS)
-    assert watched.metric("placement_requests_total") == before + 20
+    wait_until(lambda: metric(watched, "placement_pool_size_connections") == 10 * WORKERS)
+    assert metric(watched, "placement_requests_total") == before + 20
 
 
 def test_start_is_reported(watched: Service, database_url: str) -> None:
-    [report] = [line for line in watched.lines() if line["event"] == "start"]
+    [report] = [line for line in lines(watched) if line["event"] == "start"]
     for told in ("timestamp", "level", "logger", "event"):
         del report[told]
     assert report == {
@@ -336,15 +268,15 @@ def test_log_holds_no_secret_and_each_line_is_json(watched: Service) -> None:
         b"GET / HTTP/1.1\r\nHost: x\r\nX-Auth-Token: x\r\n a-secret-token\r\n",
         b"GET / \x1b[31m\nfake HTTP/1.1\r\nHost: x\r\n",
     ):
-        with watched.connect(sent + b"Connection: close\r\n\r\n") as connection:
+        with connect(watched, sent + b"Connection: close\r\n\r\n") as connection:
             answer = received(connection)
             assert answer.startswith(b"HTTP/1.1 ")
             assert b"a-secret-token" not in answer
-    watched.get("/resource_providers?name=x")
-    wait_until(lambda: any(line.get("query") == "name=x" for line in watched.lines()))
-    text = watched.written.read_text()
+    get(watched, "/resource_providers?name=x")
+    wait_until(lambda: any(line.get("query") == "name=x" for line in lines(watched)))
+    text = watched.log.read_text()
     assert "a-secret" not in text
     assert text.replace("\n", "").isprintable()
-    lines = watched.lines()
-    assert {line["logger"] for line in lines} >= {"gunicorn.error", "placement_svc.observe"}
-    assert [line["path"] for line in lines if "fake" in line.get("path", "")] == ["/\n\x1b[31mfake"]
+    logged = lines(watched)
+    assert {line["logger"] for line in logged} >= {"gunicorn.error", "placement_svc.observe"}
+    assert [line["path"] for line in logged if "fake" in line.get("path", "")] == ["/\n\x1b[31mfake"]

@@ -3,7 +3,7 @@
 import json
 import logging
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,10 +11,9 @@ import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
 from placement_svc.domain.errors import SetupError
 from placement_svc.http import token_file
+from tests.conftest import NewApp
 
 UNKNOWN = "00000000.secret"
 
@@ -39,10 +38,8 @@ def reader(file: Path) -> str:
 
 
 @pytest.fixture
-def app(database_url: str, file: Path, service: str, reader: str) -> Iterator[Flask]:
-    app = create_app(Settings(database_url=database_url, auth="token", token_file=file))
-    yield app
-    app.extensions["database"].engine.dispose()
+def app(new_app: NewApp, file: Path, service: str, reader: str) -> Flask:
+    return new_app(auth="token", token_file=file)
 
 
 @pytest.fixture

@@ -54,13 +54,19 @@ _INDEX_STAGES = """
     CREATE UNIQUE INDEX ON staged_inventories (number, resource_class);
 """
 
-_STORE_NAMES = """
-    INSERT INTO traits (name)
-    SELECT name FROM staged_traits GROUP BY name ORDER BY min(number)
-        ON CONFLICT DO NOTHING;
-    INSERT INTO resource_classes (name)
-    SELECT name FROM staged_classes GROUP BY name ORDER BY min(number)
-        ON CONFLICT DO NOTHING;
+
+def _store_new(into: str, staged: str, stage: str) -> str:
+    """Return the statement that stores what is staged and not there yet, in the order of the records."""
+    return f"""
+        INSERT INTO {into}
+        SELECT {staged} FROM {stage} WHERE {staged} IS NOT NULL GROUP BY {staged} ORDER BY min(number)
+            ON CONFLICT DO NOTHING;
+    """
+
+
+_STORE_NAMES = f"""
+    {_store_new("traits (name)", "name", "staged_traits")}
+    {_store_new("resource_classes (name)", "name", "staged_classes")}
 """
 
 # Each gives numbers of records and what is wrong with them.
@@ -151,7 +157,7 @@ _CIRCLES = """
     HAVING count(*) > 0
 """
 
-_STORE_PROVIDERS = """
+_STORE_PROVIDERS = f"""
     INSERT INTO resource_providers (id, uuid, name, generation, parent_id, root_id, path, updated_at)
     SELECT id, uuid, name, generation, parent_id, root_id, path,
            -- As where they are created one by one: only a child can be told to be untouched.
@@ -163,9 +169,7 @@ _STORE_PROVIDERS = """
       FROM staged_provider_traits
       JOIN staged_providers AS provider USING (number)
       JOIN traits ON traits.name = trait;
-    INSERT INTO aggregates (uuid)
-    SELECT aggregate FROM staged_provider_aggregates GROUP BY aggregate ORDER BY min(number)
-        ON CONFLICT DO NOTHING;
+    {_store_new("aggregates (uuid)", "aggregate", "staged_provider_aggregates")}
     INSERT INTO provider_aggregates (provider_id, root_id, aggregate_id)
     SELECT places.id, places.root_id, aggregates.id
       FROM staged_provider_aggregates
@@ -182,17 +186,10 @@ _STORE_PROVIDERS = """
       JOIN resource_classes AS class ON class.name = resource_class;
 """
 
-_STORE_CONSUMERS = """
-    INSERT INTO projects (external_id)
-    SELECT project_id FROM staged_consumers GROUP BY project_id ORDER BY min(number)
-        ON CONFLICT DO NOTHING;
-    INSERT INTO users (external_id)
-    SELECT user_id FROM staged_consumers GROUP BY user_id ORDER BY min(number)
-        ON CONFLICT DO NOTHING;
-    INSERT INTO consumer_types (name)
-    SELECT consumer_type FROM staged_consumers WHERE consumer_type IS NOT NULL
-     GROUP BY consumer_type ORDER BY min(number)
-        ON CONFLICT DO NOTHING;
+_STORE_CONSUMERS = f"""
+    {_store_new("projects (external_id)", "project_id", "staged_consumers")}
+    {_store_new("users (external_id)", "user_id", "staged_consumers")}
+    {_store_new("consumer_types (name)", "consumer_type", "staged_consumers")}
     INSERT INTO consumers (id, uuid, project_id, user_id, consumer_type_id, generation)
     SELECT consumer.id, consumer.uuid, projects.id, users.id, consumer_types.id, 1
       FROM staged_consumers AS consumer

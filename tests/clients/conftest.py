@@ -11,8 +11,8 @@ from tests.service import serving
 @pytest.fixture(scope="module")
 def served(database_url: str) -> Iterator[str]:
     """The URL of a service on this worker's database, whatever is in it."""
-    with serving(database_url=database_url) as port:
-        yield f"http://127.0.0.1:{port}"
+    with serving(database_url=database_url) as service:
+        yield service.url
 
 
 @pytest.fixture

@@ -9,13 +9,8 @@ from flask import Flask
 from sqlalchemy import Engine, text
 from werkzeug.test import TestResponse
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
+from tests.conftest import ADMIN, Api, NewApp
 from tests.wire import Wire
-
-Api = Callable[..., TestResponse]
-
-HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 
 @pytest.fixture
@@ -36,20 +31,6 @@ def claim(api: Api) -> dict[str, Any]:
 
 
 @pytest.fixture
-def another_app(app: Flask) -> Iterator[Callable[[Settings], Flask]]:
-    """A function that makes an application on the same data with other settings."""
-    apps: list[Flask] = []
-
-    def another_app(settings: Settings) -> Flask:
-        apps.append(create_app(settings))
-        return apps[-1]
-
-    yield another_app
-    for other in apps:
-        other.extensions["database"].engine.dispose()
-
-
-@pytest.fixture
 def wire(database_url: str) -> Iterator[Wire]:
     """The wire to the database."""
     with Wire(database_url) as wire:
@@ -58,7 +39,7 @@ def wire(database_url: str) -> Iterator[Wire]:
 
 
 def put(app: Flask, path: str, body: Any) -> TestResponse:
-    return app.test_client().put(path, json=body, headers=HEADERS)
+    return app.test_client().put(path, json=body, headers=ADMIN)
 
 
 def problem(response: TestResponse) -> str:
@@ -74,10 +55,10 @@ def test_connection_lost_at_the_commit(
     api: Api,
     claim: Any,
     wire: Wire,
-    another_app: Callable[[Settings], Flask],
+    new_app: NewApp,
     engine: Engine,
 ) -> None:
-    app, path = another_app(Settings(wire.url)), f"/allocations/{uuid4()}"
+    app, path = new_app(database_url=wire.url), f"/allocations/{uuid4()}"
     wire.cut_at("COMMIT", arrives=arrives)
     told = problem(put(app, path, claim))
     assert told == "The database was lost at the commit: it is not known whether anything has changed."
@@ -89,9 +70,9 @@ def test_connection_lost_at_the_commit(
 
 
 def test_connection_lost_before_the_commit_goes_unnoticed(
-    api: Api, claim: Any, wire: Wire, another_app: Callable[[Settings], Flask]
+    api: Api, claim: Any, wire: Wire, new_app: NewApp
 ) -> None:
-    app, paths = another_app(Settings(wire.url)), [f"/allocations/{uuid4()}" for _ in range(7)]
+    app, paths = new_app(database_url=wire.url), [f"/allocations/{uuid4()}" for _ in range(7)]
     assert put(app, paths[0], claim).status_code == 204
     wire.asked.clear()
     assert put(app, paths[1], claim).status_code == 204
@@ -106,9 +87,9 @@ def test_connection_lost_before_the_commit_goes_unnoticed(
 
 
 def test_lock_that_is_held_too_long_is_unavailable(
-    api: Api, claim: Any, database_url: str, another_app: Callable[[Settings], Flask], engine: Engine
+    api: Api, claim: Any, new_app: NewApp, engine: Engine
 ) -> None:
-    app, path = another_app(Settings(database_url, lock_timeout=1)), f"/allocations/{uuid4()}"
+    app, path = new_app(lock_timeout=1), f"/allocations/{uuid4()}"
     with engine.begin() as other:
         other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
         told = problem(put(app, path, claim))

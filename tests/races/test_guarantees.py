@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from placement_svc.app import create_app
+from tests.conftest import ADMIN
 from tests.races.meeting import ROUNDS, code, consumer, held, inventories, race, statuses
 
 pytestmark = pytest.mark.usefixtures("books")
@@ -58,10 +58,8 @@ def test_guarantee_4_all_get_what_fits(put, provider, used):
     assert used(host) == {"VCPU": 16}
 
 
-def test_guarantee_5_as_many_get_the_last_units_as_there_are(app, provider, used):
-    other = create_app(app.extensions["settings"])
-    workers = [app, other]
-    headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+def test_guarantee_5_as_many_get_the_last_units_as_there_are(app, new_app, provider, used):
+    workers = [app, new_app()]
     for _ in range(ROUNDS):
         host = provider(VCPU=5)
         responses = race(
@@ -70,7 +68,7 @@ def test_guarantee_5_as_many_get_the_last_units_as_there_are(app, provider, used
                     workers[n % 2].test_client().put,
                     f"/allocations/{uuid4()}",
                     json=consumer(held(host, 1)),
-                    headers=headers,
+                    headers=ADMIN,
                 )
                 for n in range(16)
             )
@@ -80,7 +78,6 @@ def test_guarantee_5_as_many_get_the_last_units_as_there_are(app, provider, used
         assert {code(response) for response in refused} == {"placement.undefined_code"}
         assert all("exceed the capacity" in r.json["errors"][0]["detail"] for r in refused)
         assert used(host) == {"VCPU": 5}
-    other.extensions["database"].engine.dispose()
 
 
 def test_guarantee_5_nobody_gets_in_while_a_full_provider_is_passed_on(api, put, post, provider):

@@ -7,29 +7,25 @@ from uuid import uuid4
 import pytest
 from flask import Flask
 
-from placement_svc.app import create_app
-from placement_svc.config import Settings
+from tests.conftest import ADMIN, NewApp
 from tests.wire import Wire
-
-HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 Send = Callable[[str, str, Any], list[str]]
 
 
 @pytest.fixture
-def send(app: Flask, database_url: str) -> Iterator[Send]:
+def send(app: Flask, database_url: str, new_app: NewApp) -> Iterator[Send]:
     """A function that sends a request, which succeeds, and returns what PostgreSQL was asked for it."""
     with Wire(database_url) as wire:
-        watched = create_app(Settings(wire.url))
+        watched = new_app(database_url=wire.url)
 
         def send(method: str, path: str, body: Any) -> list[str]:
             wire.asked.clear()
-            answer = watched.test_client().open(path, method=method, json=body, headers=HEADERS)
+            answer = watched.test_client().open(path, method=method, json=body, headers=ADMIN)
             assert answer.status_code in (200, 204), answer.text
             return list(wire.asked)
 
         yield send
-        watched.extensions["database"].engine.dispose()
         wire.shutdown()
 
 
