@@ -128,13 +128,21 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if not self.settings.drain:
             super().handle_exit(sig, frame)
 
+    def handle_quit(self, sig: Any, frame: Any) -> None:
+        """Stop at once, on SIGQUIT.
+
+        Gunicorn's worker with threads would shut these down here, and wait for itself for ever if the
+        signal has come while it gives one of them work.
+        """
+        super(ThreadWorker, self).handle_quit(sig, frame)
+
     def set_accept_enabled(self, enabled: bool) -> None:
         """Accept new connections or not; a worker that stops accepts those that wait, and no more come.
 
         Else they would be cut when the last worker closes the socket, with requests already sent.
         """
         super().set_accept_enabled(enabled)
-        if self.alive:
+        if enabled or self.alive:
             return
         for listener in self.sockets:
             accepted = -1

@@ -170,8 +170,7 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
         service.wait_until_it_answers()
         yield service
         written = service.stop()
-        # Of several workers one may be told to stop while it still starts, and log a traceback.
-        assert workers > 1 or "Traceback" not in written, written
+        assert "Traceback" not in written, written
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import make_url
 
 from placement_svc.db import schema
-from tests.service import PATIENCE, Service, serving, wait_until
+from placement_svc.server import GRACE
+from tests.service import PATIENCE, Service, serving, started, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -208,6 +209,29 @@ def test_service_that_stops_is_not_ready_while_a_request_in_flight_ends(database
             wait_until(lambda: readiness() == 503)
             in_flight.sendall(body[1:])
             assert received(in_flight).startswith(b"HTTP/1.1 201 ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_service_stops_as_soon_as_it_starts(database_url: str, number: signal.Signals) -> None:
+    with started(WORKERS, THREADS, database_url=database_url) as service:
+        service.wait_until_it_answers()
+        service.process.send_signal(number)
+        assert "Traceback" not in service.ended()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_service_that_is_interrupted_ends_at_once(database_url: str, attempt: int) -> None:
+    with started(WORKERS, THREADS, database_url=database_url) as service:
+        service.wait_until_it_answers()
+        clients = [Client(service, keeps_alive) for keeps_alive in (True, False) for _ in range(6)]
+        with ThreadPoolExecutor(len(clients)) as threads:
+            running = [threads.submit(client.run) for client in clients]
+            wait_until(lambda: all(client.answers > 5 for client in clients))
+            service.process.send_signal(signal.SIGINT)
+            # Gunicorn kills what still runs after its time of grace.
+            service.process.wait(GRACE / 2)
+            for done in running:
+                done.result()
 
 
 def test_service_that_drains_says_so_and_goes_on(database_url: str) -> None:
