@@ -3,7 +3,7 @@
 Names are the same in every run, and so are the uuids made of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import NAMESPACE_URL, uuid5
 
@@ -13,6 +13,9 @@ HOST = {"VCPU": 32, "MEMORY_MB": 131_072, "DISK_GB": 2_000}
 INSTANCE = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}
 INSTANCES = 20
 """How many instances a host of `flat_with_instances` has."""
+
+TO_THE_BRIM = 16
+"""How many instances fill up a provider: of what it has there is a multiple of that."""
 
 TRAITS = tuple(sorted(name for name in os_traits.get_traits() if name.startswith("COMPUTE_NET_")))
 """Traits that every host has."""
@@ -98,9 +101,25 @@ def flat_with_instances(hosts: int) -> Cloud:
 
 
 def full(hosts: int) -> Cloud:
-    """Return flat hosts that are all in use, each by one instance, but for the last `FEW`."""
-    tenants = (Consumer(f"{name}-tenant", name, HOST) for name in host_names(hosts)[: max(0, hosts - FEW)])
-    return Cloud(flat(hosts).providers, tuple(tenants))
+    """Return flat hosts that are filled up, but for the last `FEW`."""
+    providers = flat(hosts).providers
+    return Cloud(providers, tuple(_instances_to_the_brim(providers[: max(0, hosts - FEW)])))
+
+
+def full_nested(hosts: int) -> Cloud:
+    """Return nested hosts whose NUMA nodes are filled up, but for those of the last `FEW` hosts."""
+    providers = nested(hosts).providers
+    free = set(host_names(hosts)[-FEW:])
+    nodes = (provider for provider in providers if "VCPU" in provider.inventories)
+    return Cloud(providers, tuple(_instances_to_the_brim(node for node in nodes if node.parent not in free)))
+
+
+def _instances_to_the_brim(providers: Iterable[Provider]) -> Iterator[Consumer]:
+    """Yield `TO_THE_BRIM` instances for each provider, who hold all that it has."""
+    for provider in providers:
+        share = {name: total // TO_THE_BRIM for name, total in provider.inventories.items()}
+        for number in range(TO_THE_BRIM):
+            yield Consumer(f"{provider.name}-instance{number}", provider.name, share)
 
 
 def endless(hosts: int) -> Cloud:

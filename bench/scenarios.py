@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench import clouds
 from bench.clouds import CPU_TRAIT, DEVICE, DEVICES, FEW, RARE_TRAIT, Cloud, uuid_of, zone
@@ -85,6 +85,11 @@ SCENARIOS = (
     ),
     Scenario("full", clouds.full, (Request("3 hosts are free", SMALL, _few),)),
     Scenario("nested", clouds.nested, (NESTED,)),
+    Scenario(
+        "full-nested",
+        clouds.full_nested,
+        (replace(NESTED, name="3 hosts are free", candidates=lambda hosts: 2 * _few(hosts)),),
+    ),
     Scenario("shared", clouds.shared, (Request("shared disk", SMALL, lambda hosts: hosts),)),
     Scenario("pci", clouds.pci, tuple(_of_devices(count) for count in (2, 4, 6, 8)), most_hosts=100),
     Scenario("pci-alone", clouds.pci, (_of_devices(DEVICES),), most_hosts=1000, with_reference=False),
