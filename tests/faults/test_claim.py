@@ -91,7 +91,7 @@ def test_connection_lost_at_the_commit(
 def test_connection_lost_before_the_commit_goes_unnoticed(
     api: Api, claim: Any, wire: Wire, another_app: Callable[[Settings], Flask]
 ) -> None:
-    app, paths = another_app(Settings(wire.url)), [f"/allocations/{uuid4()}" for _ in range(7)]
+    app, paths = another_app(Settings(wire.url)), [f"/allocations/{uuid4()}" for _ in range(4)]
     assert put(app, paths[0], claim).status_code == 204
     wire.asked.clear()
     assert put(app, paths[1], claim).status_code == 204
