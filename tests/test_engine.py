@@ -104,6 +104,14 @@ def test_database_that_comes_later_is_found(site: Site, served: Flask) -> None:
     assert "HW_CPU_X86_AVX" in get(served, "/traits").json["traits"]  # type: ignore[index]
 
 
+def test_claim_on_an_older_schema_says_what_to_do(site: Site, served: Flask) -> None:
+    site.create()
+    site.upgrade()
+    schema.downgrade(create_engine(site.url, poolclass=NullPool), "0002")
+    answer = served.test_client().put(f"/allocations/{uuid4()}", json=claim(str(uuid4())), headers=HEADERS)
+    assert "an older schema: run `placement-svc db upgrade`" in detail(answer)
+
+
 def test_database_is_served_again_when_it_is_back(site: Site, served: Flask) -> None:
     site.create()
     site.upgrade()

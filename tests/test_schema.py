@@ -31,6 +31,12 @@ LEFT_OVER = """
      UNION ALL
     SELECT stxname FROM pg_statistic_ext WHERE stxnamespace = 'public'::regnamespace
 """
+FUNCTIONS = """
+    SELECT proname, pg_get_function_identity_arguments(oid), pg_get_function_result(oid), proconfig
+      FROM pg_proc
+     WHERE pronamespace = 'public'::regnamespace
+"""
+LEFT_AT_0002 = {"allocations_keep_used", "provider_traits_keep_ids"}
 
 
 def connect(url: str) -> Engine:
@@ -48,6 +54,63 @@ def test_nothing_is_left_over_at_the_base(new_database: Callable[[], str]) -> No
     schema.downgrade(engine, "base")
     assert schema.current(engine) is None
     assert rows(engine, LEFT_OVER) <= {("alembic_version_pkc",)}
+
+
+def test_functions_of_claims_go_and_come_back_as_they_were(new_database: Callable[[], str]) -> None:
+    engine = connect(new_database())
+    schema.upgrade(engine)
+    functions = functions_of(engine)
+    schema.downgrade(engine, "0002")
+    assert {name for name, *_ in functions_of(engine)} == LEFT_AT_0002
+    schema.upgrade(engine)
+    assert functions_of(engine) == functions
+
+
+def functions_of(engine: Engine) -> list[tuple[Any, ...]]:
+    with engine.connect() as connection:
+        return sorted(tuple(row) for row in connection.execute(text(FUNCTIONS)))
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "result"),
+    [
+        (
+            "claim_allocations",
+            "consumer_uuids text[], project_names text[], user_names text[], type_names text[],"
+            " holders text[], provider_uuids text[], class_names text[], amounts numeric[]",
+            "json",
+        ),
+        ("remove_consumer", "consumer_uuid text", "boolean"),
+        (
+            "lock_and_raise_consumers",
+            "uuids text[], project_names text[], user_names text[], type_names text[]",
+            "TABLE(consumer_id bigint, consumer_uuid text, generation_before bigint)",
+        ),
+        (
+            "lock_providers",
+            "uuids text[], emptied bigint[]",
+            "TABLE(provider_id integer, provider_uuid text)",
+        ),
+        (
+            "take_back_allocations",
+            "consumer_ids bigint[], provider_ids integer[]",
+            "TABLE(stock_provider_id integer, stock_class text, stock_total integer, stock_reserved integer,"
+            " stock_min_unit integer, stock_max_unit integer, stock_step_size integer,"
+            " stock_ratio double precision, stock_used bigint, replaced bigint)",
+        ),
+        (
+            "give_allocations",
+            "consumer_uuids text[], provider_uuids text[], class_names text[], amounts numeric[],"
+            " emptied bigint[], raised integer[]",
+            "void",
+        ),
+    ],
+)
+def test_function_has_the_signature_that_running_services_call(
+    engine: Engine, function: str, arguments: str, result: str
+) -> None:
+    options = ["plan_cache_mode=force_generic_plan", "enable_seqscan=off"]
+    assert (function, arguments, result, options) in functions_of(engine)
 
 
 def test_up_to_where_it_is_changes_nothing(new_database: Callable[[], str]) -> None:

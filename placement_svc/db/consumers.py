@@ -1,13 +1,11 @@
 """Consumers, and the projects, users and types they belong to."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, text
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Connection, text
 
-from placement_svc.db.tables import consumer_types, projects, users
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import ConcurrentUpdate
 
@@ -23,35 +21,9 @@ class LockedConsumer:
     generation: int | None
 
 
-# The rows are changed in the order of their uuids, whoever changes them, so that two requests never wait
-# for each other. The upsert waits for whoever else inserts or changes the same consumer, and then sees
-# their work: there is no moment at which two requests could both find the consumer absent.
 _LOCK_AND_RAISE = text("""
-    WITH claim AS (
-        SELECT claimed.uuid, project.id AS project_id, owner.id AS user_id, type.id AS consumer_type_id,
-               project.id IS NOT NULL AND owner.id IS NOT NULL
-               AND (claimed.type IS NULL OR type.id IS NOT NULL) AS is_known
-          FROM unnest(
-                   CAST(:uuids AS text[]), CAST(:projects AS text[]),
-                   CAST(:users AS text[]), CAST(:types AS text[])
-               ) AS claimed (uuid, project, owner, type)
-          LEFT JOIN projects AS project ON project.external_id = claimed.project
-          LEFT JOIN users AS owner ON owner.external_id = claimed.owner
-          LEFT JOIN consumer_types AS type ON type.name = claimed.type
-    )
-    INSERT INTO consumers (uuid, project_id, user_id, consumer_type_id, generation)
-    SELECT uuid, project_id, user_id, consumer_type_id, 1
-      FROM claim
-     -- All of them or none: the names that are not there yet come first.
-     WHERE (SELECT bool_and(is_known) FROM claim)
-     ORDER BY uuid COLLATE "C"
-        ON CONFLICT (uuid) DO UPDATE
-       SET project_id = excluded.project_id,
-           user_id = excluded.user_id,
-           consumer_type_id = coalesce(excluded.consumer_type_id, consumers.consumer_type_id),
-           generation = consumers.generation + 1
-    -- A row that was there has been locked by the upsert; one that it has inserted never was.
-    RETURNING id, uuid, generation, xmax = 0 AS inserted
+    SELECT consumer_uuid, consumer_id, generation_before
+      FROM lock_and_raise_consumers(:consumer_uuids, :project_names, :user_names, :type_names)
 """)
 
 
@@ -59,40 +31,30 @@ def lock_and_raise(connection: Connection, claims: Sequence[Claim]) -> dict[str,
     """Lock the consumers of `claims`, create those that are absent, and return them by uuid.
 
     Each gets the project, the user and, where its claim has one, the type of its claim; and the next
-    generation, which of a new one is 1. One statement, unless a project, user or type is new.
+    generation, which of a new one is 1.
     """
-    if not claims:
-        return {}
-    wanted = {
-        "uuids": [claim.consumer_uuid for claim in claims],
-        "projects": [claim.project_id for claim in claims],
-        "users": [claim.user_id for claim in claims],
-        "types": [claim.consumer_type for claim in claims],
+    rows = connection.execute(_LOCK_AND_RAISE, owners(claims))
+    return {uuid: LockedConsumer(id, generation) for uuid, id, generation in rows}
+
+
+def owners(claims: Sequence[Claim]) -> dict[str, Any]:
+    """Return whose the consumers of `claims` are, as parameters: lists that belong together."""
+    return {
+        "consumer_uuids": [claim.consumer_uuid for claim in claims],
+        "project_names": [claim.project_id for claim in claims],
+        "user_names": [claim.user_id for claim in claims],
+        "type_names": [claim.consumer_type for claim in claims],
     }
-    rows = connection.execute(_LOCK_AND_RAISE, wanted).all()
-    if not rows:
-        _add(connection, projects.c.external_id, {claim.project_id for claim in claims})
-        _add(connection, users.c.external_id, {claim.user_id for claim in claims})
-        types = {claim.consumer_type for claim in claims if claim.consumer_type is not None}
-        _add(connection, consumer_types.c.name, types)
-        rows = connection.execute(_LOCK_AND_RAISE, wanted).all()
-    return {row.uuid: LockedConsumer(row.id, None if row.inserted else row.generation - 1) for row in rows}
 
 
-def _add(connection: Connection, column: Column[Any], names: Collection[str]) -> None:
-    """Store those of `names` that `column` does not have yet, in one order; they are never deleted."""
-    if names:
-        rows = [{column.name: name} for name in sorted(names)]
-        connection.execute(insert(column.table).on_conflict_do_nothing(), rows)
-
-
-def check_generations(claims: Iterable[Claim], locked: dict[str, LockedConsumer]) -> None:
+def check_generations(claims: Iterable[Claim], generations: Mapping[str, int | None]) -> None:
     """Refuse claims of clients that do not know the consumer as it is.
 
-    Raises `ConcurrentUpdate` for the first one (`spec/allocations.md 5`, A2).
+    `generations` are those of the consumers by uuid, None for one that was not there. Raises
+    `ConcurrentUpdate` for the first one (`spec/allocations.md 5`, A2).
     """
     for claim in claims:
-        generation = locked[claim.consumer_uuid].generation
+        generation = generations[claim.consumer_uuid]
         if claim.generation != generation:
             expected = "null" if generation is None else generation
             raise ConcurrentUpdate(

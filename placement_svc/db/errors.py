@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 UNREACHABLE = "The database cannot be reached or did not answer in time."
 
 INSUFFICIENT_PRIVILEGE = "42501"
+UNDEFINED_FUNCTION = "42883"
 UNDEFINED_TABLE = "42P01"
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
@@ -73,6 +74,8 @@ def translated() -> Iterator[None]:
             raise Unavailable("The database does not let this service use its tables.") from error
         if sqlstate(error) == UNDEFINED_TABLE:
             raise Unavailable("The database has no schema yet: run `placement-svc db upgrade`.") from error
+        if sqlstate(error) == UNDEFINED_FUNCTION:
+            raise Unavailable("The database has an older schema: run `placement-svc db upgrade`.") from error
         raise
 
 

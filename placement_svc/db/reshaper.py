@@ -28,7 +28,9 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     claimed = _claimed(connection, wanted.claims, locked)
     found = providers.lock_all(connection, claimed | wanted.providers.keys())
     _check_providers(wanted.providers, found)
-    consumers.check_generations(wanted.claims, locked)
+    consumers.check_generations(
+        wanted.claims, {uuid: consumer.generation for uuid, consumer in locked.items()}
+    )
     allocations.check_providers(wanted.claims, found)
     classes = [name for reshape in wanted.providers.values() for name in reshape.inventories]
     class_ids = names.resource_class_ids(
@@ -37,11 +39,14 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
         "malformed reshaper data: No such resource class {}.",
     )
     provider_ids = {uuid: provider.id for uuid, provider in found.items()}
-    stocks, _ = allocations.take_back(connection, [consumer.id for consumer in locked.values()], provider_ids)
+    stocks = allocations.take_back(connection, [consumer.id for consumer in locked.values()], provider_ids)
     check(wanted.claims, union(stocks, wanted.providers))
     _put(connection, wanted.providers, found, class_ids)
     allocations.give(
-        connection, wanted.claims, locked, provider_ids, class_ids, [provider_ids[uuid] for uuid in claimed]
+        connection,
+        wanted.claims,
+        allocations.emptied(wanted.claims, locked),
+        [provider_ids[uuid] for uuid in claimed],
     )
     _drop(connection, dropped(stocks, wanted.providers))
     _raise_generations(connection, wanted.providers, provider_ids)

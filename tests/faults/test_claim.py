@@ -72,7 +72,7 @@ def test_connection_lost_at_the_commit(
 def test_connection_lost_before_the_commit_goes_unnoticed(
     api: Api, claim: Any, wire: Wire, new_app: NewApp
 ) -> None:
-    app, paths = new_app(database_url=wire.url), [f"/allocations/{uuid4()}" for _ in range(7)]
+    app, paths = new_app(database_url=wire.url), [f"/allocations/{uuid4()}" for _ in range(4)]
     assert put(app, paths[0], claim).status_code == 204
     wire.asked.clear()
     assert put(app, paths[1], claim).status_code == 204

@@ -1,0 +1,161 @@
+"""What PostgreSQL does for a claim: it reads by keys alone, and no claim is an error of SQL."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Connection, Engine, text
+from werkzeug.test import TestResponse
+
+from placement_svc.db import allocations, names, schema
+from placement_svc.db.engine import connect
+from placement_svc.domain.allocations import Claim
+from placement_svc.domain.errors import Invalid
+
+Api = Callable[..., TestResponse]
+
+HOSTS = 10_000
+MOST_ROWS = 100
+"""What a claim on one host may read, of all tables together."""
+
+MOST = 2**31 - 1
+
+ADD_HOSTS = """
+    WITH new AS (
+        INSERT INTO resource_providers (id, uuid, name, root_id, path)
+        SELECT id, gen_random_uuid(), id, id, ARRAY[id] FROM generate_series(:first, :last) AS id
+        RETURNING id
+    )
+    INSERT INTO inventories (provider_id, root_id, resource_class_id, total, reserved, min_unit, max_unit,
+                             step_size, allocation_ratio)
+    SELECT new.id, new.id, class.id, 1000000, 0, 1, 1000000, 1, 1
+      FROM new, resource_classes AS class
+     WHERE class.name IN ('VCPU', 'MEMORY_MB', 'DISK_GB')
+"""
+
+ADD_CONSUMERS = """
+    WITH project AS (
+        INSERT INTO projects (external_id) SELECT id FROM generate_series(1, :count) AS id RETURNING id
+    ), owner AS (
+        INSERT INTO users (external_id) SELECT id FROM generate_series(1, :count) AS id RETURNING id
+    ), new AS (
+        INSERT INTO consumers (uuid, project_id, user_id)
+        SELECT gen_random_uuid(), (SELECT min(id) FROM project), (SELECT min(id) FROM owner)
+          FROM generate_series(1, :count)
+        RETURNING id
+    )
+    INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used)
+    SELECT new.id, inventory.provider_id, inventory.resource_class_id, 1
+      FROM new, inventories AS inventory
+     WHERE inventory.provider_id = 1
+"""
+
+ROWS_READ = """
+    SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables
+"""
+
+
+@pytest.fixture
+def database(new_database: Callable[[], str]) -> Iterator[Engine]:
+    """An engine of a database that has nothing but names, and whose statistics stay so."""
+    engine = connect(new_database())
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        names.sync_standard(connection)
+        for table in ("resource_providers", "inventories", "consumers", "allocations", "projects", "users"):
+            connection.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = off)"))
+    yield engine
+    engine.dispose()
+
+
+def run(connection: Connection, sql: str, **values: Any) -> Any:
+    with connection.begin():
+        result = connection.execute(text(sql), values)
+        return result.scalar() if result.returns_rows else None
+
+
+def claim(connection: Connection, host: str, consumer: str, generation: int | None = None) -> None:
+    """Let a consumer hold something of a host, in the transaction that there is."""
+    resources = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}
+    wanted = [Claim(consumer, "project", "user", "INSTANCE", generation, {host: resources})]
+    allocations.replace(connection, wanted, compares_generations=True, problem="{}")
+
+
+def test_plans_that_were_made_for_an_empty_cloud_suit_a_full_one(database: Engine) -> None:
+    host, consumer = "SELECT uuid FROM resource_providers WHERE id = :id", str(uuid4())
+    with database.connect() as connection, database.connect() as other:
+        with pytest.raises(Invalid):
+            claim(connection, str(uuid4()), consumer)
+        connection.rollback()
+        run(other, ADD_HOSTS, first=1, last=1)
+        first = run(connection, host, id=1)
+        for generation in (None, 1):
+            with connection.begin():
+                claim(connection, first, consumer, generation)
+        with connection.begin():
+            allocations.remove(connection, consumer)
+        run(other, ADD_HOSTS, first=2, last=HOSTS)
+        run(other, ADD_CONSUMERS, count=HOSTS)
+        for id in (1, HOSTS):
+            uuid = run(connection, host, id=id)
+            with connection.begin():
+                before = connection.scalar(text(ROWS_READ))
+                claim(connection, uuid, str(uuid4()))
+                assert connection.scalar(text(ROWS_READ)) - before < MOST_ROWS
+
+
+@pytest.fixture
+def host(api: Api) -> str:
+    """A provider that has as much as can be."""
+    uuid = str(uuid4())
+    assert api("POST", "/resource_providers", {"name": "host", "uuid": uuid}).status_code == 200
+    body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": MOST}}}
+    assert api("PUT", f"/resource_providers/{uuid}/inventories", body).status_code == 200
+    return uuid
+
+
+def body(host: str, amount: float) -> dict[str, Any]:
+    return {
+        "allocations": {host: {"resources": {"VCPU": amount}}},
+        "consumer_generation": None,
+        "project_id": "project",
+        "user_id": "user",
+        "consumer_type": "INSTANCE",
+    }
+
+
+def assert_untouched(api: Api, engine: Engine, host: str) -> None:
+    assert api("GET", f"/resource_providers/{host}/usages").json == {
+        "resource_provider_generation": 1,
+        "usages": {"VCPU": 0},
+    }
+    with engine.connect() as connection:
+        for table in ("consumers", "projects", "users", "consumer_types"):
+            assert connection.scalar(text(f"SELECT count(*) FROM {table}")) == 0
+
+
+@pytest.mark.parametrize("amount", [2**31, 2**63, 2**64 - 1, 1e300])
+def test_amount_that_no_inventory_has_is_refused(api: Api, engine: Engine, host: str, amount: float) -> None:
+    refused = api("PUT", f"/allocations/{uuid4()}", body(host, amount))
+    assert refused.status_code == 409
+    assert "violate inventory constraints" in refused.text
+    assert_untouched(api, engine, host)
+
+
+def test_sum_that_no_inventory_has_is_refused(api: Api, engine: Engine, host: str) -> None:
+    refused = api("POST", "/allocations", {str(uuid4()): body(host, MOST) for _ in range(3)})
+    assert refused.status_code == 409
+    assert "exceed the capacity" in refused.text
+    assert_untouched(api, engine, host)
+
+
+def test_amount_and_class_that_are_nowhere_are_refused(api: Api, engine: Engine, host: str) -> None:
+    wanted = body(host, MOST)
+    wanted["allocations"][host]["resources"]["MEMORY_MB"] = MOST
+    assert "Inventory for 'MEMORY_MB'" in api("PUT", f"/allocations/{uuid4()}", wanted).text
+    wanted["allocations"][host]["resources"]["CUSTOM_NONE"] = 2**31
+    assert "No such resource class CUSTOM_NONE" in api("PUT", f"/allocations/{uuid4()}", wanted).text
+    wanted["allocations"][str(uuid4())] = {"resources": {"CUSTOM_NONE": 1}}
+    assert "that does not exist" in api("PUT", f"/allocations/{uuid4()}", wanted).text
+    assert_untouched(api, engine, host)
