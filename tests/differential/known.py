@@ -75,6 +75,11 @@ def _says(answer: Answer, *fragments: str) -> bool:
     return any(fragment in answer.detail for fragment in fragments)
 
 
+def _unknown_trait(answer: Answer) -> str:
+    found = re.search(r"No such trait\(s\): (.*)\.", answer.detail)
+    return found[1] if found else ""
+
+
 def _asks_for_candidates(e: Exchange) -> bool:
     return e.request.path == "/allocation_candidates"
 
@@ -201,6 +206,27 @@ KNOWN = [
         lambda e: (
             (e.request.path.endswith("/inventories") or e.request.path == "/reshaper")
             and _says(e.ours, "On instance: ")
+        ),
+    ),
+    Known(
+        "what is no inventory is told before providers are looked for",
+        "spec/allocations.md Q3",
+        WORDS | {"error code"},
+        lambda e: (
+            e.request.path == "/reshaper"
+            and _says(e.ours, "On instance: ")
+            and _says(e.reference, "in inventories not found")
+        ),
+    ),
+    Known(
+        "of several unknown traits after one `in:` none is the first",
+        "spec/candidates.md 2.4",
+        WORDS,
+        lambda e: any(
+            {_unknown_trait(answer) for answer in (e.reference, e.ours)}
+            <= {piece.strip() for piece in value[3:].split(",")}
+            for _, value in e.query
+            if value.startswith("in:")
         ),
     ),
     Known(
