@@ -113,7 +113,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Tell the master that this worker is alive, which it does every second, and look at the clock."""
         super().notify()
         now = time.monotonic()
-        for sock, deadline in list(self.reading.items()):
+        # Copied in one step: while it is gone through, threads change it.
+        for sock, deadline in self.reading.copy().items():
             if deadline < now:
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)

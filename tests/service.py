@@ -1,5 +1,6 @@
 """The command as a process of its own, and the service that it runs with clients that ask it."""
 
+import json
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import orjson
+from prometheus_client.parser import text_string_to_metric_families
 
 from placement_svc import config
 from tests.conftest import ADMIN
@@ -105,6 +107,28 @@ class Service(Program):
         """Return a new client."""
         return Client(self.port)
 
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        """Open a connection and send something."""
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        connection.sendall(sent)
+        return connection
+
+    def get(self, path: str, headers: dict[str, str] = ADMIN) -> tuple[int, str]:
+        """Return status and body of an answer, asked for on a connection of its own."""
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+            connection.request("GET", path, headers=headers | {"Connection": "close"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def metric(self, name: str) -> float:
+        """Return the sum of a metric over all its labels."""
+        families = text_string_to_metric_families(self.get("/metrics")[1])
+        return sum(found.value for family in families for found in family.samples if found.name == name)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return what the lines of JSON say that have been logged so far."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
     def workers(self) -> list[int]:
         """Return the process ids of the workers."""
         pid = self.process.pid
@@ -171,6 +195,11 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
         yield service
         written = service.stop()
         assert "Traceback" not in written, written
+
+
+def received(connection: socket.socket) -> bytes:
+    """Return all that is received until the other side closes."""
+    return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def wait_until(condition: Callable[[], object]) -> None:

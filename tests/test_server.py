@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from http.client import HTTPConnection
-from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import make_url
 
 from placement_svc.db import schema
 from placement_svc.server import GRACE
-from tests.service import PATIENCE, Service, serving, started, wait_until
+from tests.service import PATIENCE, Service, received, serving, started, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -25,37 +23,6 @@ WORKERS, THREADS = 2, 2
 TOKEN = "admin:a-secret-token"
 PASSWORD = "a-secret-password"
 ADMIN = {"X-Auth-Token": TOKEN, "OpenStack-API-Version": "placement 1.39"}
-
-
-def connect(service: Service, sent: bytes = b"") -> socket.socket:
-    """Open a connection and send something."""
-    connection = socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE)
-    connection.sendall(sent)
-    return connection
-
-
-def get(service: Service, path: str, headers: dict[str, str] = ADMIN) -> tuple[int, str]:
-    """Return status and body of an answer, asked for on a connection of its own."""
-    with closing(HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE)) as connection:
-        connection.request("GET", path, headers=headers | {"Connection": "close"})
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-
-
-def metric(service: Service, name: str) -> float:
-    """Return the sum of a metric over all its labels."""
-    families = text_string_to_metric_families(get(service, "/metrics")[1])
-    return sum(found.value for family in families for found in family.samples if found.name == name)
-
-
-def lines(service: Service) -> list[dict[str, Any]]:
-    """Return what the lines of JSON say that have been logged so far."""
-    return [json.loads(line) for line in service.log.read_text().splitlines()]
-
-
-def received(connection: socket.socket) -> bytes:
-    """Return all that is received until the other side closes."""
-    return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +49,16 @@ SLOW = {
 
 @pytest.mark.parametrize("sent", SLOW.values(), ids=SLOW)
 def test_slow_clients_do_not_stop_others(impatient: Service, sent: bytes) -> None:
-    slow = [connect(impatient, sent) for _ in range(10 * WORKERS * THREADS)]
+    slow = [impatient.connect(sent) for _ in range(10 * WORKERS * THREADS)]
     # Each of them holding a thread until it is cut off would take longer than a client here waits.
-    assert [get(impatient, "/")[0] for _ in range(10)] == [200] * 10
+    assert [impatient.get("/")[0] for _ in range(10)] == [200] * 10
     for connection in slow:
         connection.close()
 
 
 def test_clients_that_take_too_long_to_ask_are_cut_off(impatient: Service) -> None:
     def trickle(sent: bytes) -> bool:
-        with connect(impatient, sent) as connection:
+        with impatient.connect(sent) as connection:
             connection.settimeout(0.2)
             deadline = time.monotonic() + PATIENCE
             while time.monotonic() < deadline:
@@ -127,12 +94,12 @@ def test_client_that_does_not_take_its_answers_is_cut_off(impatient: Service) ->
         connection.connect(("127.0.0.1", impatient.port))
         with pytest.raises(ConnectionError):
             ask_on(connection)
-    assert get(impatient, "/")[0] == 200
+    assert impatient.get("/")[0] == 200
 
 
 def test_two_hundred_groups_can_be_asked_for(impatient: Service) -> None:
     groups = "&".join(f"resources_{n}=VCPU:1,MEMORY_MB:512&required_{n}=HW_CPU_X86_AVX2" for n in range(200))
-    status, body = get(impatient, f"/allocation_candidates?{groups}&group_policy=none")
+    status, body = impatient.get(f"/allocation_candidates?{groups}&group_policy=none")
     assert (status, json.loads(body)["allocation_requests"]) == (200, [])
 
 
@@ -147,7 +114,7 @@ def test_two_hundred_groups_can_be_asked_for(impatient: Service) -> None:
 def test_head_that_is_too_large_is_refused(
     impatient: Service, path: str, headers: dict[str, str], status: int
 ) -> None:
-    assert get(impatient, path, headers)[0] == status
+    assert impatient.get(path, headers)[0] == status
 
 
 class Client:
@@ -203,7 +170,7 @@ def test_service_that_stops_is_not_ready_while_a_request_in_flight_ends(database
             answer.read()
             return answer.status
 
-        with closing(probe), connect(service, head + body[:1]) as in_flight:
+        with closing(probe), service.connect(head + body[:1]) as in_flight:
             assert readiness() == 200
             service.process.terminate()
             wait_until(lambda: readiness() == 503)
@@ -237,9 +204,9 @@ def test_service_that_is_interrupted_ends_at_once(database_url: str, attempt: in
 def test_service_that_drains_says_so_and_goes_on(database_url: str) -> None:
     with serving(WORKERS, THREADS, database_url=database_url, drain=PATIENCE) as service:
         service.process.terminate()
-        wait_until(lambda: get(service, "/readyz") == (503, "The service is stopping.\n"))
-        assert get(service, "/healthz")[0] == 200
-        assert get(service, "/traits")[0] == 200
+        wait_until(lambda: service.get("/readyz") == (503, "The service is stopping.\n"))
+        assert service.get("/healthz")[0] == 200
+        assert service.get("/traits")[0] == 200
         # Who told it once to stop may be in a hurry.
         service.process.send_signal(signal.SIGINT)
 
@@ -253,21 +220,21 @@ def watched(database_url: str) -> Iterator[Service]:
 
 
 def test_workers_count_together_and_what_a_dead_one_counted_stays(watched: Service) -> None:
-    before = metric(watched, "placement_requests_total")
+    before = watched.metric("placement_requests_total")
     for _ in range(20):
-        get(watched, "/traits")
+        watched.get("/traits")
     # A request counts when its answer is there.
-    wait_until(lambda: metric(watched, "placement_requests_total") == before + 20)
-    assert metric(watched, "placement_pool_size_connections") == 10 * WORKERS
+    wait_until(lambda: watched.metric("placement_requests_total") == before + 20)
+    assert watched.metric("placement_pool_size_connections") == 10 * WORKERS
     killed = watched.workers()
     os.kill(killed[0], signal.SIGKILL)
     wait_until(lambda: len(watched.workers()) == WORKERS and watched.workers() != killed)
-    wait_until(lambda: metric(watched, "placement_pool_size_connections") == 10 * WORKERS)
-    assert metric(watched, "placement_requests_total") == before + 20
+    wait_until(lambda: watched.metric("placement_pool_size_connections") == 10 * WORKERS)
+    assert watched.metric("placement_requests_total") == before + 20
 
 
 def test_start_is_reported(watched: Service, database_url: str) -> None:
-    [report] = [line for line in lines(watched) if line["event"] == "start"]
+    [report] = [line for line in watched.lines() if line["event"] == "start"]
     for told in ("timestamp", "level", "logger", "event"):
         del report[told]
     assert report == {
@@ -292,15 +259,15 @@ def test_log_holds_no_secret_and_each_line_is_json(watched: Service) -> None:
         b"GET / HTTP/1.1\r\nHost: x\r\nX-Auth-Token: x\r\n a-secret-token\r\n",
         b"GET / \x1b[31m\nfake HTTP/1.1\r\nHost: x\r\n",
     ):
-        with connect(watched, sent + b"Connection: close\r\n\r\n") as connection:
+        with watched.connect(sent + b"Connection: close\r\n\r\n") as connection:
             answer = received(connection)
             assert answer.startswith(b"HTTP/1.1 ")
             assert b"a-secret-token" not in answer
-    get(watched, "/resource_providers?name=x")
-    wait_until(lambda: any(line.get("query") == "name=x" for line in lines(watched)))
+    watched.get("/resource_providers?name=x")
+    wait_until(lambda: any(line.get("query") == "name=x" for line in watched.lines()))
     text = watched.log.read_text()
     assert "a-secret" not in text
     assert text.replace("\n", "").isprintable()
-    logged = lines(watched)
+    logged = watched.lines()
     assert {line["logger"] for line in logged} >= {"gunicorn.error", "placement_svc.observe"}
     assert [line["path"] for line in logged if "fake" in line.get("path", "")] == ["/\n\x1b[31mfake"]

@@ -209,7 +209,9 @@ def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
         resource_providers_name_key=DuplicateName(f"Conflicting resource provider {name} already exists.")
     ):
         connection.execute(
-            update(providers).where(providers.c.id == locked.id).values(name=name, updated_at=func.now())
+            update(providers)
+            .where(providers.c.id == locked.id, providers.c.name != name)
+            .values(name=name, updated_at=func.now())
         )
     return ProviderChange(get(connection, uuid), locked.updated_at)
 

@@ -48,7 +48,7 @@ def rename(connection: Connection, name: str, new_name: str) -> None:
     with refusing(resource_classes_name_key=taken):
         connection.execute(
             update(resource_classes)
-            .where(resource_classes.c.id == id_)
+            .where(resource_classes.c.id == id_, resource_classes.c.name != new_name)
             .values(name=new_name, updated_at=func.now())
         )
 

@@ -15,6 +15,9 @@ from tests.differential.services import Service, ask
 VARIABLE = "REFERENCE_URL"
 START_SECONDS = 60
 
+SEEDS = range(*map(int, os.environ.get("REFERENCE_SEEDS", "0:4").split(":")))
+"""The seeds of random requests; each is a test of its own."""
+
 
 @pytest.fixture(scope="session")
 def reference() -> Service:

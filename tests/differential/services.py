@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from http.client import HTTPConnection
 from typing import Any
@@ -12,6 +14,7 @@ from tests.differential.wording import said
 
 JSON = "application/json"
 TOKEN = ("X-Auth-Token", "admin")
+LONG_AGO = "Thu, 01 Jan 1970 00:00:00 GMT"
 
 Header = tuple[str, str]
 Pair = tuple[Any, Any]
@@ -64,11 +67,12 @@ def ask(method: str, target: str, body: Any = None, version: str = "1.39") -> Re
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a request, with the names of its headers in lower case."""
+    """The answer to a request that was asked at a moment, with the names of its headers in lower case."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    asked: datetime
 
     @cached_property
     def json(self) -> Any:
@@ -86,6 +90,12 @@ class Answer:
         """What the error says is wrong."""
         return str(self.error.get("detail", ""))
 
+    @property
+    def modified(self) -> datetime | None:
+        """When what is told was modified, None if that is not told."""
+        told = self.headers.get("last-modified")
+        return parsedate_to_datetime(told) if told is not None else None
+
     def __str__(self) -> str:
         return f"{self.status} {self.headers}\n    {self.body.decode(errors='replace')[:1500]}"
 
@@ -96,8 +106,22 @@ class Service:
 
     url: str
 
+    @cached_property
+    def beginning(self) -> set[str]:
+        """The moments at which the service was given the standard names, as `Last-Modified` tells them."""
+        standard = ("/traits/HW_NUMA_ROOT", "/resource_classes/VCPU")
+        return {self._answer(ask("GET", target)).headers["last-modified"] for target in standard}
+
     def answer(self, request: Request) -> Answer:
-        """Send a request and return its answer."""
+        """Send a request and return its answer, in which the service is nowhere and has no beginning."""
+        answer = self._answer(request)
+        headers = {name: value.replace(self.url, "") for name, value in answer.headers.items()}
+        if headers.get("last-modified") in self.beginning:
+            headers["last-modified"] = LONG_AGO
+        return replace(answer, headers=headers)
+
+    def _answer(self, request: Request) -> Answer:
+        asked = datetime.now(UTC).replace(microsecond=0)
         at = urlsplit(self.url)
         assert at.hostname
         connection = HTTPConnection(at.hostname, at.port or 80, timeout=120)
@@ -109,8 +133,8 @@ class Service:
                 connection.putheader("Content-Length", str(len(request.body)))
             connection.endheaders(request.body)
             response = connection.getresponse()
-            headers = {name.lower(): value.replace(self.url, "") for name, value in response.getheaders()}
-            return Answer(response.status, headers, response.read())
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, headers, response.read(), asked)
         finally:
             connection.close()
 
@@ -147,6 +171,9 @@ HEADERS = (
     *("www-authenticate", "retry-after"),
 )
 """Headers that have to be the same."""
+
+AT_ONCE = timedelta(seconds=5)
+"""The longest time between the moments at which both services do the same."""
 
 FREE_ORDER = {
     "resource_providers",
@@ -188,13 +215,22 @@ def differences(request: Request, reference: Answer, ours: Answer) -> dict[str, 
     found: dict[str, Pair] = {"status": (reference.status, ours.status)}
     for name in HEADERS:
         found[name] = (reference.headers.get(name), ours.headers.get(name))
-    found["last-modified"] = ("last-modified" in reference.headers, "last-modified" in ours.headers)
+    if not _are_of_one_time(reference, ours):
+        found["last-modified"] = (reference.modified, ours.modified)
     found["request id"] = (True, "x-openstack-request-id" in ours.headers)
     if reference.status >= 400:
         found |= _error_differences(reference, ours)
     else:
         found["body"] = (_content(request, reference), _content(request, ours))
     return {aspect: pair for aspect, pair in found.items() if pair[0] != pair[1]}
+
+
+def _are_of_one_time(reference: Answer, ours: Answer) -> bool:
+    """Tell whether both were modified while they were asked for, or in the same earlier step, or never."""
+    if reference.modified is None or ours.modified is None:
+        return reference.modified is ours.modified
+    are_new = all(answer.modified >= answer.asked for answer in (reference, ours))
+    return are_new or abs(reference.modified - ours.modified) <= AT_ONCE
 
 
 def _error_differences(reference: Answer, ours: Answer) -> Iterator[tuple[str, Pair]]:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.differential.conftest import SEEDS
 from tests.differential.drawing import VERSIONS
 from tests.differential.known import Exchange
 from tests.differential.services import Request, Service, ask
@@ -122,7 +123,7 @@ def draw(random: Random, host: str) -> Request:
     return Request(random.choice(METHODS), path, tuple(headers), body)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_headers(seed: int, reference: Service, ours: Service, clear: Callable[[], None]) -> None:
     random = Random(seed)
     host = str(uuid4())

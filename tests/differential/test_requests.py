@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from tests.differential.conftest import SEEDS
 from tests.differential.drawing import DRAWS, World
 from tests.differential.known import Exchange, is_given_uuid
 from tests.differential.services import Service, ask
@@ -18,7 +19,7 @@ OFTEN = {
 }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_requests(seed: int, reference: Service, ours: Service, clear: Callable[[], None]) -> None:
     world = World(Random(seed), reference)
     weights = [4 if draw.__name__ in OFTEN else 1 for draw in DRAWS]
