@@ -197,6 +197,12 @@ def test_proxy_bounds_nothing_that_the_service_takes() -> None:
     assert int(seconds) > Settings().request_deadline
 
 
+def test_proxy_soon_asks_another_replica() -> None:
+    """Without a limit it waits a minute for the address of a container that is gone."""
+    [seconds] = re.findall(r"proxy_connect_timeout (\d+)s;", NGINX)
+    assert int(seconds) <= 2
+
+
 def test_images_are_pinned() -> None:
     images = re.findall(r"^FROM (\S+)", DOCKERFILE, re.M)
     images += [s["image"] for s in (COMPOSE["services"] | REPLICAS["services"]).values() if "image" in s]
