@@ -6,18 +6,21 @@ all of it is there. Who takes too long to send it is cut off.
 """
 
 import errno
+import os
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from threading import BoundedSemaphore
+from io import RawIOBase
+from threading import BoundedSemaphore, Lock
 from typing import Any, BinaryIO, Protocol, cast
 
 from gunicorn.http.errors import InvalidHeader, InvalidHeaderName
 from gunicorn.workers.gthread import ThreadWorker
 
 from placement_svc.config import Settings
+from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
 
 SLOW_CLIENTS = 200
@@ -31,12 +34,23 @@ IN_MEMORY = 1024 * 1024
 
 PIECE = 64 * 1024
 
+SPARE = 16 * 1024 * 1024
+"""Bytes that bodies leave free where they are kept: a worker that has no room to count there is killed."""
+
 
 class Application(Protocol):
     """What a worker asks of the program that started it."""
 
     settings: Settings
     turns: int
+
+
+class NoRoom(RawIOBase):
+    """A body that could not be kept: who reads it is told so."""
+
+    def readinto(self, _buffer: Any) -> int:
+        """Raise `Unavailable`."""
+        raise Unavailable("There is no room for a body of this size for the moment.")
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
@@ -50,6 +64,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.settings = self.app.settings
         self.turns = BoundedSemaphore(self.app.turns)
         self.reading: dict[socket.socket, float] = {}
+        self.keeping = Lock()
         self.stopping = False
         self.last_accept = 0.0
 
@@ -77,11 +92,24 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         wanted = self.settings.max_body + 1 if length is None else int(length)
         body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
         while body.tell() < wanted and (piece := source.read(min(PIECE, wanted - body.tell()))):
-            body.write(piece)
+            if not self._keep(body, piece):
+                return cast(BinaryIO, NoRoom())
         if length is not None and body.tell() < wanted:
             raise ConnectionResetError(errno.ECONNRESET, "The client left in the middle of its request.")
         body.seek(0)
         return cast(BinaryIO, body)
+
+    def _keep(self, body: tempfile.SpooledTemporaryFile[bytes], piece: bytes) -> bool:
+        """Add a piece to a body; return whether there was room for it."""
+        if body.tell() + len(piece) <= IN_MEMORY:
+            body.write(piece)
+            return True
+        with self.keeping:
+            place = os.statvfs(tempfile.gettempdir())
+            if place.f_bavail * place.f_frsize < SPARE:
+                return False
+            body.write(piece)
+        return True
 
     def handle(self, conn: Any) -> Any:
         """Handle a request, in one of the threads; return whether the connection goes on."""

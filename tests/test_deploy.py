@@ -156,7 +156,7 @@ def test_ports_agree() -> None:
     assert instruction("EXPOSE") == str(PORT)
     assert f"127.0.0.1:{PORT}/" in instruction("    CMD")
     assert COMPOSE["services"]["api"]["ports"] == [f"${{API_ADDRESS:-127.0.0.1:{PORT}}}:{PORT}"]
-    assert re.findall(r"server (\w+):(\d+);", NGINX) == [("api", str(PORT))]
+    assert re.findall(r"server (\w+):(\d+) ", NGINX) == [("api", str(PORT))]
     [listened] = re.findall(r"listen (\d+);", NGINX)
     assert REPLICAS["services"]["proxy"]["ports"] == [f"${{API_ADDRESS:-127.0.0.1:{PORT}}}:{listened}"]
     [scraped] = read("deploy/prometheus/prometheus.yml")["scrape_configs"]
@@ -195,6 +195,13 @@ def test_proxy_bounds_nothing_that_the_service_takes() -> None:
     assert re.findall(r"client_max_body_size (\d+)m", NGINX) == [str(Settings().max_body // 2**20)]
     [seconds] = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
     assert int(seconds) > Settings().request_deadline
+
+
+def test_proxy_gives_up_on_a_replica_that_is_gone_and_soon_finds_it_back() -> None:
+    """By default it waits a minute for an address that is gone, and then leaves it out for ten seconds."""
+    for limit in ("proxy_connect_timeout", "fail_timeout="):
+        [seconds] = re.findall(rf"{limit} ?(\d+)s;", NGINX)
+        assert int(seconds) <= 2, limit
 
 
 def test_images_are_pinned() -> None:
