@@ -108,7 +108,7 @@ def test_claim_on_an_older_schema_says_what_to_do(site: Site, served: Flask) -> 
     site.create()
     site.upgrade()
     schema.downgrade(create_engine(site.url, poolclass=NullPool), "0002")
-    answer = served.test_client().put(f"/allocations/{uuid4()}", json=claim(str(uuid4())), headers=HEADERS)
+    answer = served.test_client().put(f"/allocations/{uuid4()}", json=claim(str(uuid4())), headers=ADMIN)
     assert "an older schema: run `placement-svc db upgrade`" in detail(answer)
 
 
