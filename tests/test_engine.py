@@ -314,7 +314,7 @@ def tuned(database_url: str, app: Flask, new_app: NewApp) -> Callable[..., Flask
 def test_statement_that_takes_too_long_is_unavailable(
     tuned: Callable[..., Flask], engine: Engine, host: str
 ) -> None:
-    slow = tuned("-c statement_timeout=100ms").test_client()
+    slow = tuned("-c statement_timeout=1s").test_client()
     path = f"/allocations/{uuid4()}"
     with engine.begin() as other:
         other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
