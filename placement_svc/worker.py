@@ -10,8 +10,8 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import RawIOBase
 from threading import BoundedSemaphore, Lock
 from typing import Any, BinaryIO, Protocol, cast
@@ -78,26 +78,33 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         environ[probes.STOPPING] = self.stopping
         if environ["PATH_INFO"] in probes.PATHS:
             return cast(Iterable[bytes], self.answer(environ, start_response))
-        environ["wsgi.input"] = self._read(environ)
-        self.reading.pop(environ["gunicorn.socket"], None)
-        with self.turns:
-            return cast(Iterable[bytes], self.answer(environ, start_response))
+        with self._read(environ) as environ["wsgi.input"]:
+            self.reading.pop(environ["gunicorn.socket"], None)
+            with self.turns:
+                return cast(Iterable[bytes], self.answer(environ, start_response))
 
-    def _read(self, environ: dict[str, Any]) -> BinaryIO:
-        """Return the body, read whole; of one that is too large so much as shows that it is."""
+    @contextmanager
+    def _read(self, environ: dict[str, Any]) -> Iterator[BinaryIO]:
+        """Give the body, read whole; of one that is too large so much as shows that it is.
+
+        It is gone when the context ends: a refusal's traceback may refer to it for long.
+        """
         length = environ.get("CONTENT_LENGTH")
         source: BinaryIO = environ["wsgi.input"]
         if length is not None and int(length) > self.settings.max_body:
-            return source
+            yield source
+            return
         wanted = self.settings.max_body + 1 if length is None else int(length)
-        body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
-        while body.tell() < wanted and (piece := source.read(min(PIECE, wanted - body.tell()))):
-            if not self._keep(body, piece):
-                return cast(BinaryIO, NoRoom())
-        if length is not None and body.tell() < wanted:
-            raise ConnectionResetError(errno.ECONNRESET, "The client left in the middle of its request.")
-        body.seek(0)
-        return cast(BinaryIO, body)
+        with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as body:
+            while body.tell() < wanted and (piece := source.read(min(PIECE, wanted - body.tell()))):
+                if not self._keep(body, piece):
+                    body.close()
+                    yield cast(BinaryIO, NoRoom())
+                    return
+            if length is not None and body.tell() < wanted:
+                raise ConnectionResetError(errno.ECONNRESET, "The client left in the middle of its request.")
+            body.seek(0)
+            yield cast(BinaryIO, body)
 
     def _keep(self, body: tempfile.SpooledTemporaryFile[bytes], piece: bytes) -> bool:
         """Add a piece to a body; return whether there was room for it."""

@@ -97,6 +97,19 @@ def test_client_that_does_not_take_its_answers_is_cut_off(impatient: Service) ->
     assert impatient.get("/")[0] == 200
 
 
+def test_body_takes_up_no_room_once_it_is_answered(impatient: Service) -> None:
+    def kept() -> set[str]:
+        files = [fd.readlink() for pid in impatient.workers() for fd in Path(f"/proc/{pid}/fd").iterdir()]
+        return {str(file) for file in files if file.name.endswith(" (deleted)")}
+
+    before = kept()
+    body = b"x" * 2_000_000
+    sent = POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with impatient.connect(sent + body) as connection:
+        assert received(connection).startswith(b"HTTP/1.1 400 ")
+    assert kept() == before
+
+
 def test_two_hundred_groups_can_be_asked_for(impatient: Service) -> None:
     groups = "&".join(f"resources_{n}=VCPU:1,MEMORY_MB:512&required_{n}=HW_CPU_X86_AVX2" for n in range(200))
     status, body = impatient.get(f"/allocation_candidates?{groups}&group_policy=none")
