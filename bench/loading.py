@@ -125,10 +125,7 @@ def _rows_of_ours(cloud: Cloud, ids: _Ids) -> Iterator[Rows]:
         ("provider_id", "root_id", *INVENTORY_COLUMNS),
         ((n.id, n.root_id, *values) for n in numbered for values in ids.inventories(n.provider)),
     )
-    if not cloud.consumers:
-        return
-    yield from _owners()
-    yield Rows("consumers", _CONSUMER_COLUMNS, _consumers(cloud))
+    yield from _consumers(cloud)
     yield Rows(
         "allocations",
         ("consumer_id", "provider_id", "resource_class_id", "used"),
@@ -162,10 +159,7 @@ def _rows_of_reference(cloud: Cloud, ids: _Ids) -> Iterator[Rows]:
         ("resource_provider_id", *INVENTORY_COLUMNS),
         ((n.id, *values) for n in numbered for values in ids.inventories(n.provider)),
     )
-    if not cloud.consumers:
-        return
-    yield from _owners()
-    yield Rows("consumers", _CONSUMER_COLUMNS, _consumers(cloud))
+    yield from _consumers(cloud)
     yield Rows(
         "allocations",
         ("consumer_id", "resource_provider_id", "resource_class_id", "used"),
@@ -185,18 +179,16 @@ def _provider_traits(ids: _Ids) -> Iterator[tuple[int, int]]:
     return ((n.id, ids.traits[name]) for n in ids.providers.values() for name in n.provider.traits)
 
 
-def _owners() -> Iterator[Rows]:
-    """Yield the one project, user and consumer type that all consumers have."""
+def _consumers(cloud: Cloud) -> Iterator[Rows]:
+    """Yield the consumers, and the one project, user and consumer type that all of them have."""
     yield Rows("projects", ("id", "external_id"), [(1, PROJECT)])
     yield Rows("users", ("id", "external_id"), [(1, USER)])
     yield Rows("consumer_types", ("id", "name"), [(1, CONSUMER_TYPE)])
-
-
-_CONSUMER_COLUMNS = ("id", "uuid", "generation", "project_id", "user_id", "consumer_type_id")
-
-
-def _consumers(cloud: Cloud) -> Iterator[tuple[Any, ...]]:
-    return ((number, uuid_of(c.name), 1, 1, 1, 1) for number, c in enumerate(cloud.consumers, 1))
+    yield Rows(
+        "consumers",
+        ("id", "uuid", "generation", "project_id", "user_id", "consumer_type_id"),
+        ((number, uuid_of(c.name), 1, 1, 1, 1) for number, c in enumerate(cloud.consumers, 1)),
+    )
 
 
 def _array(ids: Collection[int]) -> str:
