@@ -134,6 +134,10 @@ class World:
                 record[key] = self.pick(*values)
         return record
 
+    def junk(self) -> Any:
+        """Draw a value that is seldom right; it belongs to nobody else."""
+        return copy.deepcopy(self.pick(*JUNK))
+
     def spoil(self, body: Any, percent: int = 25) -> Any:
         """Return a body that is right, or one of which a member or two are not."""
         if not self.chance(percent):
@@ -142,17 +146,17 @@ class World:
         for _ in range(self.pick(1, 1, 2, 3)):
             places = _places(body)
             if not places or self.chance(3):
-                return self.pick(*JUNK)
+                return self.junk()
             holder, key = self.pick(*places)
             change = self.pick("replace", "replace", "remove", "add")
             if change == "replace":
-                holder[key] = self.pick(*JUNK)
+                holder[key] = self.junk()
             elif change == "remove":
                 del holder[key]
             elif isinstance(holder, list):
-                holder.append(self.pick(*JUNK, *holder))
+                holder.append(copy.deepcopy(self.pick(*JUNK, *holder)))
             else:
-                holder[self.pick(*KEYS)] = self.pick(*JUNK)
+                holder[self.pick(*KEYS)] = self.junk()
         return body
 
     def write(self, method: str, path: str, body: Any, version: str) -> Request:
