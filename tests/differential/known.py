@@ -209,7 +209,10 @@ KNOWN = [
         "spec/resources.md 4.3, spec/allocations.md Q3",
         WORDS,
         lambda e: (
-            (e.request.path.endswith("/inventories") or e.request.path == "/reshaper")
+            (
+                (e.request.method == "PUT" and e.request.path.endswith("/inventories"))
+                or e.request.path == "/reshaper"
+            )
             and _is_about_a_record(e.ours)
         ),
     ),
