@@ -75,6 +75,11 @@ def _says(answer: Answer, *fragments: str) -> bool:
     return any(fragment in answer.detail for fragment in fragments)
 
 
+def _is_about_a_record(answer: Answer) -> bool:
+    """Tell whether an inventory is refused that was looked at by itself, not in its place in the body."""
+    return bool(re.search(r"On instance(: |\['(?!inventories|allocations))", answer.detail))
+
+
 def _unknown_trait(answer: Answer) -> str:
     found = re.search(r"No such trait\(s\): (.*)\.", answer.detail)
     return found[1] if found else ""
@@ -204,8 +209,11 @@ KNOWN = [
         "spec/resources.md 4.3, spec/allocations.md Q3",
         WORDS,
         lambda e: (
-            (e.request.path.endswith("/inventories") or e.request.path == "/reshaper")
-            and _says(e.ours, "On instance: ")
+            (
+                (e.request.method == "PUT" and e.request.path.endswith("/inventories"))
+                or e.request.path == "/reshaper"
+            )
+            and _is_about_a_record(e.ours)
         ),
     ),
     Known(
@@ -214,7 +222,7 @@ KNOWN = [
         WORDS | {"error code"},
         lambda e: (
             e.request.path == "/reshaper"
-            and _says(e.ours, "On instance: ")
+            and _is_about_a_record(e.ours)
             and _says(e.reference, "in inventories not found")
         ),
     ),

@@ -114,4 +114,8 @@ def _sorted_names(fragment: str) -> str:
     """Sort the lists of names that come in no particular order."""
     if "in use" in fragment:
         return fragment
-    return re.sub(r"[\w-]+ ?(, [\w-]+ ?)+", lambda names: ", ".join(sorted(names[0].split(", "))), fragment)
+    return re.sub(
+        r"[\w-]+ ?(, [\w-]+ ?)+",
+        lambda names: ", ".join(sorted(names[0].replace(" ", "").split(","))),
+        fragment,
+    )
