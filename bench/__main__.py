@@ -169,6 +169,9 @@ def main(
     # What ends it ends it as Ctrl-C does, so that all it has started is stopped.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    if plot_file:
+        # What is not installed should not be noticed at the end. It belongs to the extra `bench`.
+        from bench.plot import draw
     names = names or NAMES
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
     progress = Console(stderr=True)
@@ -191,8 +194,6 @@ def main(
     if json_file:
         report.write_json(json_file, [*results, *claims, *drawn])
     if plot_file:
-        from bench.plot import draw
-
         draw(plot_file, drawn)
 
 
