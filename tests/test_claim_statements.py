@@ -6,14 +6,12 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import Connection, Engine, text
-from werkzeug.test import TestResponse
 
 from placement_svc.db import allocations, names, schema
 from placement_svc.db.engine import connect
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
-
-Api = Callable[..., TestResponse]
+from tests.conftest import Api
 
 HOSTS = 10_000
 MOST_ROWS = 100

@@ -1,18 +1,15 @@
 """When things were modified, as `Last-Modified` tells it (`spec/http.md 9`)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
-from werkzeug.test import TestResponse
 
 from tests.cloud import uuid_of
+from tests.conftest import Api
 
 HOST, CHILD = uuid_of("host"), uuid_of("child")
 CLASS = "/resource_classes/CUSTOM_GOLD"
-
-Api = Callable[..., TestResponse]
 
 
 @pytest.fixture(autouse=True)

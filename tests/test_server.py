@@ -277,7 +277,7 @@ def test_log_holds_no_secret_and_each_line_is_json(watched: Service) -> None:
             answer = received(connection)
             assert answer.startswith(b"HTTP/1.1 ")
             assert b"a-secret-token" not in answer
-    watched.get("/resource_providers?name=x")
+    assert watched.get("/resource_providers?name=x", ADMIN)[0] == 200
     wait_until(lambda: any(line.get("query") == "name=x" for line in watched.lines()))
     text = watched.log.read_text()
     assert "a-secret" not in text

@@ -188,12 +188,12 @@ class Heard:
     problem: str = ""
 
 
-def converse(port: int, drawn: Drawn) -> Heard:
+def converse(service: Service, drawn: Drawn) -> Heard:
     """Have a conversation."""
     sent, wanted = drawn.conversation()
     end = drawn.random.choice(["wait", "wait", "wait", "stay", "half", "half", "close", "reset"])
     answer, is_closed = b"", False
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+    with service.connect() as connection:
         try:
             for piece in drawn.pieces(sent):
                 connection.sendall(piece)
@@ -236,13 +236,13 @@ def service(database_url: str, clean_database: Callable[[], None]) -> Iterator[S
 
 def test_no_worker_minds_what_it_is_sent(service: Service) -> None:
     workers, files = service.workers(), open_files(service)
-    asked = services.Service(f"http://127.0.0.1:{service.port}")
+    asked = services.Service(service.url)
     until = time.monotonic() + examples(DURATION, 90 * DURATION)
 
     def client(number: int) -> list[Heard]:
         world, heard = World(Random(number), asked), []
         while time.monotonic() < until:
-            heard.append(converse(service.port, Drawn(f"{number}/{len(heard)}", world)))
+            heard.append(converse(service, Drawn(f"{number}/{len(heard)}", world)))
         return heard
 
     with ThreadPoolExecutor(CLIENTS) as threads:

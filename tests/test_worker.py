@@ -1,45 +1,55 @@
-"""Where a worker keeps large bodies, room may be short."""
+"""What a worker does with large bodies, and while clients come and go."""
 
-from contextlib import AbstractContextManager
+import gc
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
-from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flask import Flask
+from gunicorn.config import Config
 
-from placement_svc import worker
 from placement_svc.config import Settings
+from placement_svc.worker import IN_MEMORY, Worker
 
-LARGE = worker.IN_MEMORY + 1
+LARGE = IN_MEMORY + 1
 
 
-def read(body: bytes) -> AbstractContextManager[Any]:
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    """A worker that has not begun to work."""
+    worker = Worker(0, 0, [], SimpleNamespace(settings=Settings(), turns=1), 30, Config(), None)
+    yield worker
+    worker.tmp.close()
+
+
+def read(worker: Worker, body: bytes) -> AbstractContextManager[Any]:
     """Give what a worker gives to the application for a body that it was sent."""
-    reader = worker.Worker.__new__(worker.Worker)
-    reader.settings, reader.keeping = Settings(), Lock()
-    return reader._read({"CONTENT_LENGTH": str(len(body)), "wsgi.input": BytesIO(body)})
+    return worker._read({"CONTENT_LENGTH": str(len(body)), "wsgi.input": BytesIO(body)})
 
 
 @pytest.fixture
 def short_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "SPARE", 2**62)
+    monkeypatch.setattr("placement_svc.worker.SPARE", 2**62)
 
 
-def test_large_body_is_kept_where_there_is_room() -> None:
-    with read(b"x" * LARGE) as body:
+def test_large_body_is_kept_where_there_is_room(worker: Worker) -> None:
+    with read(worker, b"x" * LARGE) as body:
         assert body.read() == b"x" * LARGE
 
 
 @pytest.mark.usefixtures("short_of_room")
-def test_small_body_needs_no_room() -> None:
-    with read(b"x" * worker.IN_MEMORY) as body:
-        assert body.read() == b"x" * worker.IN_MEMORY
+def test_small_body_needs_no_room(worker: Worker) -> None:
+    with read(worker, b"x" * IN_MEMORY) as body:
+        assert body.read() == b"x" * IN_MEMORY
 
 
 @pytest.mark.usefixtures("short_of_room")
-def test_large_body_without_room_may_succeed_later(app: Flask) -> None:
-    with read(b"x" * LARGE) as body:
+def test_large_body_without_room_may_succeed_later(app: Flask, worker: Worker) -> None:
+    with read(worker, b"x" * LARGE) as body:
         answer = app.test_client().post(
             "/resource_providers",
             content_type="application/json",
@@ -48,3 +58,30 @@ def test_large_body_without_room_may_succeed_later(app: Flask) -> None:
         )
     assert answer.status_code == 503
     assert "no room for a body of this size" in answer.get_data(as_text=True)
+
+
+@contextmanager
+def clients_arriving(worker: Worker) -> Iterator[None]:
+    """Let clients arrive whenever garbage is looked for: what closes then lets other threads run."""
+
+    def arrive(phase: str, _: Any) -> None:
+        if phase == "start":
+            worker.reading[object()] = math.inf
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(arrive)
+    gc.set_threshold(1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(arrive)
+
+
+def test_clients_may_arrive_while_the_worker_looks_at_the_clock(worker: Worker) -> None:
+    # Python has a stock of pairs, which are made without looking for garbage.
+    there = {object(): math.inf for _ in range(5000)}
+    worker.reading |= there
+    with clients_arriving(worker):
+        worker.notify()
+    assert worker.reading.keys() > there.keys()
