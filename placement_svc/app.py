@@ -1,6 +1,8 @@
 """The application factory."""
 
+from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 from flask import Flask
 from oslo_policy.policy import Enforcer
@@ -24,6 +26,14 @@ from placement_svc.openapi.document import describe
 from placement_svc.server import with_database
 
 
+class _Application(Flask):
+    """Flask, told that no function of ours is a coroutine; it would look at each of them, every time."""
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function as it is."""
+        return func
+
+
 def create_app(settings: config.Settings | None = None) -> Flask:
     """Return the WSGI application; without `settings` those of the environment apply.
 
@@ -35,7 +45,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     strategy, policy = access(settings)
     settings = with_database(settings)
     assert settings.database_url is not None
-    app = Flask("placement_svc", static_folder=None)
+    app = _Application("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     database = Database(

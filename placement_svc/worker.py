@@ -7,6 +7,7 @@ all of it is there. Who takes too long to send it is cut off.
 
 import errno
 import os
+import select
 import socket
 import tempfile
 import time
@@ -25,6 +26,12 @@ from placement_svc.http import probes
 
 SLOW_CLIENTS = 200
 """Threads of a worker beside those that work: so many clients may be slow at the same time."""
+
+STAY_THREADS = 50
+"""Threads of a worker that may wait for the next request of a client, so many are there for others."""
+
+STAY = 50
+"""Milliseconds that a thread waits for it: who claims again and again need not be looked for each time."""
 
 LINGER = 2.0
 """Seconds that a client has to close a connection of which it was told that it ends."""
@@ -65,6 +72,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.turns = BoundedSemaphore(self.app.turns)
         self.reading: dict[socket.socket, float] = {}
         self.keeping = Lock()
+        self.staying = BoundedSemaphore(STAY_THREADS)
         self.stopping = False
         self.last_accept = 0.0
 
@@ -119,16 +127,35 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         return True
 
     def handle(self, conn: Any) -> Any:
-        """Handle a request, in one of the threads; return whether the connection goes on."""
-        self.reading[conn.sock] = time.monotonic() + self.settings.client_timeout
-        try:
-            goes_on = super().handle(conn)
-        finally:
-            self.reading.pop(conn.sock, None)
+        """Handle the requests that come one after the other, in one of the threads.
+
+        Return whether the connection goes on.
+        """
+        goes_on = self._handle_one(conn)
+        while goes_on is True and self.alive and self._stays(conn):
+            goes_on = self._handle_one(conn)
         if goes_on is False:
             # Gunicorn's main thread would do so, and accept nobody meanwhile.
             _linger(conn.sock)
         return goes_on
+
+    def _handle_one(self, conn: Any) -> Any:
+        self.reading[conn.sock] = time.monotonic() + self.settings.client_timeout
+        try:
+            return super().handle(conn)
+        finally:
+            self.reading.pop(conn.sock, None)
+
+    def _stays(self, conn: Any) -> bool:
+        """Wait a moment for the next request of a client; return whether it has come."""
+        if not self.staying.acquire(blocking=False):
+            return False
+        try:
+            poll = select.poll()
+            poll.register(conn.sock, select.POLLIN)
+            return bool(poll.poll(STAY))
+        finally:
+            self.staying.release()
 
     def handle_request(self, req: Any, conn: Any) -> Any:
         """Answer a request; a client that does not take its answer has left."""

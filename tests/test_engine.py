@@ -135,18 +135,22 @@ def test_database_made_anew_has_the_standard_names_at_once(site: Site, served: F
     assert "HW_CPU_X86_AVX" in get(served, "/traits").json["traits"]  # type: ignore[index]
 
 
-def test_idle_connections_that_were_cut_go_unnoticed(app: Flask, api: Api, engine: Engine) -> None:
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: api("GET", "/resource_providers"), range(8)))
+def cut_idle(engine: Engine) -> int:
+    """Cut all connections but one, and return how many there were."""
     with engine.connect() as connection:
-        cut = connection.scalar(
+        return connection.scalar(  # type: ignore[no-any-return]
             text("""
                 SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
                  WHERE datname = current_database() AND pid <> pg_backend_pid()
                    AND backend_type = 'client backend'
             """)
         )
-    assert cut
+
+
+def test_idle_connections_that_were_cut_go_unnoticed(api: Api, engine: Engine) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: api("GET", "/resource_providers"), range(8)))
+    assert cut_idle(engine)
     assert [api("GET", "/resource_providers").status_code for _ in range(5)] == [200] * 5
 
 
@@ -168,6 +172,14 @@ def claim(host: str) -> dict[str, Any]:
         "project_id": "project",
         "user_id": "user",
     }
+
+
+def test_claim_never_goes_to_a_connection_that_was_cut(api: Api, engine: Engine, host: str) -> None:
+    wanted = {name: value for name, value in claim(host).items() if name in ("project_id", "user_id")}
+    wanted["allocations"] = claim(host)["allocations"]
+    for _ in range(3):
+        assert cut_idle(engine)
+        assert api("PUT", f"/allocations/{uuid4()}", wanted, version="1.12").status_code == 204
 
 
 def terminate_waiting(engine: Engine) -> None:

@@ -1,6 +1,6 @@
 """The probes and the metrics of the application: what they say, and that they are no part of the API."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +12,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc import metrics as metrics_module
 from placement_svc.config import Settings
-from placement_svc.db import allocations, schema
+from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from placement_svc.http.probes import PATHS, STOPPING
 from tests.conftest import NewApp
@@ -262,23 +262,33 @@ def test_claim_of_what_an_inventory_does_not_grant_is_refused(fresh: Flask, host
     assert sample(fresh, "placement_claims_total", outcome="refused") == 1
 
 
-def test_transaction_that_is_tried_again_is_counted(
-    fresh: Flask, host: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace, attempts = allocations.replace, []
+OVERTAKE_ONCE = """
+    CREATE SEQUENCE attempts;
+    CREATE FUNCTION overtake_once() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF nextval('attempts') = 1 THEN
+            RAISE EXCEPTION 'could not serialize access' USING ERRCODE = 'serialization_failure';
+        END IF;
+        RETURN NULL;
+    END
+    $$;
+    CREATE TRIGGER overtake_once AFTER INSERT ON allocations EXECUTE FUNCTION overtake_once();
+"""
 
-    def overtaken(connection: Any, *args: Any, **kwargs: Any) -> None:
-        attempts.append(1)
-        connection.execute(text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
-        connection.execute(text("SELECT FROM resource_providers"))
-        if len(attempts) == 1:
-            with engine.begin() as other:
-                other.execute(text("UPDATE resource_providers SET updated_at = now()"))
-        replace(connection, *args, **kwargs)
 
-    monkeypatch.setattr(allocations, "replace", overtaken)
+@pytest.fixture
+def overtaken_once(engine: Engine) -> Iterator[None]:
+    """The first claim gives way to another transaction, as far as PostgreSQL says."""
+    with engine.begin() as connection:
+        connection.execute(text(OVERTAKE_ONCE))
+    yield
+    with engine.begin() as connection:
+        connection.execute(text("DROP FUNCTION overtake_once CASCADE; DROP SEQUENCE attempts"))
+
+
+@pytest.mark.usefixtures("overtaken_once")
+def test_transaction_that_is_tried_again_is_counted(fresh: Flask, host: str) -> None:
     assert ask(fresh, "PUT", f"/allocations/{uuid4()}", claim(host)).status_code == 204
-    assert len(attempts) == 2
     route = {"method": "PUT", "route": "/allocations/<consumer_uuid>"}
     assert sample(fresh, "placement_transaction_retries_total", **route) == 1
     assert sample(fresh, "placement_claims_total", outcome="won") == 1

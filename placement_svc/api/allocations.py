@@ -23,8 +23,8 @@ bp = Blueprint("allocations", __name__)
 def replace_allocations() -> Response:
     """Replace what several consumers hold, of all of them or of none."""
     claims = parse_claims(read_json(), g.microversion)
-    database().write(
-        allocations.replace,
+    allocations.replace(
+        database(),
         claims,
         compares_generations=since("1.28"),
         problem="Unable to allocate inventory No such resource class {}.",
@@ -72,8 +72,8 @@ def replace_consumer_allocations(consumer_uuid: str) -> Response:
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
     uuid = str(UUID(consumer_uuid))
     claim = parse_claim(uuid, read_json(), g.microversion, _incomplete_consumer())
-    database().write(
-        allocations.replace,
+    allocations.replace(
+        database(),
         [claim],
         compares_generations=since("1.28"),
         problem=f"Unable to allocate inventory for consumer {uuid}: No such resource class {{}}.",
@@ -85,7 +85,7 @@ def replace_consumer_allocations(consumer_uuid: str) -> Response:
 @endpoint("allocations:delete")
 def delete_allocations(consumer_uuid: str) -> Response:
     """Take away all that a consumer holds."""
-    database().write(allocations.remove, consumer_uuid)
+    allocations.remove(database(), consumer_uuid)
     return Response(status=204)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select, text
 
 from placement_svc.db import consumers, names, providers
 from placement_svc.db.consumers import LockedConsumer
+from placement_svc.db.engine import Database
 from placement_svc.db.tables import (
     allocations,
     consumer_types,
@@ -21,7 +22,7 @@ from placement_svc.db.tables import (
 )
 from placement_svc.db.tables import consumers as consumers_table
 from placement_svc.domain.allocations import UNKNOWN_TYPE, Allocation, Claim, Stock, check
-from placement_svc.domain.errors import Invalid, NotFound
+from placement_svc.domain.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
 from placement_svc.domain.inventory import Inventory
 
 _all = (
@@ -46,10 +47,18 @@ _all = (
     .order_by(allocations.c.consumer_id, allocations.c.provider_id, allocations.c.resource_class_id)
 )
 
-_OWNERS = ("consumer_uuids", "project_names", "user_names", "type_names")
 _HOLDINGS = ("holders", "provider_uuids", "class_names", "amounts")
 
-_CLAIM = select(func.claim_allocations(*map(bindparam, (*_OWNERS, *_HOLDINGS))))
+# It tells what there was if it refuses; only the generations of the consumers if these are other ones.
+_CLAIM = """
+    CALL claim(
+        %(consumer_uuids)s::text[], %(project_names)s::text[], %(user_names)s::text[],
+        %(type_names)s::text[], %(compares_generations)s, %(known_generations)s::numeric[],
+        %(holders)s::text[], %(provider_uuids)s::text[], %(class_names)s::text[],
+        %(amounts)s::numeric[], NULL
+    )
+"""
+_REMOVE = "SELECT remove_consumer(%(uuid)s)"
 _TAKE_BACK = text("SELECT * FROM take_back_allocations(:consumer_ids, :provider_ids)")
 _GIVE = select(func.give_allocations(*map(bindparam, (*_HOLDINGS, "emptied", "raised"))))
 
@@ -72,31 +81,57 @@ def _find(connection: Connection, query: Select[tuple[object, ...]]) -> list[All
     return [Allocation(**row._mapping) for row in connection.execute(query)]
 
 
-def replace(
-    connection: Connection, claims: Sequence[Claim], compares_generations: bool, problem: str
-) -> None:
+def replace(database: Database, claims: Sequence[Claim], compares_generations: bool, problem: str) -> None:
     """Let each consumer hold what its claim says and nothing else: all of them, or none.
 
     With `compares_generations` a claim must know its consumer's generation. Raises
     `ConcurrentUpdate` if one does not, `Invalid` for an unknown provider or resource class (`problem`
     with its name for ``{}``), and `Conflict` for what the inventories cannot grant.
 
-    One statement, however much is claimed: it does all, and tells what there was before. Whether that
-    was allowed is checked afterwards, while everything is locked, and what is raised undoes it.
+    PostgreSQL decides, in one statement, however much is claimed. What it refuses is not done, and it
+    tells what there was: by that the reason is found here.
     """
-    before = connection.execute(_CLAIM, {**consumers.owners(claims), **_holdings(claims)}).scalar_one()
+    values = {
+        "compares_generations": compares_generations,
+        "known_generations": [claim.generation for claim in claims],
+        **consumers.owners(claims),
+        **_holdings(claims),
+    }
+    try:
+        refused = database.call(_CLAIM, values)
+    except OutcomeUnknown as unknown:
+        refused = _claim_again(database, values, unknown)
+    if refused is None:
+        return
     if compares_generations:
-        consumers.check_generations(claims, before["generations"])
-    check_providers(claims, before["providers"])
-    stocks = _stocks(before["stocks"], before["providers"])
+        consumers.check_generations(claims, refused["generations"])
+    check_providers(claims, refused["providers"])
+    stocks = _stocks(refused["stocks"], refused["providers"])
     if not {resource_class for _, resource_class in stocks} >= set(classes_of(claims)):
-        names.resource_class_ids(connection, classes_of(claims), problem)
+        database.read(names.resource_class_ids, classes_of(claims), problem)
     check(claims, stocks)
+    raise AssertionError(f"PostgreSQL refused a claim that can be granted: {refused}")
 
 
-def remove(connection: Connection, uuid: str) -> None:
+def _claim_again(database: Database, values: Mapping[str, Any], unknown: OutcomeUnknown) -> Any:
+    """Claim once more what may be granted already; raises `unknown` if that cannot be told.
+
+    Who compares generations is not granted the same twice: if they have risen, it may have been by this.
+    """
+    if not values["compares_generations"]:
+        raise unknown
+    try:
+        refused = database.call(_CLAIM, values)
+    except Unavailable:
+        raise unknown from None
+    if refused is not None and "providers" not in refused:
+        raise unknown
+    return refused
+
+
+def remove(database: Database, uuid: str) -> None:
     """Delete a consumer with all it holds; raises `NotFound` if that is nothing."""
-    if not connection.scalar(select(func.remove_consumer(uuid))):
+    if not database.call(_REMOVE, {"uuid": uuid}):
         raise NotFound(f"No allocations for consumer '{uuid}'")
 
 

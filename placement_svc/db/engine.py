@@ -1,19 +1,22 @@
 """Connections and transactions."""
 
 import random
+import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Lock
 from time import perf_counter
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import DBAPIError
+import psycopg2  # type: ignore[import-untyped]
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from placement_svc.db import names, tally
 from placement_svc.db.errors import UNDONE, sqlstate, translated
-from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.errors import OutcomeUnknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,8 +27,21 @@ ATTEMPTS = 10
 PAUSE = 0.02
 """Seconds by which the longest pause before an attempt grows from one to the next."""
 
-SESSION_OPTIONS = "-c jit=off -c idle_in_transaction_session_timeout=60s"
-"""Compiling our short queries takes longer than running them; and nothing may wait for ever."""
+LOST = "The database was lost at the commit: it is not known whether anything has changed."
+
+SESSION_OPTIONS = " ".join(
+    f"-c {option}"
+    for option in (
+        # Compiling our short queries takes longer than running them.
+        "jit=off",
+        # Who waited for a lock sees what was committed meanwhile, whatever is usual in this database.
+        r"default_transaction_isolation=read\ committed",
+        # Nothing may wait for ever; and nobody for a claim whose worker was killed.
+        "idle_in_transaction_session_timeout=60s",
+        "client_connection_check_interval=1s",
+    )
+)
+"""What every session is told."""
 
 
 SECRET_OPTIONS = ("password", "sslpassword")
@@ -65,7 +81,7 @@ def connect(
     parsed = make_url(url).set(drivername="postgresql+psycopg2")
     timeouts = f"-c lock_timeout={lock_timeout}s -c statement_timeout={statement_timeout}s"
     options = f"{SESSION_OPTIONS} {timeouts} {parsed.query.get('options', '')}"
-    # No connection is asked whether it is alive before it is used: `Database` notices, and takes another.
+    # That costs no round trip; of a connection that is lost in another way `Database` notices.
     engine = create_engine(
         parsed,
         poolclass=_TimedPool,
@@ -75,6 +91,7 @@ def connect(
         connect_args={"options": options}
         | ({} if "connect_timeout" in parsed.query else {"connect_timeout": 5}),
     )
+    event.listen(engine, "checkout", _check_alive)
     tally.count_statements(engine)
     return engine
 
@@ -96,29 +113,28 @@ class Database:
 
     def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `query` finds; all its statements see the same snapshot."""
+
+        def attempt() -> T:
+            with self._snapshots.connect() as connection:
+                return query(connection, *args, **kwargs)
+
         self.prepare()
         with translated():
-            for attempt in range(1, ATTEMPTS + 1):
-                try:
-                    with self._snapshots.connect() as connection:
-                        return query(connection, *args, **kwargs)
-                except DBAPIError as error:
-                    _pause_or_raise(error, attempt)
-        raise AssertionError("the last attempt returns or raises")
+            return _repeat(attempt)
 
     def write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `change` returns, once it is committed.
 
         It is tried again, a few times, when PostgreSQL has ended it in favour of another transaction,
         or its connection was lost before the commit: then nothing of it is done. When the connection
-        is lost at the commit, nobody knows; that raises `Unavailable`, as all does that fails for good.
+        is lost at the commit, nobody knows: `OutcomeUnknown`. What fails for good raises `Unavailable`.
         """
         self.prepare()
         with translated():
             return self._write(change, *args, **kwargs)
 
     def _write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        for attempt in range(1, ATTEMPTS + 1):
+        def attempt() -> T:
             is_committing = False
             try:
                 with self.engine.begin() as connection:
@@ -127,11 +143,38 @@ class Database:
                 return result
             except DBAPIError as error:
                 if is_committing and error.connection_invalidated:
-                    raise Unavailable(
-                        "The database was lost at the commit: it is not known whether anything has changed."
-                    ) from error
-                _pause_or_raise(error, attempt)
-        raise AssertionError("the last attempt returns or raises")
+                    raise OutcomeUnknown(LOST) from error
+                raise
+
+        return _repeat(attempt)
+
+    def call(self, statement: str, values: Mapping[str, Any]) -> Any:
+        """Return the one value of a `statement` in the driver's form, a transaction of its own.
+
+        It is tried again, and fails, as by `write`; but when its connection is lost, that is always at the
+        commit.
+        """
+        self.prepare()
+        with translated():
+            return _repeat(partial(self._call, statement, values))
+
+    def _call(self, statement: str, values: Mapping[str, Any]) -> Any:
+        # What a claim costs is for the most part Python: so the driver is asked, and no one in between.
+        pooled = None
+        try:
+            pooled = self.engine.raw_connection()
+            return _value(pooled, statement, values)
+        except psycopg2.Error as error:
+            is_lost = self.engine.dialect.is_disconnect(error, pooled, None)
+            if is_lost and pooled is not None:
+                pooled.invalidate(error)
+                raise OutcomeUnknown(LOST) from error
+            raise DBAPIError.instance(
+                statement, None, error, psycopg2.Error, connection_invalidated=is_lost
+            ) from error
+        finally:
+            if pooled is not None:
+                pooled.close()
 
     def prepare(self) -> None:
         """Bring the standard names up to date, once; raises `Unavailable` when that cannot be."""
@@ -143,10 +186,45 @@ class Database:
                 self._ready = True
 
 
-def _pause_or_raise(error: DBAPIError, attempt: int) -> None:
-    """Wait a moment after an attempt of which nothing is done; raise `error` if no other one makes sense."""
-    if attempt == ATTEMPTS or not (error.connection_invalidated or sqlstate(error) in UNDONE):
-        raise error
-    tally.current().retries += 1
-    # Whoever met once must not meet again at the same pace.
-    time.sleep(random.uniform(0, PAUSE * attempt))
+def _value(pooled: PoolProxiedConnection, statement: str, values: Mapping[str, Any]) -> Any:
+    """Return the one value of a statement that is sent as it is, without BEGIN and COMMIT around it."""
+    connection: Any = pooled.driver_connection
+    # As it has read before: the driver would ask PostgreSQL to keep to that.
+    connection.isolation_level = connection.readonly = None
+    connection.autocommit = True
+    tally.statement_starts()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            [value] = cursor.fetchone()
+        return value
+    finally:
+        tally.statement_ends()
+        if not connection.closed:
+            connection.autocommit = False
+
+
+def _check_alive(connection: Any, *_: object) -> None:
+    """Refuse an idle connection that PostgreSQL has ended: of that there is something to read.
+
+    Raises `DisconnectionError`, upon which the pool makes another one.
+    """
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        raise DisconnectionError
+
+
+def _repeat(attempt: Callable[[], T]) -> T:
+    """Return what `attempt` returns; it is made again, a few times, when nothing of it is done."""
+    for number in range(1, ATTEMPTS + 1):
+        try:
+            return attempt()
+        except DBAPIError as error:
+            may_succeed = error.connection_invalidated or sqlstate(error) in UNDONE
+            if number == ATTEMPTS or not may_succeed:
+                raise
+        tally.current().retries += 1
+        # Whoever met once must not meet again at the same pace.
+        time.sleep(random.uniform(0, PAUSE * number))
+    raise AssertionError("the last attempt returns or raises")

@@ -37,24 +37,26 @@ def current() -> Tally:
     return _current.get()
 
 
-def _statement_starts(*_: Any) -> None:
+def statement_starts(*_: Any) -> None:
+    """Count a statement, which takes its time from now on."""
     tally = _current.get()
     tally.statements += 1
     tally.statement_started = perf_counter()
 
 
-def _statement_ends(*_: Any) -> None:
+def statement_ends(*_: Any) -> None:
+    """Add the time that the present statement took."""
     tally = _current.get()
     tally.statement_seconds += perf_counter() - tally.statement_started
 
 
 def _statement_fails(context: Any) -> None:
     if context.statement is not None:
-        _statement_ends()
+        statement_ends()
 
 
 def count_statements(engine: Engine) -> None:
     """Let the statements that `engine` runs count in the current tally."""
-    event.listen(engine, "before_cursor_execute", _statement_starts)
-    event.listen(engine, "after_cursor_execute", _statement_ends)
+    event.listen(engine, "before_cursor_execute", statement_starts)
+    event.listen(engine, "after_cursor_execute", statement_ends)
     event.listen(engine, "handle_error", _statement_fails)

@@ -28,6 +28,10 @@ class Unavailable(PlacementError):
     """The database cannot be reached, or gave up; the same request may succeed later."""
 
 
+class OutcomeUnknown(Unavailable):
+    """The database was lost at the commit: what was to change has changed, or has not, or soon will."""
+
+
 class DuplicateQueryKey(Invalid):
     """A query key that may stand only once stands twice."""
 

@@ -3,7 +3,7 @@
 The rules are `spec/http.md 3`.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 
 import microversion_parse
 from flask import g, request
@@ -56,6 +56,9 @@ CHANGES: dict[str, str] = {
 
 OLDEST, *_, NEWEST = CHANGES
 
+HEADER = "OpenStack-API-Version"
+"""Where a request names the version it wants."""
+
 
 class BadMicroversion(BadRequest):
     """The version asked for is no version."""
@@ -77,13 +80,14 @@ def _parsed(version: str) -> Version:
     return microversion_parse.parse_version_string(version)
 
 
-def negotiate(headers: list[tuple[str, str]]) -> Version:
-    """Return the microversion that `headers` ask for; 1.0 if they ask for none.
+@lru_cache
+def negotiate(header: str) -> Version:
+    """Return the microversion that the header of this name asks for; 1.0 if it asks for none.
 
-    Raises `BadMicroversion` for what is no version and `UnacceptableMicroversion` for one that is
-    not served.
+    Headers that are repeated are one, with commas. Raises `BadMicroversion` for what is no version and
+    `UnacceptableMicroversion` for one that is not served.
     """
-    sent = microversion_parse.get_version(headers, "placement") or OLDEST
+    sent = microversion_parse.get_version({HEADER: header}, "placement") or OLDEST
     try:
         version = microversion_parse.parse_version_string(NEWEST if sent == "latest" else sent)
     except TypeError:
@@ -95,7 +99,7 @@ def negotiate(headers: list[tuple[str, str]]) -> Version:
 
 def negotiate_request() -> None:
     """Settle the microversion of the present request."""
-    g.microversion = negotiate([(k, v) for k, v in request.headers])
+    g.microversion = negotiate(request.headers.get(HEADER, ""))
 
 
 def current() -> Version | None:
