@@ -148,6 +148,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _stays(self, conn: Any) -> bool:
         """Wait a moment for the next request of a client; return whether it has come."""
+        if conn.parser.unreader.buf.getvalue():
+            # It has come with the one before.
+            return True
         if not self.staying.acquire(blocking=False):
             return False
         try:

@@ -98,6 +98,11 @@ def test_client_that_does_not_take_its_answers_is_cut_off(impatient: Service) ->
     assert impatient.get("/")[0] == 200
 
 
+def test_requests_that_come_together_are_answered_in_turn(impatient: Service) -> None:
+    with impatient.connect(SLOW["idle"] * 3 + SLOW["open"]) as connection:
+        assert received(connection).count(b"HTTP/1.1 200 OK\r\n") == 4
+
+
 def test_body_takes_up_no_room_once_it_is_answered(impatient: Service) -> None:
     def kept() -> set[str]:
         files = [fd.readlink() for pid in impatient.workers() for fd in Path(f"/proc/{pid}/fd").iterdir()]
