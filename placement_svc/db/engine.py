@@ -11,8 +11,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import DBAPIError, DisconnectionError
-from sqlalchemy.pool import PoolProxiedConnection, QueuePool
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 
 from placement_svc.db import names, tally
 from placement_svc.db.errors import UNDONE, sqlstate, translated
@@ -204,15 +204,20 @@ def _value(pooled: PoolProxiedConnection, statement: str, values: Mapping[str, A
             connection.autocommit = False
 
 
-def _check_alive(connection: Any, *_: object) -> None:
+def _check_alive(connection: Any, record: ConnectionPoolEntry, _: object) -> None:
     """Refuse an idle connection that PostgreSQL has ended: of that there is something to read.
 
-    Raises `DisconnectionError`, upon which the pool makes another one.
+    Raises `InvalidatePoolError`: the pool gives up all that are idle then, and takes a new one as it is.
     """
+    is_new = not record.info
+    record.info["used"] = True
+    if is_new:
+        return
     poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        raise DisconnectionError
+    if not connection.closed:
+        poll.register(connection.fileno(), select.POLLIN)
+    if connection.closed or poll.poll(0):
+        raise InvalidatePoolError
 
 
 def _repeat(attempt: Callable[[], T]) -> T:
