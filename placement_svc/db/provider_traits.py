@@ -31,6 +31,7 @@ def replace(
     Its generation rises only if that changes anything. Raises `NotFound`, `ConcurrentUpdate`, and
     `Invalid` for unknown traits.
     """
+    providers.keep_trees(connection)
     provider = providers.lock_at(connection, provider_uuid, generation, providers.GENERATION_CHANGED)
     ids = names.ids(connection, traits, wanted)
     unknown = [name for name in dict.fromkeys(wanted) if name not in ids]
@@ -55,6 +56,7 @@ def replace(
 
 def remove_all(connection: Connection, provider_uuid: str) -> None:
     """Take all traits from a provider, whose generation rises only if it had any; raises `NotFound`."""
+    providers.keep_trees(connection)
     provider = providers.lock(connection, provider_uuid)
     of_provider = provider_traits.c.provider_id == provider.id
     if connection.execute(delete(provider_traits).where(of_provider)).rowcount:

@@ -37,7 +37,9 @@ from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.providers import Provider, ProviderChange, ProviderFilter
 
 TREES_LOCK = 8779
-"""The advisory lock of the shape of trees: shared to add or delete a leaf, exclusive to move a branch."""
+"""The advisory lock of the shape of trees: shared to keep it, or to add or delete a leaf, exclusive to move a
+branch.
+"""
 
 GENERATION_CHANGED = (
     "Resource provider's generation already changed. Please update the generation and try again."
@@ -104,6 +106,15 @@ def get_id(connection: Connection, uuid: str) -> tuple[int, int]:
     return row.id, row.generation
 
 
+def keep_trees(connection: Connection) -> None:
+    """Let no branch move until the transaction ends; to be called before any row is locked.
+
+    Who changes a provider twice needs this as well: for the second time PostgreSQL checks the key of its
+    parent, and for that it locks the parent, which a move may hold that waits for the provider.
+    """
+    connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
+
+
 def lock(connection: Connection, uuid: str) -> LockedProvider:
     """Lock a resource provider against all other writers; raises `NotFound`."""
     provider = lock_all(connection, [uuid]).get(uuid)
@@ -164,7 +175,7 @@ def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None
     assert id_ is not None
     parent_id, root_id, path = None, id_, [id_]
     if parent_uuid is not None:
-        connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
+        keep_trees(connection)
         parent = _place_of(connection, parent_uuid)
         if parent is None:
             raise no_parent
@@ -297,7 +308,7 @@ def remove(connection: Connection, uuid: str) -> None:
 
     Raises `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
     """
-    connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
+    keep_trees(connection)
     _lock_whole(connection, providers.c.uuid == uuid)
     with refusing(
         resource_providers_parent_fkey=ProviderHasChildren(

@@ -24,6 +24,7 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     generation, then what `allocations.replace` raises, and `InventoryInUse` when there still are
     allocations of an inventory that is to go.
     """
+    providers.keep_trees(connection)
     locked = consumers.lock_and_raise(connection, wanted.claims)
     claimed = _claimed(connection, wanted.claims, locked)
     found = providers.lock_all(connection, claimed | wanted.providers.keys())

@@ -1,0 +1,111 @@
+"""A branch moves while something below its root is written: neither is ended in favour of the other."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+from sqlalchemy import Connection, Engine, text
+
+from placement_svc.db import inventories, provider_traits, providers, reshaper
+from placement_svc.db.engine import Database
+from placement_svc.domain.allocations import Claim
+from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.reshaper import ProviderReshape, Reshape
+
+GATE = 4711
+
+KEEP_GATE = f"""
+    CREATE FUNCTION keep_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock_shared({GATE});
+        RETURN NULL;
+    END
+    $$;
+    CREATE TRIGGER keep_gate BEFORE UPDATE ON resource_providers EXECUTE FUNCTION keep_gate()
+"""
+
+WAITING = text("""
+    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+""")
+
+STOCK = {"VCPU": Inventory(total=8)}
+
+
+def replace_traits(connection: Connection, uuid: str) -> None:
+    provider_traits.replace(connection, uuid, 1, ["HW_CPU_X86_AVX"])
+
+
+def remove_traits(connection: Connection, uuid: str) -> None:
+    provider_traits.remove_all(connection, uuid)
+
+
+def replace_inventories(connection: Connection, uuid: str) -> None:
+    inventories.replace_all(connection, uuid, 1, STOCK, 0)
+
+
+def reshape(connection: Connection, uuid: str) -> None:
+    claim = Claim(str(uuid4()), "project", "user", "INSTANCE", None, {uuid: {"VCPU": 1}})
+    reshaper.reshape(connection, Reshape({uuid: ProviderReshape(1, STOCK)}, [claim]))
+
+
+@pytest.fixture
+def database(app: Flask) -> Database:
+    """The database of the application."""
+    return app.extensions["database"]
+
+
+@pytest.fixture
+def gate(engine: Engine) -> Iterator[Connection]:
+    """A connection that lets nobody change a provider, until it commits."""
+    with engine.begin() as connection:
+        connection.execute(text(KEEP_GATE))
+    with engine.connect() as connection:
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({GATE})"))
+        yield connection
+    with engine.begin() as connection:
+        connection.execute(text("DROP FUNCTION keep_gate CASCADE"))
+
+
+def wait_for(engine: Engine, waiting: int) -> None:
+    """Return when so many connections wait for a lock."""
+    deadline = time.monotonic() + 10
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while connection.scalar(WAITING) < waiting:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("change", [replace_traits, remove_traits, replace_inventories, reshape])
+def test_branch_moves_while_what_is_below_is_written(
+    change: Callable[[Connection, str], None], database: Database, gate: Connection, engine: Engine, call: Any
+) -> None:
+    above, branch, below = (str(uuid4()) for _ in range(3))
+    for uuid, parent in ((above, None), (branch, None), (below, branch)):
+        database.write(providers.create, uuid, uuid, parent)
+    gate.commit()
+    database.write(provider_traits.replace, below, 0, ["STORAGE_DISK_SSD"])
+    gate.execute(text(f"SELECT pg_advisory_xact_lock({GATE})"))
+    attempts = []
+
+    def write(connection: Connection) -> None:
+        attempts.append("write")
+        change(connection, below)
+
+    def move(connection: Connection) -> None:
+        attempts.append("move")
+        providers.change(connection, branch, branch, above, may_leave_parent=True)
+
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(database.write, write)
+        wait_for(engine, 1)
+        moving = threads.submit(database.write, move)
+        wait_for(engine, 2)
+        gate.commit()
+        writing.result()
+        moving.result()
+    assert attempts == ["write", "move"]
+    assert call("GET", f"/resource_providers/{below}")["root_provider_uuid"] == above
