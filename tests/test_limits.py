@@ -9,7 +9,8 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from placement_svc.config import Settings
-from tests.conftest import ADMIN, application
+from placement_svc.db.search import anchors
+from tests.conftest import ADMIN, Api, application
 
 MOST = 3
 
@@ -92,3 +93,14 @@ def test_body_may_have_so_many_bytes(send: Callable[..., TestResponse]) -> None:
 def test_usual_limits_are_beyond_what_clients_use() -> None:
     assert Settings.max_groups >= 200
     assert Settings.max_items >= 1000
+
+
+def test_nothing_large_is_kept_of_a_request_with_many_groups(app: Flask, api: Api) -> None:
+    compiled = app.extensions["database"].engine.get_execution_options()["compiled_cache"]
+    assert api("GET", "/allocation_candidates?resources=VCPU:1").status_code == 200
+    searches = anchors._kept_statement.cache_info().currsize
+    assert searches
+    many = "&".join(f"resources{n}=VCPU:{n}" for n in range(1, 101))
+    assert api("GET", f"/allocation_candidates?{many}&group_policy=none").status_code == 200
+    assert anchors._kept_statement.cache_info().currsize == searches
+    assert 1_000 < max(len(statement.string) for statement in compiled.values()) < 10_000

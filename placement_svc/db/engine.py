@@ -11,8 +11,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import Compiled
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
+from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names, tally
 from placement_svc.db.errors import UNDONE, sqlstate, translated
@@ -44,6 +46,12 @@ SESSION_OPTIONS = " ".join(
 """What every session is told."""
 
 
+KEPT = 200
+"""Statements, or half as many again, that are kept as they were compiled."""
+
+LONGEST_KEPT = 10_000
+"""Characters of such a statement; those of a search for four groups are 3,000."""
+
 SECRET_OPTIONS = ("password", "sslpassword")
 """Options of libpq that a URL may carry and nobody else is to see."""
 
@@ -51,6 +59,17 @@ SECRET_OPTIONS = ("password", "sslpassword")
 def shown(url: str | URL) -> str:
     """Return a URL without what is secret in it."""
     return make_url(url).difference_update_query(SECRET_OPTIONS).render_as_string(hide_password=True)
+
+
+class _ShortStatements(LRUCache[Any, Compiled]):
+    """Statements that are compiled, for the next time; long ones would take up all memory in the end.
+
+    One of 500 request groups has 16 MB, and there may be any number of those.
+    """
+
+    def __setitem__(self, key: Any, compiled: Compiled) -> None:
+        if len(compiled.string) <= LONGEST_KEPT:
+            super().__setitem__(key, compiled)
 
 
 class _TimedPool(QueuePool):
@@ -88,6 +107,8 @@ def connect(
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=10,
+        query_cache_size=0,
+        execution_options={"compiled_cache": _ShortStatements(KEPT)},
         connect_args={"options": options}
         | ({} if "connect_timeout" in parsed.query else {"connect_timeout": 5}),
     )

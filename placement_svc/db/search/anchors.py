@@ -34,6 +34,12 @@ from placement_svc.db.search.sharing import SharedSupply
 from placement_svc.db.search.suppliers import Suppliers, suppliers, suppliers_with_traits
 from placement_svc.db.tables import provider_aggregates, resource_providers
 
+KEPT = 128
+"""Searches whose statements are kept: schedulers ask for the same flavors all day long."""
+
+MOST_KEPT_NEEDS = 16
+"""Different demands of a search that is kept; the statements of larger ones would take up all memory."""
+
 JOINS = 5
 """How many demands are joined; the time to plan a query grows faster than the number of its joins."""
 
@@ -87,9 +93,8 @@ def find_anchors(
     the rarest of what is demanded: by the index on (resource_class_id, room), of a trait, or of an
     aggregate.
     """
-    needs, statement = _statement(
-        search, tuple(shared), walking=steps is not None, shuffled=walk.start is not None
-    )
+    make = _kept_statement if len(search.needs) <= MOST_KEPT_NEEDS else _statement
+    needs, statement = make(search, tuple(shared), walking=steps is not None, shuffled=walk.start is not None)
     slots = [needs.index(each) for each in search.needs]
     most = limit if steps is None else steps
     values = {"start": walk.start, "after": walk.after, "limit": limit, "most": most}
@@ -111,14 +116,10 @@ def find_anchors(
     return anchors
 
 
-@lru_cache(maxsize=256)
 def _statement(
     search: Search, shared: tuple[SharedSupply, ...], *, walking: bool, shuffled: bool
 ) -> tuple[tuple[Needs, ...], Select[Any]]:
-    """Return a statement and the distinct needs for whose suppliers it has a column, its last ones.
-
-    To build it costs more than to run it, and schedulers ask for the same flavors all day long.
-    """
+    """Return a statement and the distinct needs for whose suppliers it has a column, its last ones."""
     needs = tuple(dict.fromkeys(search.needs))
     query = (_walked if walking else _found)(search, shared, shuffled)
     looked_at = query.limit(bindparam("most", type_=Integer)).cte("looked_at").prefix_with("MATERIALIZED")
@@ -139,6 +140,10 @@ def _statement(
     return needs, select(
         state, met.c.position, met.c.id, *(met.c[column.name] for column in columns)
     ).select_from(state.outerjoin(met, true())).order_by(met.c.position)
+
+
+# To build one costs more than to run it.
+_kept_statement = lru_cache(KEPT)(_statement)
 
 
 def _options(
