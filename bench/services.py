@@ -189,7 +189,8 @@ def serve_ours(url: str, directory: Path) -> Iterator[Server]:
     with Server(
         "ours",
         [*command, "{port}"],
-        _environ({"PLACEMENT_DATABASE_URL": url}),
+        # It is killed in the end, and leaves behind what it keeps in files.
+        _environ({"PLACEMENT_DATABASE_URL": url, "TMPDIR": str(directory)}),
         directory / "ours.log",
         memory=None,
     ) as server:
