@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import RawIOBase
-from queue import SimpleQueue
 from threading import BoundedSemaphore, Lock
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -70,9 +69,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings = self.app.settings
-        self.turns: SimpleQueue[None] = SimpleQueue()
-        for _ in range(self.app.turns):
-            self.turns.put(None)
+        self.turns = BoundedSemaphore(self.app.turns)
         self.reading: dict[socket.socket, float] = {}
         self.keeping = Lock()
         self.staying = BoundedSemaphore(STAY_THREADS)
@@ -91,11 +88,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return cast(Iterable[bytes], self.answer(environ, start_response))
         with self._read(environ) as environ["wsgi.input"]:
             self.reading.pop(environ["gunicorn.socket"], None)
-            self.turns.get()
-            try:
+            with self.turns:
                 return cast(Iterable[bytes], self.answer(environ, start_response))
-            finally:
-                self.turns.put(None)
 
     @contextmanager
     def _read(self, environ: dict[str, Any]) -> Iterator[BinaryIO]:
