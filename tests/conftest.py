@@ -21,7 +21,7 @@ from placement_svc import embedded
 from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.engine import Database, connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
 
 DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
@@ -160,6 +160,12 @@ def clean_database(engine: Engine) -> Callable[[], None]:
 def app(shared_app: Flask, clean_database: Callable[[], None]) -> Flask:
     """The application on an empty database."""
     return shared_app
+
+
+@pytest.fixture
+def database(app: Flask) -> Database:
+    """The database of the application."""
+    return app.extensions["database"]  # type: ignore[no-any-return]
 
 
 @pytest.fixture

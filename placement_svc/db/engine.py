@@ -45,7 +45,6 @@ SESSION_OPTIONS = " ".join(
 )
 """What every session is told."""
 
-
 KEPT = 200
 """Statements, or half as many again, that are kept as they were compiled."""
 

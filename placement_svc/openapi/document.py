@@ -10,7 +10,7 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from placement_svc.http.endpoint import Facts
-from placement_svc.http.microversion import NEWEST
+from placement_svc.http.microversion import HEADER, NEWEST
 from placement_svc.http.rules import PREFIX
 from placement_svc.openapi.fields import SINCE, Converter, Plugin
 from placement_svc.openapi.operations import OPERATIONS, Operation
@@ -45,8 +45,6 @@ ERRORS = {
     503: "The service cannot answer for the moment; the same request may succeed later.",
 }
 """What the statuses mean whose meaning is the same everywhere."""
-
-VERSION_HEADER = "OpenStack-API-Version"
 
 HEADERS: dict[str, dict[str, Any]] = {
     "RequestId": {
@@ -98,7 +96,7 @@ class _Description:
         for name, header in HEADERS.items():
             components.header(name, header)
         components.parameter(
-            VERSION_HEADER,
+            HEADER,
             "header",
             {
                 "description": "The microversion that the caller understands; without it, it is 1.0.",
@@ -136,7 +134,7 @@ class _Description:
             "operationId": name,
             "tags": [blueprint],
             "summary": (inspect.getdoc(view) or "").partition("\n")[0],
-            "parameters": [*([VERSION_HEADER] if facts else []), *self._parameters(rule, operation)],
+            "parameters": [*([HEADER] if facts else []), *self._parameters(rule, operation)],
             "responses": self._responses(operation, facts, has_path=bool(rule.arguments)),
             "security": [{"token": []}, {"bearer": []}] if facts else [],
         }

@@ -1,13 +1,11 @@
 """A branch moves while something below its root is written: neither is ended in favour of the other."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from flask import Flask
 from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db import inventories, provider_traits, providers, reshaper
@@ -15,6 +13,7 @@ from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.reshaper import ProviderReshape, Reshape
+from tests.service import wait_until
 
 GATE = 4711
 
@@ -53,18 +52,11 @@ def reshape(connection: Connection, uuid: str) -> None:
 
 
 @pytest.fixture
-def database(app: Flask) -> Database:
-    """The database of the application."""
-    return app.extensions["database"]
-
-
-@pytest.fixture
 def gate(engine: Engine) -> Iterator[Connection]:
-    """A connection that lets nobody change a provider, until it commits."""
+    """A connection that can close the gate: nobody changes a provider until it commits."""
     with engine.begin() as connection:
         connection.execute(text(KEEP_GATE))
     with engine.connect() as connection:
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({GATE})"))
         yield connection
     with engine.begin() as connection:
         connection.execute(text("DROP FUNCTION keep_gate CASCADE"))
@@ -72,11 +64,8 @@ def gate(engine: Engine) -> Iterator[Connection]:
 
 def wait_for(engine: Engine, waiting: int) -> None:
     """Return when so many connections wait for a lock."""
-    deadline = time.monotonic() + 10
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        while connection.scalar(WAITING) < waiting:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: connection.scalar(WAITING) >= waiting)
 
 
 @pytest.mark.parametrize("change", [replace_traits, remove_traits, replace_inventories, reshape])
@@ -86,7 +75,6 @@ def test_branch_moves_while_what_is_below_is_written(
     above, branch, below = (str(uuid4()) for _ in range(3))
     for uuid, parent in ((above, None), (branch, None), (below, branch)):
         database.write(providers.create, uuid, uuid, parent)
-    gate.commit()
     database.write(provider_traits.replace, below, 0, ["STORAGE_DISK_SSD"])
     gate.execute(text(f"SELECT pg_advisory_xact_lock({GATE})"))
     attempts = []

@@ -3,39 +3,47 @@ from flask import Flask, g
 
 from placement_svc.http.microversion import (
     CHANGES,
+    HEADER,
     NEWEST,
     OLDEST,
     BadMicroversion,
     UnacceptableMicroversion,
     current,
     negotiate,
+    negotiate_request,
     since,
 )
-
-HEADER = "OpenStack-API-Version"
 
 
 @pytest.mark.parametrize(
     ("sent", "version"),
     [
-        ("", "1.0"),
-        ("placement 1.5", "1.5"),
-        ("placement 1.39", "1.39"),
-        ("placement latest", "1.39"),
-        ("PLACEMENT 1.5", "1.5"),
-        ("placement  1.5 ", "1.5"),
-        ("placement 01.05", "1.5"),
-        ("placement +1.5", "1.5"),
-        ("placement 1.5, placement 1.7", "1.7"),
-        ("placement 1.5, compute 2.1", "1.5"),
-        ("compute 2.1", "1.0"),
-        ("1.5", "1.0"),
-        ("placement", "1.0"),
-        ("placement:1.7", "1.0"),
+        ([], "1.0"),
+        ([(HEADER, "")], "1.0"),
+        ([(HEADER, "placement 1.5")], "1.5"),
+        ([(HEADER, "placement 1.39")], "1.39"),
+        ([(HEADER, "placement latest")], "1.39"),
+        ([(HEADER, "PLACEMENT 1.5")], "1.5"),
+        ([(HEADER.lower(), "placement 1.5")], "1.5"),
+        ([(HEADER, "placement  1.5 ")], "1.5"),
+        ([(HEADER, "placement 01.05")], "1.5"),
+        ([(HEADER, "placement +1.5")], "1.5"),
+        ([(HEADER, "placement 1.5, placement 1.7")], "1.7"),
+        ([(HEADER, "placement 1.5"), (HEADER, "placement 1.7")], "1.7"),
+        ([(HEADER, "placement 1.5, compute 2.1")], "1.5"),
+        ([(HEADER, "placement 1.5"), (HEADER, "compute 2.1")], "1.5"),
+        ([(HEADER, "compute 2.1")], "1.0"),
+        ([(HEADER, "1.5")], "1.0"),
+        ([(HEADER, "placement")], "1.0"),
+        ([(HEADER, "placement:1.7")], "1.0"),
+        ([("OpenStack-placement-API-Version", "1.5")], "1.0"),
+        ([("X-OpenStack-Placement-API-Version", "1.5")], "1.0"),
     ],
 )
 def test_version(sent, version):
-    assert str(negotiate(sent)) == version
+    with Flask(__name__).test_request_context(headers=sent):
+        negotiate_request()
+        assert str(current()) == version
 
 
 @pytest.mark.parametrize(

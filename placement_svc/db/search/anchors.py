@@ -38,7 +38,7 @@ KEPT = 128
 """Searches whose statements are kept: schedulers ask for the same flavors all day long."""
 
 MOST_KEPT_NEEDS = 16
-"""Different demands of a search that is kept; the statements of larger ones would take up all memory."""
+"""Demands of a search that is kept; the statements of larger ones would take up all memory."""
 
 JOINS = 5
 """How many demands are joined; the time to plan a query grows faster than the number of its joins."""
