@@ -192,6 +192,8 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
     """Serve until the end of the block, where the service has to end well."""
     with started(workers, threads, **settings) as service:
         service.wait_until_it_answers()
+        # One worker is enough to answer.
+        wait_until(lambda: len(service.workers()) == workers)
         yield service
         written = service.stop()
         assert "Traceback" not in written, written
