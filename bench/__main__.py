@@ -84,7 +84,7 @@ class Bench:
         self.status.update(f"{CLAIMS}: loading {count:,} hosts")
         with serving(self.server_url, clouds.endless(count), self.reference_python) as stage:
             self.status.update(CLAIMS)
-            for result in measure_claims(stage, count):
+            for result in measure_claims(stage.servers, count):
                 self.say(report.claims_line(result))
                 yield result
 

@@ -12,8 +12,7 @@ from uuid import uuid4
 
 from bench.clouds import INSTANCE, host_names, uuid_of
 from bench.loading import CONSUMER_TYPE, PROJECT, USER
-from bench.services import Service
-from bench.stage import Stage
+from bench.services import Server, Service
 
 CLIENTS = (1, 8, 32)
 SECONDS = 5.0
@@ -50,13 +49,12 @@ class ClaimsResult:
         return self.ours.a_second / self.reference.a_second if self.reference else None
 
 
-def measure_claims(stage: Stage, hosts: int) -> Iterator[ClaimsResult]:
+def measure_claims(servers: Sequence[Server], hosts: int) -> Iterator[ClaimsResult]:
     """Yield the pace of services, which have a cloud of so many endless hosts, for all numbers of clients."""
     uuids = [uuid_of(name) for name in host_names(hosts)]
     for where, targets in (("spread", uuids), ("hot", uuids[:1])):
         for clients in CLIENTS:
-            stage.vacuum()
-            paces = [claim(server.service, targets, clients, SECONDS) for server in stage.servers]
+            paces = [claim(server.service, targets, clients, SECONDS) for server in servers]
             yield ClaimsResult(where, clients, hosts, paces[0], paces[1] if len(paces) > 1 else None)
 
 

@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from bench.inside import Floor
 from bench.services import Server, ServiceError
 
-TIMES = 9
-"""How often a request is measured at most; one more, before, is not counted."""
+TURNS = 3
+IN_A_ROW = 3
+"""How often a service is asked in each of its turns at most; once more, before, is not counted.
+
+A service that is in use has in its caches what it works with, and not what another one has left there.
+"""
 
 SECONDS_A_REQUEST = 20.0
 """A service that has used so much time for a request is not asked it again."""
@@ -87,11 +91,12 @@ def candidates_path(query: str, limit: int) -> str:
 
 
 def measure(servers: Sequence[Server], path: str, give_up: float) -> list[Answer]:
-    """Return the answer of each service to GET `path`, asked in turn until there are enough."""
+    """Return the answer of each service to GET `path`, asked in turns until there are enough."""
     trials = [_Trial(server) for server in servers]
-    for _ in range(1 + TIMES):
+    for times in (1, *[IN_A_ROW] * TURNS):
         for trial in trials:
-            trial.ask(path, give_up)
+            for _ in range(times):
+                trial.ask(path, give_up)
     return [trial.answer() for trial in trials]
 
 

@@ -24,14 +24,6 @@ class Stage:
     url: str
     ours: Server
     reference: Server | None
-    reference_url: str | None
-
-    def vacuum(self) -> None:
-        """Do what PostgreSQL does by itself every minute: let nobody find what others have left behind."""
-        for url in filter(None, (self.url, self.reference_url)):
-            engine = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-            with engine.connect() as connection:
-                connection.execute(text("VACUUM"))
 
     @property
     def servers(self) -> list[Server]:
@@ -53,13 +45,13 @@ def serving(server_url: str, cloud: Cloud, reference_python: Path | None) -> Ite
         upgrade(url)
         ours = stack.enter_context(serve_ours(url, directory))
         _load(ours.service, url, cloud, load_ours)
-        reference = reference_url = None
+        reference = None
         if reference_python is not None:
             reference_url = stack.enter_context(_database(server_url))
             reference = stack.enter_context(serve_reference(reference_python, reference_url, directory))
             _load(reference.service, reference_url, cloud, load_reference)
             check_clouds(ours.service, reference.service)
-        yield Stage(url, ours, reference, reference_url)
+        yield Stage(url, ours, reference)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def constraints_of(
         yield _Isolation(terms, options)
     for subtree in terms.same_subtrees:
         yield _Subtree(subtree, options, facts)
-    if terms.clauses:
+    if terms.clauses and not _are_met_by_one(terms, options, facts):
         yield _Clauses(terms, options, order, facts)
     if terms.one_per_tree:
         yield _OnePerTree(facts)
@@ -216,6 +216,17 @@ class _Subtree(Constraint):
             return None
         above = self.above[-1]
         return above, frozenset(id_ for id_ in self.chosen.values() if id_ in above)
+
+
+def _are_met_by_one(terms: Terms, options: Options, facts: Facts) -> bool:
+    """Tell whether one demand of the unsuffixed group has only options that meet every clause.
+
+    So it is where hosts have no children, or need them for other groups only.
+    """
+    ids = min((options[index] for index in terms.unsuffixed), key=len, default=())
+    return bool(ids) and not any(
+        clause.isdisjoint(facts.trait_ids(id_)) for id_ in ids for clause in terms.clauses
+    )
 
 
 class _Clauses(Constraint):

@@ -36,6 +36,11 @@ class Terms:
     one_per_tree: bool = False
 
     @functools.cached_property
+    def unsuffixed(self) -> tuple[int, ...]:
+        """The demands of the unsuffixed group, by index."""
+        return tuple(index for index, demand in enumerate(self.demands) if not demand.suffix)
+
+    @functools.cached_property
     def summed(self) -> frozenset[str]:
         """The resource classes that one provider may have to supply to several demands."""
         suffixed = Counter(name for demand in self.demands if demand.suffix for name, _ in demand.resources)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -50,8 +50,7 @@ _start = bindparam("start", type_=String)
 _from_start = roots.c.uuid > _start
 
 
-@dataclass(frozen=True)
-class Anchor:
+class Anchor(NamedTuple):
     """A root around which every demand has its options: the ids of who can supply it, in order."""
 
     id: int

@@ -155,7 +155,7 @@ class _Looks:
         anchors = find_anchors(self.connection, self.search, self.shared, self.walk, limit, steps)
         self.looked_at += len(anchors)
         tally.current().trees += len(anchors)
-        told = [anchor for anchor in anchors if self._is_new(anchor)]
+        told = [anchor for anchor in anchors if self._is_new(anchor)] if self.sharing else anchors
         self.trees.fetch(self.connection, self._homes(told))
         if self.manner.randomize:
             random.shuffle(told)
