@@ -88,12 +88,15 @@ class Service:
     def ask(
         self, method: str, path: str, body: Any = None, version: str = VERSION, seconds: float = PATIENCE
     ) -> bytes:
-        """Return the body of the answer on a connection of its own.
-
-        Raises like `send`, and `ServiceError` unless it is a success.
-        """
+        """Return the body of the answer on a connection of its own; raises like `ask_on`."""
         with closing(self.connect(seconds)) as connection:
-            status, content = self.send(connection, method, path, body, version)
+            return self.ask_on(connection, method, path, body, version)
+
+    def ask_on(
+        self, connection: HTTPConnection, method: str, path: str, body: Any = None, version: str = VERSION
+    ) -> bytes:
+        """Return the body of the answer; raises like `send`, and `ServiceError` unless it is a success."""
+        status, content = self.send(connection, method, path, body, version)
         if status >= 300:
             raise ServiceError(f"{self.name}: {method} {path[:200]} answers {status}: {content[:300]!r}")
         return content
