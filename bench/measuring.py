@@ -11,6 +11,8 @@ from bench.inside import Floor
 from bench.services import Server, ServiceError
 
 TURNS = 3
+"""How many turns a service has at most."""
+
 IN_A_ROW = 3
 """How often a service is asked in each of its turns at most; once more, before, is not counted.
 

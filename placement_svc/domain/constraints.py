@@ -125,7 +125,7 @@ class _Isolation(Constraint):
     """No two suffixed demands have the same supplier."""
 
     def __init__(self, terms: Terms, options: Options) -> None:
-        self.suffixed = [bool(demand.suffix) for demand in terms.demands]
+        self.suffixed = terms.suffixed
         self.options = options
         self.holders: set[int] = set()
 
@@ -219,13 +219,14 @@ class _Subtree(Constraint):
 
 
 def _are_met_by_one(terms: Terms, options: Options, facts: Facts) -> bool:
-    """Tell whether one demand of the unsuffixed group has only options that meet every clause.
+    """Tell whether every option of that unsuffixed demand which has the fewest meets all clauses.
 
     So it is where hosts have no children, or need them for other groups only.
     """
-    ids = min((options[index] for index in terms.unsuffixed), key=len, default=())
-    return bool(ids) and not any(
-        clause.isdisjoint(facts.trait_ids(id_)) for id_ in ids for clause in terms.clauses
+    unsuffixed = (ids for ids, suffixed in zip(options, terms.suffixed, strict=True) if not suffixed)
+    fewest = min(unsuffixed, key=len, default=())
+    return bool(fewest) and not any(
+        clause.isdisjoint(facts.trait_ids(id_)) for id_ in fewest for clause in terms.clauses
     )
 
 
@@ -234,7 +235,7 @@ class _Clauses(Constraint):
 
     def __init__(self, terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> None:
         self.clauses = terms.clauses
-        self.suffixed = [bool(demand.suffix) for demand in terms.demands]
+        self.suffixed = terms.suffixed
         self.facts = facts
         self.met_after = [0]
         """Which clauses are met after each choice, as bit masks."""

@@ -36,9 +36,9 @@ class Terms:
     one_per_tree: bool = False
 
     @functools.cached_property
-    def unsuffixed(self) -> tuple[int, ...]:
-        """The demands of the unsuffixed group, by index."""
-        return tuple(index for index, demand in enumerate(self.demands) if not demand.suffix)
+    def suffixed(self) -> tuple[bool, ...]:
+        """Which demands are suffixed groups; all others are of the unsuffixed one."""
+        return tuple(bool(demand.suffix) for demand in self.demands)
 
     @functools.cached_property
     def summed(self) -> frozenset[str]:
