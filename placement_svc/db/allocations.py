@@ -49,15 +49,18 @@ _all = (
 
 _HOLDINGS = ("holders", "provider_uuids", "class_names", "amounts")
 
-# It tells what there was if it refuses; only the generations of the consumers if these are other ones.
-_CLAIM = """
-    CALL claim(
+_PARAMETERS = """(
         %(consumer_uuids)s::text[], %(project_names)s::text[], %(user_names)s::text[],
         %(type_names)s::text[], %(compares_generations)s, %(known_generations)s::numeric[],
         %(holders)s::text[], %(provider_uuids)s::text[], %(class_names)s::text[],
         %(amounts)s::numeric[], NULL
     )
 """
+# They tell what there was if they refuse; only the generations of the consumers if these are other ones.
+_CLAIM = f"""
+    CALL claim{_PARAMETERS}"""
+_CLAIM_TOGETHER = f"""
+    CALL claim_together{_PARAMETERS}"""
 _REMOVE = "SELECT remove_consumer(%(uuid)s)"
 _TAKE_BACK = text("SELECT * FROM take_back_allocations(:consumer_ids, :provider_ids)")
 _GIVE = select(func.give_allocations(*map(bindparam, (*_HOLDINGS, "emptied", "raised"))))
@@ -91,16 +94,10 @@ def replace(database: Database, claims: Sequence[Claim], compares_generations: b
     PostgreSQL decides, in one statement, however much is claimed. What it refuses is not done, and it
     tells what there was: by that the reason is found here.
     """
-    values = {
-        "compares_generations": compares_generations,
-        "known_generations": [claim.generation for claim in claims],
-        **consumers.owners(claims),
-        **_holdings(claims),
-    }
-    try:
-        refused = database.call(_CLAIM, values)
-    except OutcomeUnknown as unknown:
-        refused = _claim_again(database, values, unknown)
+    if compares_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
+        refused = _claim_in_line(database, claims[0])
+    else:
+        refused = _claim(database, claims, compares_generations)
     if refused is None:
         return
     if compares_generations:
@@ -113,20 +110,54 @@ def replace(database: Database, claims: Sequence[Claim], compares_generations: b
     raise AssertionError(f"PostgreSQL refused a claim that can be granted: {refused}")
 
 
-def _claim_again(database: Database, values: Mapping[str, Any], unknown: OutcomeUnknown) -> Any:
-    """Claim once more what may be granted already; raises `unknown` if that cannot be told.
+def _is_of_new_consumer(claim: Claim) -> bool:
+    """Tell whether a claim is to be granted only if its consumer is new; it takes back nothing then."""
+    return claim.generation is None and bool(claim.allocations)
 
-    Who compares generations is not granted the same twice: if they have risen, it may have been by this.
+
+def _claim_in_line(database: Database, claim: Claim) -> Any:
+    """Claim for a new consumer, with others that wait for the same providers; return what refuses it.
+
+    What such claims get together, each would get alone, whoever came first.
     """
-    if not values["compares_generations"]:
-        raise unknown
+
+    def claim_together(claims: Sequence[Claim]) -> bool:
+        try:
+            return _claim(database, claims, True, _CLAIM_TOGETHER) is None
+        except Invalid:
+            return False
+
+    line = frozenset(claim.allocations)
+    with database.claims.turn(line, claim.consumer_uuid, claim, claim_together) as is_granted:
+        return None if is_granted else _claim(database, [claim], True)
+
+
+def _claim(
+    database: Database, claims: Sequence[Claim], compares_generations: bool, statement: str = _CLAIM
+) -> Any:
+    """Claim; return what there was if it is refused, None if it is granted.
+
+    Raises `OutcomeUnknown` if that cannot be told. Who compares generations claims once more before that,
+    as the same is not granted twice: if they have risen, it may have been by this.
+    """
+    values = {
+        "compares_generations": compares_generations,
+        "known_generations": [claim.generation for claim in claims],
+        **consumers.owners(claims),
+        **_holdings(claims),
+    }
     try:
-        refused = database.call(_CLAIM, values)
-    except Unavailable:
-        raise unknown from None
-    if refused is not None and "providers" not in refused:
-        raise unknown
-    return refused
+        return database.call(statement, values)
+    except OutcomeUnknown as unknown:
+        if not compares_generations:
+            raise
+        try:
+            refused = database.call(statement, values)
+        except Unavailable:
+            raise unknown from None
+        if refused is not None and "providers" not in refused:
+            raise unknown from None
+        return refused
 
 
 def remove(database: Database, uuid: str) -> None:

@@ -18,6 +18,8 @@ from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names, tally
 from placement_svc.db.errors import UNDONE, sqlstate, translated
+from placement_svc.db.lines import Lines
+from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import OutcomeUnknown
 
 P = ParamSpec("P")
@@ -125,6 +127,8 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.claims = Lines[Claim]()
+        """Claims of new consumers that wait for others on the same providers."""
         self._snapshots = engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
