@@ -18,7 +18,7 @@ from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.http.json import dumps
 from placement_svc.http.microversion import since
 
-AT_ONCE = 1000
+AT_ONCE = 100
 """How many candidates, or providers, make one piece of an answer."""
 
 FORMS = 1000

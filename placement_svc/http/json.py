@@ -34,7 +34,7 @@ class OrjsonProvider(JSONProvider):
         return Response(dumps(self._prepare_response_obj(args, kwargs)), content_type="application/json")
 
 
-WHOLE = 16
+WHOLE = 160
 """An answer of fewer pieces is sent whole, with its length; a longer one as it is made."""
 
 LONG_ANSWERS = 8
