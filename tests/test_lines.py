@@ -1,12 +1,16 @@
 """Lines of threads: who waits is taken along by the first who waits."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
+from placement_svc.db import tally
 from placement_svc.db.lines import Lines
+
+PAUSE = 0.1
 
 
 class Counter:
@@ -15,6 +19,7 @@ class Counter:
     def __init__(self) -> None:
         self.lines = Lines[str]()
         self.done: list[list[str]] = []
+        self.waited: dict[str, float] = {}
         self.answer: bool | Exception = True
 
     def do_together(self, items: Sequence[str]) -> bool:
@@ -26,9 +31,11 @@ class Counter:
 
     def do(self, line: str, item: str, name: str | None = None) -> bool:
         """Do an item of a line; return whether it was done with others."""
+        counts = tally.start()
         with self.lines.turn(line, name or item, item, self.do_together) as is_done:
             if not is_done:
                 self.done.append([item])
+            self.waited[item] = counts.statement_seconds
             return is_done
 
 
@@ -75,6 +82,15 @@ def test_those_who_wait_go_together(counter: Counter, threads: ThreadPoolExecuto
     assert [each.result() for each in running] == [True] * 3
     assert counter.done == [["a", "b", "c"]]
     assert counter.do("line", "d") is False
+
+
+def test_waiting_in_line_is_waiting_for_statements(counter: Counter, threads: ThreadPoolExecutor) -> None:
+    counter.do("line", "a")
+    with waiting_for(counter, threads) as start:
+        running = [start(item) for item in "bc"]
+        time.sleep(PAUSE)
+    assert all(each.result() for each in running)
+    assert counter.waited["a"] < PAUSE <= min(counter.waited["b"], counter.waited["c"])
 
 
 def test_only_one_who_waits_goes_alone(counter: Counter, threads: ThreadPoolExecutor) -> None:

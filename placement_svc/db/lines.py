@@ -5,7 +5,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
+from time import perf_counter
 from typing import Generic, TypeVar
+
+from placement_svc.db import tally
 
 T = TypeVar("T")
 
@@ -21,8 +24,8 @@ class _Place(Generic[T]):
 class Lines(Generic[T]):
     """Lines of threads that have something to do, each line for one thing that they would wait for.
 
-    While one thread is at it, others line up. The next one then takes all of these along: what is done
-    for each alone would be done once for all of them.
+    While one thread is at it, others line up. The next one then takes all of these along: what would be
+    done for each is done once for all of them. Their wait is tallied as one for SQL statements.
     """
 
     def __init__(self) -> None:
@@ -44,7 +47,11 @@ class Lines(Generic[T]):
         if place is None:
             yield False
             return
-        called = place.called.result()
+        started = perf_counter()
+        try:
+            called = place.called.result()
+        finally:
+            tally.current().statement_seconds += perf_counter() - started
         if isinstance(called, bool):
             yield called
             return
