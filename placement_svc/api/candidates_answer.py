@@ -94,11 +94,11 @@ class Answer:
             for ids, names in self.found.trait_names.items()
         }
         place = ""
-        for _, uuid, parent_id, root_id, trait_ids, resources, *_ in self._told():
+        for _, uuid, parent_id, root_id, trait_ids, resources in self._told():
             if self.shows_trees:
                 parent = "null" if parent_id is None else f'"{uuids[parent_id]}"'
                 place = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{uuids[root_id]}"'
-            yield f'"{uuid}":{{"resources":{{{resources or ""}}}{traits[trait_ids]}{place}}}'
+            yield f'"{uuid}":{{"resources":{{{resources}}}{traits[trait_ids]}{place}}}'
 
     def _told(self) -> Iterable[TreeProvider]:
         """Return who has a summary: whole trees, before 1.29 only those who supply something."""

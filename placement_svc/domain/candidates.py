@@ -87,12 +87,13 @@ class _Search:
 
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
-        last = len(self.order) - 1
-        untried = [iter(self.options[self.order[0]])]
+        options, order, constraints, chosen = self.options, self.order, self.constraints, self.chosen
+        last = len(order) - 1
+        untried = [iter(options[order[0]])]
         found = [0]
         while untried:
             depth = len(untried) - 1
-            demand = self.order[depth]
+            demand = order[depth]
             provider_id = self._next_admitted(demand, untried[-1])
             if provider_id is None:
                 untried.pop()
@@ -102,21 +103,21 @@ class _Search:
                 elif found:
                     found[-1] += 1
                 if untried:
-                    self._put_back(self.order[depth - 1])
+                    self._put_back(order[depth - 1])
                 continue
-            self.chosen[demand] = provider_id
+            chosen[demand] = provider_id
             if depth == last:
                 self.fruitless = 0
                 found[-1] += 1
-                yield tuple(self.chosen)
+                yield tuple(chosen)
                 continue
-            for constraint in self.constraints:
+            for constraint in constraints:
                 constraint.choose(demand, provider_id)
             if self.dead and self._state(depth + 1) in self.dead:
                 self._put_back(demand)
             else:
                 found.append(0)
-                untried.append(iter(self.options[self.order[depth + 1]]))
+                untried.append(iter(options[order[depth + 1]]))
 
     def _next_admitted(self, demand: int, untried: Iterator[int]) -> int | None:
         """Return the next provider that goes together with what is chosen; None if there is no more hope."""

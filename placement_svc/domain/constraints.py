@@ -177,17 +177,11 @@ class _Subtree(Constraint):
     def admits(self, demand: int, provider_id: int) -> bool:
         if demand not in self.demands or not self.chosen:
             return True
-        above = self._above(provider_id)
-        return (
-            provider_id in above
-            or any(id_ in above for id_ in self.chosen.values())
-            or any(
-                id_ in above
-                for index in self.demands
-                if index != demand and index not in self.chosen
-                for id_ in self.options[index]
-            )
-        )
+        above = frozenset(self._above(provider_id))
+        if provider_id in above or not above.isdisjoint(self.chosen.values()):
+            return True
+        to_come = self.demands.difference(self.chosen, (demand,))
+        return not all(above.isdisjoint(self.options[index]) for index in to_come)
 
     def _above(self, provider_id: int) -> tuple[int, ...]:
         path = self.facts.path(provider_id)

@@ -28,6 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer, String
 
+from placement_svc.db.engine import driver_rows
 from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
 from placement_svc.db.search.requests import Needs, Search
 from placement_svc.db.search.sharing import SharedSupply
@@ -42,6 +43,9 @@ MOST_KEPT_NEEDS = 16
 
 JOINS = 5
 """How many demands are joined; the time to plan a query grows faster than the number of its joins."""
+
+_POSITION, _ID, _OPTIONS = 2, 3, 4
+"""The places of columns in a row: behind the state of the walk comes the anchor, with its options."""
 
 roots = resource_providers.alias("roots")
 _below = resource_providers.alias("below")
@@ -94,20 +98,20 @@ def find_anchors(
     """
     make = _kept_statement if len(search.needs) <= MOST_KEPT_NEEDS else _statement
     needs, statement = make(search, tuple(shared), walking=steps is not None, shuffled=walk.start is not None)
-    slots = [needs.index(each) for each in search.needs]
+    places = [_OPTIONS + needs.index(each) for each in search.needs]
     most = limit if steps is None else steps
     values = {"start": walk.start, "after": walk.after, "limit": limit, "most": most}
-    rows = connection.execute(statement, values).all()
+    rows = driver_rows(connection, statement, values)
     anchors = [
-        Anchor(id_, tuple(tuple(sorted(options[slot])) for slot in slots))
-        for _, _, _, id_, *options in rows
-        if id_ is not None
+        Anchor(row[_ID], tuple([tuple(sorted(row[place])) for place in places]))
+        for row in rows
+        if row[_ID] is not None
     ]
     looked_at, last, *_ = rows[0]
     if steps is not None:
         walk.steps += looked_at
     if len(anchors) == limit:
-        walk.after = rows[-1].position
+        walk.after = rows[-1][_POSITION]
     elif looked_at == most:
         walk.after = last
     else:

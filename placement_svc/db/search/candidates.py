@@ -187,7 +187,7 @@ class _Looks:
         found = False
         for candidate in combine(self.search.terms, options, self.trees, self.manner.deadline):
             self.manner.deadline.check()
-            if self.sharing.issuperset(candidate):
+            if self.sharing and self.sharing.issuperset(candidate):
                 if candidate in self.seen:
                     continue
                 self.seen.add(candidate)

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
     Select,
     Text,
     bindparam,
@@ -20,6 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.types import NULLTYPE, Boolean, Integer, String
 
+from placement_svc.db.engine import driver_rows
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 
 
@@ -27,13 +27,15 @@ def _ids(array: str) -> tuple[int, ...]:
     return tuple(map(int, filter(None, array[1:-1].split(","))))
 
 
-TreeProvider = Row[int, str, int | None, int, str, str | None]
+TreeProvider = tuple[int, str, int | None, int, str, str]
 """A provider of a tree as PostgreSQL tells of it: id, uuid, parent_id, root_id, traits and resources.
 
-There are thousands in an answer. So they are taken apart by position, which is faster than by name, and
-no further than needed: the traits are an array of ids as text, such as ``{1,2,3}``, and the resources are
-what stands in the summary, the members of a JSON object as text (None: there are none).
+There are thousands in an answer. So they are the driver's own tuples, and taken apart no further than
+needed: the traits are an array of ids as text, such as ``{1,2,3}``, and the resources are what stands in
+the summary, the members of a JSON object as text.
 """
+
+_COLUMNS = 6
 
 
 class Trees:
@@ -66,12 +68,13 @@ class Trees:
             "shown": sorted(self.shown or ()),
             "summed": sorted(self.summed),
         }
-        rows = connection.execute(_WITH_ROOMS if self.summed else _TREES, values).all()
-        self.providers.update({row[0]: row for row in rows})
-        self.uuids.update({row[0]: row[1] for row in rows})
+        rows = driver_rows(connection, _WITH_ROOMS if self.summed else _TREES, values)
         if self.summed:
             for id_, *_, classes, rooms in rows:
                 self._rooms[id_] = dict(zip(classes or (), rooms or (), strict=True))
+            rows = [row[:_COLUMNS] for row in rows]
+        self.providers.update({row[0]: row for row in rows})
+        self.uuids.update({row[0]: row[1] for row in rows})
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""
@@ -143,7 +146,8 @@ def _of_providers(*, with_rooms: bool) -> Select[Any]:
             provider.c.parent_id,
             provider.c.root_id,
             cast(provider.c.trait_ids, Text),
-            *stock.c[1:],
+            func.coalesce(stock.c.resources, ""),
+            *stock.c[2:],
         )
         .outerjoin(stock, stock.c.provider_id == provider.c.id)
         .where(provider.c.root_id == _any("root_ids", Integer))
