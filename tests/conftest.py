@@ -23,6 +23,7 @@ from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
+from tests.wire import Wire
 
 DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
 
@@ -137,6 +138,14 @@ def new_app(database_url: str) -> Iterator[NewApp]:
             return stack.enter_context(application(Settings(**settings)))
 
         yield new_app
+
+
+@pytest.fixture
+def wire(database_url: str) -> Iterator[Wire]:
+    """The wire to this worker's database."""
+    with Wire(database_url) as wire:
+        yield wire
+        wire.shutdown()
 
 
 def empty(engine: Engine) -> None:

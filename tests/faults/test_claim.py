@@ -30,14 +30,6 @@ def claim(api: Api) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    """The wire to the database."""
-    with Wire(database_url) as wire:
-        yield wire
-        wire.shutdown()
-
-
 def put(app: Flask, path: str, body: Any) -> TestResponse:
     return app.test_client().put(path, json=body, headers=ADMIN)
 

@@ -1,6 +1,6 @@
 """How often a claim asks PostgreSQL: once, however much is claimed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -14,19 +14,17 @@ Send = Callable[[str, str, Any], list[str]]
 
 
 @pytest.fixture
-def send(app: Flask, database_url: str, new_app: NewApp) -> Iterator[Send]:
+def send(app: Flask, wire: Wire, new_app: NewApp) -> Send:
     """A function that sends a request, which succeeds, and returns what PostgreSQL was asked for it."""
-    with Wire(database_url) as wire:
-        watched = new_app(database_url=wire.url)
+    watched = new_app(database_url=wire.url)
 
-        def send(method: str, path: str, body: Any) -> list[str]:
-            wire.asked.clear()
-            answer = watched.test_client().open(path, method=method, json=body, headers=ADMIN)
-            assert answer.status_code in (200, 204), answer.text
-            return list(wire.asked)
+    def send(method: str, path: str, body: Any) -> list[str]:
+        wire.asked.clear()
+        answer = watched.test_client().open(path, method=method, json=body, headers=ADMIN)
+        assert answer.status_code in (200, 204), answer.text
+        return list(wire.asked)
 
-        yield send
-        wire.shutdown()
+    return send
 
 
 @pytest.fixture(params=[1, 20])

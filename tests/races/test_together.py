@@ -19,17 +19,9 @@ from tests.wire import Wire
 
 pytestmark = pytest.mark.usefixtures("books")
 
-ALONE, TOGETHER = "\n    CALL claim(", "\n    CALL claim_together("
+TOGETHER = "\n    CALL claim_together("
 
 Meet = Callable[[Sequence[tuple[Any, Any]]], list[TestResponse]]
-
-
-@pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    """The wire to the database."""
-    with Wire(database_url) as wire:
-        yield wire
-        wire.shutdown()
 
 
 @pytest.fixture
