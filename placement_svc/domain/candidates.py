@@ -7,6 +7,7 @@ Candidates are generated, not collected: a tree with a million of them costs as 
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from placement_svc.domain.constraints import Constraint, Facts, Options, constraints_of
 from placement_svc.domain.deadline import Deadline
@@ -47,12 +48,17 @@ def combine(terms: Terms, options: Options, facts: Facts, deadline: Deadline) ->
     """
     if not all(options):
         return iter(())
-    # Fewest options first.
-    order = sorted(range(len(options)), key=lambda index: len(options[index]))
+    order = _fewest_first(tuple(map(len, options)))
     constraints = list(constraints_of(terms, options, order, facts))
     if not constraints:
         return _products(options, order)
     return _Search(options, order, constraints, deadline).run()
+
+
+@lru_cache
+def _fewest_first(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the indexes of numbers in the order of these; most trees have as many options as others."""
+    return tuple(sorted(range(len(numbers)), key=numbers.__getitem__))
 
 
 def _products(options: Options, order: Sequence[int]) -> Iterator[Candidate]:
