@@ -290,6 +290,43 @@ def test_all_get_in_until_there_is_exactly_nothing_left(service: Service) -> Non
     assert "exceed the capacity" in service.client()("PUT", f"/allocations/{uuid4()}", late).problem
 
 
+@pytest.mark.parametrize("everybody_fits", [True, False])
+def test_claims_that_go_together_are_as_good_as_alone(
+    service: Service, served_engine: Engine, everybody_fits: bool
+) -> None:
+    claims = examples(40, deep=2500)
+    host = root(service.client(), {"VCPU": CLIENTS * claims if everybody_fits else CLIENTS // 2})
+
+    def act(_: int) -> tuple[int, dict[str, tuple[int, Held]]]:
+        client, ledger, won = service.client(), Ledger(), 0
+        for _ in range(claims):
+            uuid, wanted = str(uuid4()), {host: {"VCPU": 1}}
+            answer = client("PUT", f"/allocations/{uuid}", ledger.stated(uuid, wanted))
+            if answer.status == 204:
+                won += 1
+                ledger.acknowledged({uuid: wanted})
+            else:
+                assert not everybody_fits
+                assert "exceed the capacity" in answer.problem, answer
+            if not everybody_fits and ledger.held:
+                uuid = random.choice(list(ledger.held))
+                assert client("DELETE", f"/allocations/{uuid}").status == 204
+                ledger.acknowledged({uuid: {}})
+        return won, ledger.held
+
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        acted = list(threads.map(act, range(CLIENTS)))
+    assert stored(served_engine) == {uuid: held for _, each in acted for uuid, held in each.items()}
+    won = sum(number for number, _ in acted)
+    # The inventory has raised it as well.
+    assert service.client()("GET", f"/resource_providers/{host}").body["generation"] == 1 + won
+    if everybody_fits:
+        assert won == CLIENTS * claims
+        with served_engine.connect() as connection:
+            times = connection.scalars(text("SELECT DISTINCT created_at FROM allocations")).all()
+        assert len(times) < won
+
+
 def test_each_generation_of_a_shared_consumer_is_written_once(service: Service) -> None:
     host = root(service.client(), {"VCPU": 10_000})
     consumers = [str(uuid4()) for _ in range(3)]
