@@ -117,11 +117,30 @@ def _any(name: str, type_: Any) -> ColumnElement[Any]:
     return func.any(bindparam(name, type_=ARRAY(type_)))
 
 
+# PostgreSQL does not see how many there are: to weigh each of a thousand for each table takes a tenth of the
+# time. It expects ten, and reads by the indexes as it should.
+_ROOT_IDS = func.any(
+    cast(select(bindparam("root_ids", type_=ARRAY(Integer))).scalar_subquery(), ARRAY(Integer))
+)
+
+# Where the JSON of an inventory begins; the OFFSET lets that be put together once for each class.
+_classes = (
+    select(
+        resource_classes.c.id,
+        resource_classes.c.name,
+        literal('"').concat(resource_classes.c.name).concat('":{"capacity":').label("head"),
+    )
+    .offset(0)
+    .subquery("classes")
+)
+
+
 def _of_providers(*, with_rooms: bool) -> Select[Any]:
     """Return the query of providers with all they have."""
-    class_id, name = inventories.c.resource_class_id, resource_classes.c.name
+    class_id, name = inventories.c.resource_class_id, _classes.c.name
     # Built by PostgreSQL: a dict of each inventory would cost more than all the rest.
-    member = func.format('"%s":{"capacity":%s,"used":%s}', name, inventories.c.capacity, inventories.c.used)
+    capacity, used = cast(inventories.c.capacity, Text), cast(inventories.c.used, Text)
+    member = _classes.c.head.concat(capacity).concat(',"used":').concat(used).concat("}")
     columns: list[ColumnElement[Any]] = [
         func.string_agg(member, aggregate_order_by(literal(","), class_id)).label("resources")
     ]
@@ -130,9 +149,9 @@ def _of_providers(*, with_rooms: bool) -> Select[Any]:
         columns += [_plain(func.array_agg(column).filter(summed)) for column in (name, inventories.c.room)]
     stock = (
         select(inventories.c.provider_id, *columns)
-        .join(resource_classes, resource_classes.c.id == class_id)
+        .join(_classes, _classes.c.id == class_id)
         .where(
-            inventories.c.root_id == _any("root_ids", Integer),
+            inventories.c.root_id == _ROOT_IDS,
             or_(bindparam("all_shown", type_=Boolean), name == _any("shown", String)),
         )
         .group_by(inventories.c.provider_id)
@@ -150,7 +169,7 @@ def _of_providers(*, with_rooms: bool) -> Select[Any]:
             *stock.c[2:],
         )
         .outerjoin(stock, stock.c.provider_id == provider.c.id)
-        .where(provider.c.root_id == _any("root_ids", Integer))
+        .where(provider.c.root_id == _ROOT_IDS)
     )
 
 
