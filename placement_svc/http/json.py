@@ -50,7 +50,7 @@ def respond(pieces: Iterator[bytes]) -> Response:
     """
     start = list(itertools.islice(pieces, WHOLE))
     if len(start) < WHOLE:
-        return Response(start, content_type="application/json")
+        return Response(b"".join(start), content_type="application/json")
     if not _long_answers.acquire(blocking=False):
         raise Unavailable(
             f"There are {LONG_ANSWERS} long answers on their way already: ask for less, or with a limit."
