@@ -103,7 +103,8 @@ def test_plans_that_were_made_for_an_empty_cloud_suit_a_full_one(database: Datab
     database.write(run, ADD_HOSTS, first=2, last=HOSTS)
     database.write(run, ADD_CONSUMERS, count=HOSTS)
     for id in (1, HOSTS):
-        assert all(0 < rows < MOST_ROWS for rows in claim_again_and_remove(database, id))
+        read = claim_again_and_remove(database, id)
+        assert all(0 < rows < MOST_ROWS for rows in read), read
 
 
 def test_plans_that_were_made_for_an_unused_cloud_suit_a_full_one(database: Database) -> None:
@@ -112,7 +113,8 @@ def test_plans_that_were_made_for_an_unused_cloud_suit_a_full_one(database: Data
     claim_again_and_remove(database, 1)
     database.write(run, ADD_CONSUMERS, count=HOSTS)
     for id in (1, HOSTS):
-        assert all(0 < rows < MOST_ROWS for rows in claim_again_and_remove(database, id))
+        read = claim_again_and_remove(database, id)
+        assert all(0 < rows < MOST_ROWS for rows in read), read
 
 
 def claim_again_and_remove(database: Database, host: int) -> list[int]:
