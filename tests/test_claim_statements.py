@@ -107,6 +107,17 @@ def test_plans_that_were_made_for_an_empty_cloud_suit_a_full_one(database: Datab
         assert all(0 < rows < MOST_ROWS for rows in read), read
 
 
+def test_plans_that_were_made_for_many_allocations_suit_a_few(database: Database) -> None:
+    database.write(run, ADD_HOSTS, first=1, last=HOSTS)
+    claim_again_and_remove(database, 1)
+    # As a session does that has missed too many messages of others.
+    database.write(run, "DISCARD PLANS")
+    database.write(run, ADD_CONSUMERS, count=HOSTS)
+    for id in (1, HOSTS):
+        read = claim_again_and_remove(database, id)
+        assert all(0 < rows < MOST_ROWS for rows in read), read
+
+
 def test_plans_that_were_made_for_an_unused_cloud_suit_a_full_one(database: Database) -> None:
     database.write(run, ADD_HOSTS, first=1, last=HOSTS)
     vacuum(database)
