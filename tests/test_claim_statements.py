@@ -102,9 +102,7 @@ def test_plans_that_were_made_for_an_empty_cloud_suit_a_full_one(database: Datab
     claim_again_and_remove(database, 1)
     database.write(run, ADD_HOSTS, first=2, last=HOSTS)
     database.write(run, ADD_CONSUMERS, count=HOSTS)
-    for id in (1, HOSTS):
-        read = claim_again_and_remove(database, id)
-        assert all(0 < rows < MOST_ROWS for rows in read), read
+    assert_few_are_read(database)
 
 
 def test_plans_that_were_made_for_many_allocations_suit_a_few(database: Database) -> None:
@@ -113,9 +111,7 @@ def test_plans_that_were_made_for_many_allocations_suit_a_few(database: Database
     # As a session does that has missed too many messages of others.
     database.write(run, "DISCARD PLANS")
     database.write(run, ADD_CONSUMERS, count=HOSTS)
-    for id in (1, HOSTS):
-        read = claim_again_and_remove(database, id)
-        assert all(0 < rows < MOST_ROWS for rows in read), read
+    assert_few_are_read(database)
 
 
 def test_plans_that_were_made_for_an_unused_cloud_suit_a_full_one(database: Database) -> None:
@@ -123,6 +119,11 @@ def test_plans_that_were_made_for_an_unused_cloud_suit_a_full_one(database: Data
     vacuum(database)
     claim_again_and_remove(database, 1)
     database.write(run, ADD_CONSUMERS, count=HOSTS)
+    assert_few_are_read(database)
+
+
+def assert_few_are_read(database: Database) -> None:
+    """Claim on the first host and on the last one."""
     for id in (1, HOSTS):
         read = claim_again_and_remove(database, id)
         assert all(0 < rows < MOST_ROWS for rows in read), read

@@ -9,6 +9,7 @@ import pytest
 
 from placement_svc.db import tally
 from placement_svc.db.lines import Lines
+from tests.service import wait_until
 
 PAUSE = 0.1
 
@@ -61,8 +62,7 @@ def waiting_for(counter: Counter, threads: ThreadPoolExecutor, line: str = "line
         places = counter.lines._waiting[line]
         before = len(places)
         running = threads.submit(counter.do, line, item, name)
-        while len(places) == before and not running.done():
-            pass
+        wait_until(lambda: len(places) > before or running.done())
         return running
 
     with counter.lines.turn(line, "first", "first", counter.do_together) as is_done:
@@ -152,5 +152,4 @@ def test_line_that_nobody_is_in_is_gone(counter: Counter, threads: ThreadPoolExe
     with waiting_for(counter, threads) as start:
         running = [start(item) for item in "ab"]
     assert all(each.result() for each in running)
-    while counter.lines._waiting:
-        pass
+    wait_until(lambda: not counter.lines._waiting)

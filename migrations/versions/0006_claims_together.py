@@ -1,4 +1,4 @@
-"""Let claims of several clients on the same providers go in one transaction; keep usage by keys.
+"""Let claims of several clients on the same providers go in one transaction.
 
 Revision: 0006, after 0005.
 """
@@ -46,23 +46,11 @@ $$
 """
 
 
-# A session keeps the plan that it has made for the first allocations it wrote: made for many, it would read
-# all inventories for a few. By keys it suits both.
-KEEP_USED_BY_KEYS = """
-ALTER FUNCTION allocations_keep_used()
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
-    SET enable_seqscan = off
-"""
-
-
 def upgrade() -> None:
-    op.execute(KEEP_USED_BY_KEYS)
     op.execute(RAISE_PROVIDERS)
     op.execute(CLAIM_TOGETHER)
 
 
 def downgrade() -> None:
-    op.execute("ALTER FUNCTION allocations_keep_used() RESET ALL")
     op.execute("DROP PROCEDURE claim_together")
     op.execute("DROP FUNCTION raise_providers")

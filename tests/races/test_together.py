@@ -1,6 +1,5 @@
 """Claims of new consumers on the same providers: what they get together, each would have got alone."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from werkzeug.test import TestResponse
 from placement_svc.db.engine import Database
 from tests.conftest import ADMIN, NewApp
 from tests.races.meeting import code, consumer, held
+from tests.service import wait_until
 from tests.wire import Wire
 
 pytestmark = pytest.mark.usefixtures("books")
@@ -56,7 +56,7 @@ def meet(served: Flask, wire: Wire, engine: Engine) -> Meet:
                 running: list[Future[TestResponse]] = []
                 for number, claim in enumerate(claims):
                     running.append(threads.submit(send, served, *claim))
-                    until(lambda number=number: len(wire.asked) + waiting(database) == number + 1)
+                    wait_until(lambda number=number: len(wire.asked) + waiting(database) == number + 1)
             return [each.result() for each in running]
 
     return meet
@@ -64,13 +64,6 @@ def meet(served: Flask, wire: Wire, engine: Engine) -> Meet:
 
 def waiting(database: Database) -> int:
     return sum(len(places) for places in list(database.claims._waiting.values()))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def claims(wire: Wire) -> list[str]:
@@ -164,8 +157,8 @@ def test_who_waits_for_those_who_wait_too_long_is_told_so(served, wire, engine, 
     with ThreadPoolExecutor(4) as threads:
         with held_up(engine):
             running = [threads.submit(send, served, uuid4(), consumer(held(host, 1))) for _ in range(4)]
-            until(lambda: len(wire.asked) + waiting(database) == 4)
-            until(lambda: all(each.done() for each in running))
+            wait_until(lambda: len(wire.asked) + waiting(database) == 4)
+            wait_until(lambda: all(each.done() for each in running))
         for each in running:
             assert each.result().status_code == 503
             assert "held what this one needs for too long" in each.result().text
