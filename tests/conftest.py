@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +24,7 @@ from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
+from tests.cloud import Cloud, load
 from tests.wire import Wire
 
 DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
@@ -39,6 +41,7 @@ ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 Api = Callable[..., TestResponse]
 NewApp = Callable[..., Flask]
+LoadCloud = Callable[[Cloud], None]
 
 
 def examples(usual: int, deep: int | None = None) -> int:
@@ -192,6 +195,17 @@ def api(app: Flask) -> Api:
         return app.test_client().open(path, method=method, json=json, headers=sent)
 
     return call
+
+
+@pytest.fixture
+def load_cloud(api: Api) -> LoadCloud:
+    """A function that builds a cloud with the API."""
+
+    def request(method: str, path: str, json: Any = None, headers: Any = None) -> tuple[int, Any]:
+        response = api(method, path, json, headers=headers)
+        return response.status_code, response.json
+
+    return partial(load, request=request)
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, example, given, note, settings
 
-from tests.cloud import Cloud, load, read
-from tests.conftest import examples
+from tests.cloud import Cloud, read
+from tests.conftest import LoadCloud, examples
 from tests.oracle import Group, Request, faults
 from tests.strategies import NEWEST, OLDER, scenarios
 
@@ -34,26 +34,24 @@ Clean = Callable[[], None]
 @example(scenario=SELDOM_DRAWN)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
-    api: Api, clean_database: Clean, scenario: tuple[Cloud, list[Request]]
+    api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]
 ) -> None:
-    compare(api, clean_database, *scenario)
+    compare(api, clean_database, load_cloud, *scenario)
 
 
 @settings(UNHURRIED, max_examples=examples(40))
 @given(scenario=scenarios(OLDER))
 def test_search_agrees_with_oracle_at_older_microversions(
-    api: Api, clean_database: Clean, scenario: tuple[Cloud, list[Request]]
+    api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]
 ) -> None:
-    compare(api, clean_database, *scenario)
+    compare(api, clean_database, load_cloud, *scenario)
 
 
-def compare(api: Api, clean_database: Clean, cloud: Cloud, requests: list[Request]) -> None:
-    def request(method: str, path: str, json: Any = None, headers: Any = None) -> tuple[int, Any]:
-        response = api(method, path, json=json, headers=headers)
-        return response.status_code, response.json
-
+def compare(
+    api: Api, clean_database: Clean, load_cloud: LoadCloud, cloud: Cloud, requests: list[Request]
+) -> None:
     clean_database()
-    load(cloud, request)
+    load_cloud(cloud)
     for asked in requests:
         response = api("GET", f"/allocation_candidates?{asked.query()}", version=asked.version)
         note(f"cloud: {cloud}\nrequest: {asked.version} {asked}")

@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 from werkzeug.test import TestResponse
 
 from placement_svc.db.search import candidates
-from tests.cloud import load, read, uuid_of
-from tests.conftest import ADMIN, NewApp
+from tests.cloud import read, uuid_of
+from tests.conftest import ADMIN, LoadCloud, NewApp
 
 Get = Callable[[str], TestResponse]
 
@@ -18,18 +18,13 @@ QUERY = "resources_a=VCPU:1"
 
 
 @pytest.fixture
-def asking(new_app: NewApp, api: Callable[..., TestResponse]) -> Callable[..., Get]:
+def asking(new_app: NewApp, load_cloud: LoadCloud) -> Callable[..., Get]:
     """A function that returns a caller of an application with these settings, on a cloud of hosts.
 
     Each host has two NUMA nodes with processors.
     """
-
-    def request(method: str, path: str, json: Any = None, headers: Any = None) -> tuple[int, Any]:
-        response = api(method, path, json=json, headers=headers)
-        return response.status_code, response.json
-
     trees = (f"h{n}; h{n}a<h{n}{{VCPU8}}; h{n}b<h{n}{{VCPU8}}" for n in range(HOSTS))
-    load(read("; ".join(trees)), request)
+    load_cloud(read("; ".join(trees)))
 
     def configured(**settings: Any) -> Get:
         client = new_app(pool_size=1, **settings).test_client()

@@ -14,7 +14,7 @@ from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.http import json as http_json
 from placement_svc.http.request_id import RequestIdFilter
-from tests.cloud import load, read, uuid_of
+from tests.cloud import read, uuid_of
 from tests.conftest import ADMIN
 
 JSON = {"Content-Type": "application/json"}
@@ -288,12 +288,8 @@ def test_a_request_id_that_was_sent_is_not_sent_back(send):
 
 
 @pytest.fixture
-def six_hosts(api):
-    def request(method, path, json=None, headers=None):
-        response = api(method, path, json)
-        return response.status_code, response.json
-
-    load(read("a{VCPU8}; b{VCPU8}; c<b{VCPU8}; d{VCPU8}; e{VCPU8}; f{VCPU8}"), request)
+def six_hosts(load_cloud):
+    load_cloud(read("a{VCPU8}; b{VCPU8}; c<b{VCPU8}; d{VCPU8}; e{VCPU8}; f{VCPU8}"))
     return {"QUERY_STRING": "resources=VCPU:1"}
 
 
