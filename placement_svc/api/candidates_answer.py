@@ -5,7 +5,7 @@ piece by piece, and of what is JSON already or has nothing in it to be escaped.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import compress, islice
 from operator import itemgetter
@@ -93,20 +93,15 @@ class Answer:
             ids: f',"traits":{dumps(names).decode()}' if self.shows_traits else ""
             for ids, names in self.found.trait_names.items()
         }
-        told = self._told()
-        if not self.shows_trees:
-            return (
-                f'"{uuid}":{{"resources":{{{resources}}}{traits[trait_ids]}}}'
-                for _, uuid, _, _, trait_ids, resources in told
-            )
-        parents = {id_: "null" if id_ is None else f'"{uuids[id_]}"' for id_ in {row[2] for row in told}}
-        return (
-            f'"{uuid}":{{"resources":{{{resources}}}{traits[trait_ids]}'
-            f',"parent_provider_uuid":{parents[parent_id]},"root_provider_uuid":"{uuids[root_id]}"}}'
-            for _, uuid, parent_id, root_id, trait_ids, resources in told
-        )
+        resources = self.found.trees.resources
+        place = ""
+        for id_, uuid, parent_id, root_id, trait_ids in self._told():
+            if self.shows_trees:
+                parent = "null" if parent_id is None else f'"{uuids[parent_id]}"'
+                place = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{uuids[root_id]}"'
+            yield f'"{uuid}":{{"resources":{{{resources.get(id_, "")}}}{traits[trait_ids]}{place}}}'
 
-    def _told(self) -> Sequence[TreeProvider]:
+    def _told(self) -> Iterable[TreeProvider]:
         """Return who has a summary: whole trees, before 1.29 only those who supply something."""
         providers = self.found.trees.providers
         if not self.shows_trees:

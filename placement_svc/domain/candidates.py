@@ -49,9 +49,9 @@ def combine(terms: Terms, options: Options, facts: Facts, deadline: Deadline) ->
     if not all(options):
         return iter(())
     order = _fewest_first(tuple(map(len, options)))
-    constraints = list(constraints_of(terms, options, order, facts))
+    constraints = constraints_of(terms, options, order, facts)
     if not constraints:
-        return _products(options, order)
+        return _products(options, order, deadline)
     return _Search(options, order, constraints, deadline).run()
 
 
@@ -61,11 +61,12 @@ def _fewest_first(numbers: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(numbers)), key=numbers.__getitem__))
 
 
-def _products(options: Options, order: Sequence[int]) -> Iterator[Candidate]:
+def _products(options: Options, order: Sequence[int], deadline: Deadline) -> Iterator[Candidate]:
     """Yield every combination, the last demand in `order` changing fastest."""
     places = [order.index(index) for index in range(len(order))]
     for chosen in itertools.product(*(options[index] for index in order)):
-        yield tuple(chosen[place] for place in places)
+        deadline.check()
+        yield tuple([chosen[place] for place in places])
 
 
 class _Search:
@@ -93,13 +94,12 @@ class _Search:
 
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
-        options, order, constraints, chosen = self.options, self.order, self.constraints, self.chosen
-        last = len(order) - 1
-        untried = [iter(options[order[0]])]
+        last = len(self.order) - 1
+        untried = [iter(self.options[self.order[0]])]
         found = [0]
         while untried:
             depth = len(untried) - 1
-            demand = order[depth]
+            demand = self.order[depth]
             provider_id = self._next_admitted(demand, untried[-1])
             if provider_id is None:
                 untried.pop()
@@ -109,21 +109,22 @@ class _Search:
                 elif found:
                     found[-1] += 1
                 if untried:
-                    self._put_back(order[depth - 1])
+                    self._put_back(self.order[depth - 1])
                 continue
-            chosen[demand] = provider_id
+            self.chosen[demand] = provider_id
             if depth == last:
                 self.fruitless = 0
                 found[-1] += 1
-                yield tuple(chosen)
+                self.deadline.check()
+                yield tuple(self.chosen)
                 continue
-            for constraint in constraints:
+            for constraint in self.constraints:
                 constraint.choose(demand, provider_id)
             if self.dead and self._state(depth + 1) in self.dead:
                 self._put_back(demand)
             else:
                 found.append(0)
-                untried.append(iter(options[order[depth + 1]]))
+                untried.append(iter(self.options[self.order[depth + 1]]))
 
     def _next_admitted(self, demand: int, untried: Iterator[int]) -> int | None:
         """Return the next provider that goes together with what is chosen; None if there is no more hope."""

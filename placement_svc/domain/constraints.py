@@ -9,7 +9,7 @@ import functools
 import operator
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from placement_svc.domain.demands import Terms
@@ -55,20 +55,20 @@ class Constraint(ABC):
         return True
 
 
-def constraints_of(
-    terms: Terms, options: Options, order: Sequence[int], facts: Facts
-) -> Iterator[Constraint]:
-    """Yield the constraints that can make a difference, for demands that are chosen in `order`."""
+def constraints_of(terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> list[Constraint]:
+    """Return the constraints that can make a difference, for demands that are chosen in `order`."""
+    constraints: list[Constraint] = []
     if terms.summed:
-        yield _Sums(terms, options, order, facts)
+        constraints.append(_Sums(terms, options, order, facts))
     if terms.isolate:
-        yield _Isolation(terms, options)
+        constraints.append(_Isolation(terms, options))
     for subtree in terms.same_subtrees:
-        yield _Subtree(subtree, options, facts)
+        constraints.append(_Subtree(subtree, options, facts))
     if terms.clauses and not _are_met_by_one(terms, options, facts):
-        yield _Clauses(terms, options, order, facts)
+        constraints.append(_Clauses(terms, options, order, facts))
     if terms.one_per_tree:
-        yield _OnePerTree(facts)
+        constraints.append(_OnePerTree(facts))
+    return constraints
 
 
 class _Sums(Constraint):

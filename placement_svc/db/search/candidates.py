@@ -4,7 +4,10 @@ import itertools
 import math
 import random
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 from sqlalchemy import Connection
@@ -24,6 +27,9 @@ WORTHWHILE = 1 / 20
 
 FIRST_STEPS = (4, 100)
 """How many roots the first look takes in at most: a multiple of the limit, and some more."""
+
+MANY = 100
+"""Trees whose resources are worth a thread that fetches them while the candidates are combined."""
 
 MOST_TRIES = 8
 """How many trees the second look takes in at most for each candidate that the first one has left missing."""
@@ -63,22 +69,25 @@ class Found:
 def find_candidates(connection: Connection, request: CandidatesRequest, manner: Manner) -> Found:
     """Return what satisfies a request.
 
-    Five statements: names, sharing providers (not if there are none), anchors, trees, traits. When a
-    limit is not reached at the first look, anchors and trees are asked for again, at most twice. How
-    many groups, trees or candidates there are makes no difference. Without a limit the candidates are
+    Six statements: names, sharing providers (not if there are none), anchors, trees, what these have,
+    traits; and one more for what there is room for if that is asked. When a limit is not reached at the
+    first look, anchors, trees and what belongs to them are asked for again, at most twice. How many
+    groups, trees or candidates there are makes no difference. Without a limit the candidates are
     still to be generated when this returns.
     """
     search = resolve(connection, request, one_per_tree=manner.one_per_tree)
-    looks = _Looks(connection, search, find_shared(connection, search), manner)
+    shared = find_shared(connection, search)
     limit = min((n for n in (request.limit, manner.maximum) if n is not None), default=None)
     candidates: Iterable[Candidate]
-    if limit is None:
-        candidates = itertools.chain.from_iterable(looks.all_at_once())
-    elif manner.depth_first:
-        candidates = list(itertools.islice(itertools.chain.from_iterable(looks.until(limit)), limit))
-    else:
-        candidates = list(_spread(looks.until(limit), limit))
-    return Found(search.terms.demands, candidates, looks.trees, looks.trees.name_traits(connection))
+    with ThreadPoolExecutor(1) as beside:
+        looks = _Looks(connection, search, shared, manner, beside)
+        if limit is None:
+            candidates = itertools.chain.from_iterable(looks.all_at_once())
+        elif manner.depth_first:
+            candidates = list(itertools.islice(itertools.chain.from_iterable(looks.until(limit)), limit))
+        else:
+            candidates = list(_spread(looks.until(limit), limit))
+        return Found(search.terms.demands, candidates, looks.trees, looks.trait_names())
 
 
 def _spread(generators: Iterable[Iterator[Candidate]], limit: int) -> Iterator[Candidate]:
@@ -106,9 +115,17 @@ class _Looks:
     """
 
     def __init__(
-        self, connection: Connection, search: Search, shared: Sequence[SharedSupply], manner: Manner
+        self,
+        connection: Connection,
+        search: Search,
+        shared: Sequence[SharedSupply],
+        manner: Manner,
+        beside: Executor,
     ) -> None:
         self.connection = connection
+        self.beside = beside
+        self.fetching: Future[None] | None = None
+        """What uses the connection, so that nothing else may, until it is done."""
         self.search = search
         self.shared = shared
         self.manner = manner
@@ -147,19 +164,40 @@ class _Looks:
         if not self.walk.ended:
             yield from self.all_at_once()
 
+    def trait_names(self) -> dict[str, list[str]]:
+        """Return the names of the traits of all trees, as `Trees.name_traits` does."""
+        self._wait()
+        return self.trees.name_traits(self.connection)
+
     def _is_scarce(self) -> bool:
         return self.search.is_scarce({supply.demand for supply in self.shared})
 
     def _look(self, limit: int | None, steps: int | None = None) -> list[Anchor]:
         """Return the next anchors, their trees fetched."""
+        self._wait()
         anchors = find_anchors(self.connection, self.search, self.shared, self.walk, limit, steps)
         self.looked_at += len(anchors)
         tally.current().trees += len(anchors)
         told = [anchor for anchor in anchors if self._is_new(anchor)] if self.sharing else anchors
-        self.trees.fetch(self.connection, self._homes(told))
+        self._fetch(self._homes(told))
         if self.manner.randomize:
             random.shuffle(told)
         return told
+
+    def _fetch(self, root_ids: Iterable[int]) -> None:
+        """Fetch trees; what only the answer tells of many, PostgreSQL looks for while we combine."""
+        new = self.trees.fetch(self.connection, root_ids)
+        fetch_resources = partial(self.trees.fetch_resources, self.connection, new)
+        if len(new) < MANY:
+            fetch_resources()
+        else:
+            # In this context, so that the statement counts for this request.
+            self.fetching = self.beside.submit(copy_context().run, fetch_resources)
+
+    def _wait(self) -> None:
+        """Return when the connection is free."""
+        if self.fetching is not None:
+            self.fetching.result()
 
     def _is_new(self, anchor: Anchor) -> bool:
         if not all(self.sharing.issuperset(ids) for ids in anchor.options):
@@ -184,13 +222,20 @@ class _Looks:
         options: Sequence[Sequence[int]] = anchor.options
         if self.manner.randomize:
             options = [random.sample(ids, len(ids)) for ids in options]
-        found = False
-        for candidate in combine(self.search.terms, options, self.trees, self.manner.deadline):
-            self.manner.deadline.check()
-            if self.sharing and self.sharing.issuperset(candidate):
-                if candidate in self.seen:
-                    continue
-                self.seen.add(candidate)
-            self.fruitful += not found
-            found = True
-            yield candidate
+        candidates = combine(self.search.terms, options, self.trees, self.manner.deadline)
+        if self.sharing:
+            candidates = filter(self._counts, candidates)
+        first = next(candidates, None)
+        if first is None:
+            return iter(())
+        self.fruitful += 1
+        return itertools.chain((first,), candidates)
+
+    def _counts(self, candidate: Candidate) -> bool:
+        """Tell whether a candidate counts: one of sharing providers alone only the first time."""
+        if not self.sharing.issuperset(candidate):
+            return True
+        if candidate in self.seen:
+            return False
+        self.seen.add(candidate)
+        return True
