@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Lock
+from typing import cast
 
 from flask import Response
 from prometheus_client import (
@@ -19,6 +21,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     disable_created_metrics,
     generate_latest,
     multiprocess,
@@ -171,7 +174,7 @@ class Metrics:
         registry = self.registry
         if DIRECTORY in os.environ:
             registry = CollectorRegistry()
-            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+            registry.register(_Together(Path(os.environ[DIRECTORY])))
             registry.register(self.totals)
         return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
@@ -189,6 +192,27 @@ def _outcome(answered: Answered) -> str | None:
             return "refused"
         case PlacementError():
             return None
+
+
+class _Together(Collector):
+    """What all processes have counted that count together in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def collect(self) -> Iterable[Metric]:
+        # A process makes a file before it writes to it, and may be killed in between: the library's own
+        # collector fails then (prometheus/client_python#1199).
+        files = [str(path) for path in self.directory.glob("*.db") if _has_begun(path)]
+        merge = multiprocess.MultiProcessCollector.merge
+        return cast(Iterable[Metric], merge(files))  # type: ignore[no-untyped-call]
+
+
+def _has_begun(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 class _Totals(Collector):

@@ -122,7 +122,9 @@ class Service(Program):
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric over all its labels."""
-        families = text_string_to_metric_families(self.get("/metrics")[1])
+        status, told = self.get("/metrics")
+        assert status == 200, told
+        families = text_string_to_metric_families(told)
         return sum(found.value for family in families for found in family.samples if found.name == name)
 
     def lines(self) -> list[dict[str, Any]]:

@@ -253,6 +253,13 @@ def test_workers_count_together_and_what_a_dead_one_counted_stays(watched: Servi
     assert watched.metric("placement_requests_total") == before + 20
 
 
+def test_worker_that_has_not_written_yet_what_it_counts_hides_no_metrics(watched: Service) -> None:
+    # It makes its files first, and may be killed before it writes to them.
+    [directory] = watched.temporary.glob("placement-metrics-*")
+    directory.joinpath("counter_0.db").touch()
+    wait_until(lambda: watched.metric("placement_pool_size_connections") == 10 * WORKERS)
+
+
 def test_start_is_reported(watched: Service, database_url: str) -> None:
     [report] = [line for line in watched.lines() if line["event"] == "start"]
     for told in ("timestamp", "level", "logger", "event"):
