@@ -173,24 +173,27 @@ def serve(
     logs.configure(settings)
     # Gunicorn's own bound is 8190, and no setting raises it.
     message.MAX_REQUEST_LINE = LONGEST_REQUEST_LINE
-    with listening(host, port) as listener, metrics.shared():
-        settings = with_database(settings)
-        address = f"[{host}]" if ":" in host else host
-        say(report(settings, f"http://{address}:{port}", workers, threads), settings)
-        options = {
-            # Gunicorn closes its listeners when it stops: no other may stay open.
-            "bind": f"fd://{listener.detach()}",
-            "workers": workers,
-            "threads": threads + SLOW_CLIENTS,
-            "worker_class": Worker,
-            "logger_class": logs.GunicornLogger,
-            "loglevel": settings.log_level,
-            "limit_request_line": LONGEST_REQUEST_LINE,
-            "graceful_timeout": int(settings.drain) + GRACE,
-            "control_socket_disable": True,
-            # Which headers of a proxy are believed is a setting of the application.
-            "forwarded_allow_ips": "",
-            "post_worker_init": _prepare_worker,
-            "child_exit": _forget_worker,
-        }
-        _Gunicorn(lambda: load(settings), options, settings, threads).run()
+    with listening(host, port) as listener:
+        # Later gunicorn sees to it. Killed before, this process would leave what it makes from here on.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        with metrics.shared():
+            settings = with_database(settings)
+            address = f"[{host}]" if ":" in host else host
+            say(report(settings, f"http://{address}:{port}", workers, threads), settings)
+            options = {
+                # Gunicorn closes its listeners when it stops: no other may stay open.
+                "bind": f"fd://{listener.detach()}",
+                "workers": workers,
+                "threads": threads + SLOW_CLIENTS,
+                "worker_class": Worker,
+                "logger_class": logs.GunicornLogger,
+                "loglevel": settings.log_level,
+                "limit_request_line": LONGEST_REQUEST_LINE,
+                "graceful_timeout": int(settings.drain) + GRACE,
+                "control_socket_disable": True,
+                # Which headers of a proxy are believed is a setting of the application.
+                "forwarded_allow_ips": "",
+                "post_worker_init": _prepare_worker,
+                "child_exit": _forget_worker,
+            }
+            _Gunicorn(lambda: load(settings), options, settings, threads).run()

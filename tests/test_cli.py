@@ -16,7 +16,7 @@ from placement_svc import config
 from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from tests.service import serving, started
+from tests.service import serving, started, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -282,6 +282,13 @@ def test_serve_answers_until_it_is_told_to_stop(data_dir: Path, number: signal.S
         assert "resource_providers" in client.result("GET", "/resource_providers")
         (os.killpg if to_all else os.kill)(service.process.pid, number)
         service.ended()
+    assert stopped(data_dir)
+
+
+def test_serve_that_is_told_to_stop_while_it_starts_leaves_nothing(data_dir: Path) -> None:
+    with started(data_dir=data_dir) as service:
+        wait_until((data_dir / "postgres" / "postmaster.pid").exists)
+        assert service.stop() == ""
     assert stopped(data_dir)
 
 
