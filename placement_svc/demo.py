@@ -223,10 +223,15 @@ def _load(service: Service, trees: Sequence[Tree]) -> None:
     batches = [trees[start : start + TREES_AT_ONCE] for start in range(0, len(trees), TREES_AT_ONCE)]
     console = Console(stderr=True)
     progress = Progress(console=console, transient=True, disable=not console.is_terminal)
-    with progress, ThreadPoolExecutor(THREADS) as pool:
-        task = progress.add_task("Loading", total=len(trees))
-        for loaded in pool.map(partial(_load_batch, service), batches):
-            progress.advance(task, loaded)
+    pool = ThreadPoolExecutor(THREADS)
+    try:
+        with progress:
+            task = progress.add_task("Loading", total=len(trees))
+            for loaded in pool.map(partial(_load_batch, service), batches):
+                progress.advance(task, loaded)
+    finally:
+        # Ctrl-C does not wait for batches that have not begun.
+        pool.shutdown(cancel_futures=True)
 
 
 def _load_batch(service: Service, trees: Sequence[Tree]) -> int:

@@ -1,4 +1,5 @@
 import itertools
+import json
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -136,15 +138,41 @@ def curl(line: str) -> tuple[dict[str, str], str]:
     return dict(header.split(": ", 1) for header in headers), words[-1]
 
 
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+def is_reached(port: int) -> bool:
+    """Tell whether the demo's service listens, which it does before it is ready."""
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def has_hosts(port: int) -> bool:
+    """Tell whether the demo has begun to load its cloud."""
+    url = f"http://127.0.0.1:{port}/resource_providers"
+    request = urllib.request.Request(url, headers={"X-Auth-Token": "admin"})
+    with suppress(OSError), urllib.request.urlopen(request) as answer:
+        return bool(json.load(answer)["resource_providers"])
+    return False
+
+
 @pytest.mark.long
-def test_ctrl_c_while_loading_leaves_nothing(demo: Demo, passable_dir: Path) -> None:
-    process = demo("--once", "--hosts", "100000")
+@pytest.mark.parametrize("has_begun", [is_reached, has_hosts])
+def test_ctrl_c_leaves_nothing_of_what_has_begun(
+    demo: Demo, free_port: int, passable_dir: Path, has_begun: Callable[[int], bool]
+) -> None:
+    process = demo("--once", "--hosts", "100000", port=free_port)
 
-    def loads() -> bool:
+    def has_come_so_far() -> bool:
         assert process.poll() is None
-        return bool(list(passable_dir.glob("*/serve.log")))
+        return has_begun(free_port)
 
-    wait_until(loads)
+    wait_until(has_come_so_far)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
