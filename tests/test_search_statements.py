@@ -12,8 +12,8 @@ from sqlalchemy import Engine, event, text
 
 from tests.conftest import Api
 
-AT_FIRST = 6
-"""Names, sharing providers, anchors, trees, what these have, traits."""
+AT_FIRST = 5
+"""Names, sharing providers, anchors, trees, what these have."""
 
 MOST = AT_FIRST + 2 * 3
 """Anchors, trees and what these have are asked for again at most twice."""

@@ -89,17 +89,20 @@ class Answer:
 
     def _summaries(self) -> Iterator[str]:
         uuids = self.found.trees.uuids
-        traits = {
-            ids: f',"traits":{dumps(names).decode()}' if self.shows_traits else ""
-            for ids, names in self.found.trait_names.items()
-        }
+        traits: dict[int, str] = {}
+        for names, provider_ids in self.found.trees.trait_sets:
+            traits.update(dict.fromkeys(provider_ids, self._traits(names)))
+        no_traits = self._traits([])
         resources = self.found.trees.resources
         place = ""
-        for id_, uuid, parent_id, root_id, trait_ids in self._told():
+        for id_, uuid, parent_id, root_id in self._told():
             if self.shows_trees:
                 parent = "null" if parent_id is None else f'"{uuids[parent_id]}"'
                 place = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{uuids[root_id]}"'
-            yield f'"{uuid}":{{"resources":{{{resources.get(id_, "")}}}{traits[trait_ids]}{place}}}'
+            yield f'"{uuid}":{{"resources":{{{resources.get(id_, "")}}}{traits.get(id_, no_traits)}{place}}}'
+
+    def _traits(self, names: Sequence[str]) -> str:
+        return f',"traits":{dumps(names).decode()}' if self.shows_traits else ""
 
     def _told(self) -> Iterable[TreeProvider]:
         """Return who has a summary: whole trees, before 1.29 only those who supply something."""

@@ -29,7 +29,7 @@ FIRST_STEPS = (4, 100)
 """How many roots the first look takes in at most: a multiple of the limit, and some more."""
 
 MANY = 100
-"""Trees whose resources are worth a thread that fetches them while the candidates are combined."""
+"""Trees of which the rest is worth a thread that fetches it while the candidates are combined."""
 
 MOST_TRIES = 8
 """How many trees the second look takes in at most for each candidate that the first one has left missing."""
@@ -55,25 +55,21 @@ class Manner:
 
 @dataclass(frozen=True)
 class Found:
-    """The candidates of a request, in the order of their making, and all providers of their trees.
-
-    `trait_names` tells the traits of a provider by how its row tells them.
-    """
+    """The candidates of a request, in the order of their making, and all providers of their trees."""
 
     demands: Sequence[Demand]
     candidates: Iterable[Candidate]
     trees: Trees
-    trait_names: dict[str, list[str]]
 
 
 def find_candidates(connection: Connection, request: CandidatesRequest, manner: Manner) -> Found:
     """Return what satisfies a request.
 
-    Six statements: names, sharing providers (not if there are none), anchors, trees, what these have,
-    traits; and one more for what there is room for if that is asked. When a limit is not reached at the
-    first look, anchors, trees and what belongs to them are asked for again, at most twice. How many
-    groups, trees or candidates there are makes no difference. Without a limit the candidates are
-    still to be generated when this returns.
+    Five statements: names, sharing providers (not if there are none), anchors, trees, what these have;
+    and one more for what there is room for if that is asked. When a limit is not reached at the first
+    look, anchors, trees and what belongs to them are asked for again, at most twice. How many groups,
+    trees or candidates there are makes no difference. Without a limit the candidates are still to be
+    generated when this returns.
     """
     search = resolve(connection, request, one_per_tree=manner.one_per_tree)
     shared = find_shared(connection, search)
@@ -87,7 +83,8 @@ def find_candidates(connection: Connection, request: CandidatesRequest, manner: 
             candidates = list(itertools.islice(itertools.chain.from_iterable(looks.until(limit)), limit))
         else:
             candidates = list(_spread(looks.until(limit), limit))
-        return Found(search.terms.demands, candidates, looks.trees, looks.trait_names())
+        looks.wait()
+        return Found(search.terms.demands, candidates, looks.trees)
 
 
 def _spread(generators: Iterable[Iterator[Candidate]], limit: int) -> Iterator[Candidate]:
@@ -164,17 +161,17 @@ class _Looks:
         if not self.walk.ended:
             yield from self.all_at_once()
 
-    def trait_names(self) -> dict[str, list[str]]:
-        """Return the names of the traits of all trees, as `Trees.name_traits` does."""
-        self._wait()
-        return self.trees.name_traits(self.connection)
+    def wait(self) -> None:
+        """Return when the connection is free, and all is there that belongs to the trees."""
+        if self.fetching is not None:
+            self.fetching.result()
 
     def _is_scarce(self) -> bool:
         return self.search.is_scarce({supply.demand for supply in self.shared})
 
     def _look(self, limit: int | None, steps: int | None = None) -> list[Anchor]:
         """Return the next anchors, their trees fetched."""
-        self._wait()
+        self.wait()
         anchors = find_anchors(self.connection, self.search, self.shared, self.walk, limit, steps)
         self.looked_at += len(anchors)
         tally.current().trees += len(anchors)
@@ -185,19 +182,14 @@ class _Looks:
         return told
 
     def _fetch(self, root_ids: Iterable[int]) -> None:
-        """Fetch trees; what only the answer tells of many, PostgreSQL looks for while we combine."""
+        """Fetch trees; of many, PostgreSQL looks for what only the answer tells while we combine."""
         new = self.trees.fetch(self.connection, root_ids)
-        fetch_resources = partial(self.trees.fetch_resources, self.connection, new)
-        if len(new) < MANY:
-            fetch_resources()
+        fetch_rest = partial(self.trees.fetch_rest, self.connection, new)
+        if len(new) < MANY or self.search.terms.clauses:
+            fetch_rest()
         else:
             # In this context, so that the statement counts for this request.
-            self.fetching = self.beside.submit(copy_context().run, fetch_resources)
-
-    def _wait(self) -> None:
-        """Return when the connection is free."""
-        if self.fetching is not None:
-            self.fetching.result()
+            self.fetching = self.beside.submit(copy_context().run, fetch_rest)
 
     def _is_new(self, anchor: Anchor) -> bool:
         if not all(self.sharing.issuperset(ids) for ids in anchor.options):

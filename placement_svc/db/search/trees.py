@@ -1,41 +1,41 @@
 """What is to be known of whole trees, for combining and for the summaries."""
 
 from collections.abc import Collection, Iterable, Sequence
-from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Text,
+    any_,
     bindparam,
     cast,
     func,
+    null,
     or_,
     select,
-    type_coerce,
+    union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import NULLTYPE, Boolean, Integer, String
+from sqlalchemy.types import Boolean, Integer, String
 
 from placement_svc.db.engine import driver_rows
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
-
-
-def _ids(array: str) -> tuple[int, ...]:
-    return tuple(map(int, filter(None, array[1:-1].split(","))))
 
 
 def _array(ids: Iterable[int]) -> str:
     return f"{{{','.join(map(str, ids))}}}"
 
 
-TreeProvider = tuple[int, str, int | None, int, str]
-"""A provider of a tree as PostgreSQL tells of it: id, uuid, parent_id, root_id and traits.
+TreeProvider = tuple[int, str, int | None, int]
+"""A provider of a tree as the driver tells of it, as there are thousands: id, uuid, parent_id, root_id."""
 
-There are thousands in an answer. So they are the driver's own tuples, and taken apart no further than
-needed: the traits are an array of ids as text, such as ``{1,2,3}``.
-"""
+
+class TraitSet(NamedTuple):
+    """Traits, by their names, and the ids of providers that have just these: hosts are mostly alike."""
+
+    names: list[str]
+    provider_ids: list[int]
 
 
 class Trees:
@@ -52,12 +52,14 @@ class Trees:
         self.uuids: dict[int, str] = {}
         self.resources: dict[int, str] = {}
         """What each provider has in its summary, the members of a JSON object as text; none if missing."""
+        self.trait_sets: list[TraitSet] = []
+        """The traits of each provider that has any."""
+        self._trait_ids: dict[int, frozenset[int]] = {}
         self._rooms: dict[tuple[int, str], int] = {}
         self._paths: dict[int, tuple[int, ...]] = {}
-        self._trait_ids: dict[str, frozenset[int]] = {}
 
     def fetch(self, connection: Connection, root_ids: Iterable[int]) -> list[int]:
-        """Fetch what combining asks of the trees of these roots; return the roots of those that are new.
+        """Fetch the providers of the trees of these roots, and their room; return the roots of new ones.
 
         One statement, or two if room is asked for, proportional to the trees: they read by the indexes
         on root_id.
@@ -73,8 +75,12 @@ class Trees:
                 self._rooms[provider_id, name] = room
         return new
 
-    def fetch_resources(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch what the providers of these trees have, which only the answer tells."""
+    def fetch_rest(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch what the providers of these trees have: resources and traits.
+
+        One statement, proportional to the trees as well. Combining never asks for resources, and for
+        traits only if the unsuffixed group has clauses of them.
+        """
         if not root_ids:
             return
         values = {
@@ -82,7 +88,11 @@ class Trees:
             "all_shown": self.shown is None,
             "shown": sorted(self.shown or ()),
         }
-        for name, ids, texts in driver_rows(connection, _RESOURCES, values):
+        for _, name, ids, texts, trait_ids, trait_names in driver_rows(connection, _REST, values):
+            if name is None:
+                self._trait_ids.update(dict.fromkeys(ids, frozenset(trait_ids)))
+                self.trait_sets.append(TraitSet(trait_names, ids))
+                continue
             head = f'"{name}":{{"capacity":'
             for id_, text in zip(ids, texts.split(), strict=True):
                 member = f"{head}{text}}}"
@@ -99,25 +109,11 @@ class Trees:
 
     def trait_ids(self, provider_id: int) -> frozenset[int]:
         """Return the ids of the provider's traits."""
-        text = self.providers[provider_id][4]
-        ids = self._trait_ids.get(text)
-        if ids is None:
-            ids = self._trait_ids[text] = frozenset(_ids(text))
-        return ids
+        return self._trait_ids.get(provider_id, frozenset())
 
     def room(self, provider_id: int, resource_class: str) -> int:
         """Return the most that one more consumer can get of one of the classes `summed`."""
         return self._rooms[provider_id, resource_class]
-
-    def name_traits(self, connection: Connection) -> dict[str, list[str]]:
-        """Return the names of each set of traits that a provider has, by how that is told.
-
-        One statement; hosts mostly have the same traits, so that few sets are to be taken apart.
-        """
-        sets = {text: _ids(text) for text in set(map(itemgetter(4), self.providers.values()))}
-        wanted = sorted({id_ for ids in sets.values() for id_ in ids})
-        names = dict(connection.execute(_TRAIT_NAMES, {"ids": wanted}).all())
-        return {text: [names[id_] for id_ in ids] for text, ids in sets.items()}
 
 
 def _any(name: str, type_: Any) -> ColumnElement[Any]:
@@ -136,7 +132,6 @@ _PROVIDERS = select(
     resource_providers.c.uuid,
     resource_providers.c.parent_id,
     resource_providers.c.root_id,
-    cast(resource_providers.c.trait_ids, Text),
 ).where(resource_providers.c.root_id == _ROOT_IDS)
 
 _ROOMS = (
@@ -149,22 +144,43 @@ _shown_ids = select(resource_classes.c.id).where(resource_classes.c.name == _any
 
 # A row for each class, with who has it, and of each what stands in the summary behind "capacity": to sort
 # the inventories by provider, and to send thousands of rows, takes longer.
-_RESOURCES = (
+_resources = (
     select(
+        inventories.c.resource_class_id,
         select(resource_classes.c.name)
         .where(resource_classes.c.id == inventories.c.resource_class_id)
         .scalar_subquery(),
-        type_coerce(func.array_agg(inventories.c.provider_id), NULLTYPE),
+        func.array_agg(inventories.c.provider_id),
         func.string_agg(
             cast(inventories.c.capacity, Text).concat(',"used":').concat(cast(inventories.c.used, Text)), " "
         ),
+        null(),
+        null(),
     )
     .where(
         inventories.c.root_id == _ROOT_IDS,
         or_(bindparam("all_shown", type_=Boolean), inventories.c.resource_class_id.in_(_shown_ids)),
     )
     .group_by(inventories.c.resource_class_id)
-    .order_by(inventories.c.resource_class_id)
 )
 
-_TRAIT_NAMES = select(traits.c.id, traits.c.name).where(traits.c.id == _any("ids", Integer))
+# A row for each set of traits, with who has just these: told with each provider they take longer.
+_trait_sets = (
+    select(
+        null(),
+        null(),
+        func.array_agg(resource_providers.c.id),
+        null(),
+        resource_providers.c.trait_ids,
+        func.array(
+            select(traits.c.name)
+            .where(traits.c.id == any_(resource_providers.c.trait_ids))
+            .order_by(traits.c.id)
+            .scalar_subquery()
+        ),
+    )
+    .where(resource_providers.c.root_id == _ROOT_IDS, resource_providers.c.trait_ids != [])
+    .group_by(resource_providers.c.trait_ids)
+)
+
+_REST = union_all(_resources, _trait_sets).order_by("resource_class_id")
