@@ -34,8 +34,8 @@ FLOOR_INVENTORIES = """
 class Floor:
     """What an answer costs at the very least, in ms.
 
-    `floor` is the time to fetch its rows with bare psycopg2 and to write its JSON; `inside` is the time
-    of the whole request without HTTP.
+    `floor` is the time to fetch the rows of its providers and inventories with bare psycopg2 and to write
+    its JSON; `inside` is the time of the whole request without HTTP.
     """
 
     floor: float
