@@ -174,9 +174,11 @@ def serve(
     # Gunicorn's own bound is 8190, and no setting raises it.
     message.MAX_REQUEST_LINE = LONGEST_REQUEST_LINE
     with listening(host, port) as listener:
-        # Later gunicorn sees to it. Killed before, this process would leave what it makes from here on.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        # Until gunicorn sees to it: killed, this process would leave what it makes from here on.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         with metrics.shared():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             settings = with_database(settings)
             address = f"[{host}]" if ":" in host else host
             say(report(settings, f"http://{address}:{port}", workers, threads), settings)
