@@ -180,9 +180,7 @@ def program(*arguments: str, **settings: object) -> Iterator[Program]:
 @contextmanager
 def started(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[Service]:
     """Start a service; what still runs of it at the end is killed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     numbers = {"--port": port, "--workers": workers, "--threads": threads}
     options = [str(word) for option in numbers.items() for word in option]
     with program("serve", *options, **settings) as running:
@@ -199,6 +197,14 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
         yield service
         written = service.stop()
         assert "Traceback" not in written, written
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def received(connection: socket.socket) -> bytes:

@@ -68,8 +68,9 @@ def test_random_answers_without_a_limit_are_complete(asking: Callable[..., Get])
 def test_random_answers_come_from_everywhere(asking: Callable[..., Get], query: str) -> None:
     get = asking(randomize_candidates=True)
     awaited = {uuid_of("h3a"), uuid_of("h3b")} if "in_tree" in query else set(NODES)
-    # That one of 24 is never drawn in 1000 times has a probability of 10 to the power of -17.
-    for _ in range(1000):
+    # A tree is drawn as often as the gap before its uuid is wide: each of these in at least 0.7 % of cases.
+    # That one of its two nodes is never drawn in 10,000 cases has a probability of 10 to the power of -16.
+    for _ in range(10_000):
         awaited.difference_update(suppliers(get(query)))
         if not awaited:
             break

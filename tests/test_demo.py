@@ -1,5 +1,4 @@
 import itertools
-import json
 import os
 import re
 import shlex
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import wait_until
+from tests.service import Client, free_port, wait_until
 
 SECONDS = 120
 
@@ -138,13 +137,6 @@ def curl(line: str) -> tuple[dict[str, str], str]:
     return dict(header.split(": ", 1) for header in headers), words[-1]
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 def is_reached(port: int) -> bool:
     """Tell whether the demo's service listens, which it does before it is ready."""
     with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
@@ -154,23 +146,21 @@ def is_reached(port: int) -> bool:
 
 def has_hosts(port: int) -> bool:
     """Tell whether the demo has begun to load its cloud."""
-    url = f"http://127.0.0.1:{port}/resource_providers"
-    request = urllib.request.Request(url, headers={"X-Auth-Token": "admin"})
-    with suppress(OSError), urllib.request.urlopen(request) as answer:
-        return bool(json.load(answer)["resource_providers"])
-    return False
+    found = Client(port)("GET", "/resource_providers").body
+    return bool(found and found["resource_providers"])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("has_begun", [is_reached, has_hosts])
 def test_ctrl_c_leaves_nothing_of_what_has_begun(
-    demo: Demo, free_port: int, passable_dir: Path, has_begun: Callable[[int], bool]
+    demo: Demo, passable_dir: Path, has_begun: Callable[[int], bool]
 ) -> None:
-    process = demo("--once", "--hosts", "100000", port=free_port)
+    port = free_port()
+    process = demo("--once", "--hosts", "100000", port=port)
 
     def has_come_so_far() -> bool:
         assert process.poll() is None
-        return has_begun(free_port)
+        return has_begun(port)
 
     wait_until(has_come_so_far)
     os.killpg(process.pid, signal.SIGINT)

@@ -1,7 +1,6 @@
 """The two services that are compared."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.differential.services import Service, ask
+from tests.service import free_port
 
 VARIABLE = "REFERENCE_URL"
 START_SECONDS = 60
@@ -32,9 +32,7 @@ def reference() -> Service:
 @pytest.fixture(scope="session")
 def ours(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """This service, with the policy that the reference was told to have."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = str(listener.getsockname()[1])
+    port = str(free_port())
     log = tmp_path_factory.mktemp("ours") / "log"
     command = [sys.executable, "-m", "placement_svc.cli", "serve", "--workers", "1", "--port", port]
     settings = {"PLACEMENT_DATABASE_URL": database_url, "PLACEMENT_POLICY_PROFILE": "legacy"}

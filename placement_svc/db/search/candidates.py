@@ -182,8 +182,11 @@ class _Looks:
         return told
 
     def _fetch(self, root_ids: Iterable[int]) -> None:
-        """Fetch trees; of many, PostgreSQL looks for what only the answer tells while we combine."""
-        new = self.trees.fetch(self.connection, root_ids)
+        """Fetch the trees that are not there; of many, PostgreSQL looks for the rest while we combine."""
+        new = [id_ for id_ in root_ids if id_ not in self.trees.providers]
+        if not new:
+            return
+        self.trees.fetch(self.connection, new)
         fetch_rest = partial(self.trees.fetch_rest, self.connection, new)
         if len(new) < MANY or self.search.terms.clauses:
             fetch_rest()

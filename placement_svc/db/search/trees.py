@@ -58,22 +58,19 @@ class Trees:
         self._rooms: dict[tuple[int, str], int] = {}
         self._paths: dict[int, tuple[int, ...]] = {}
 
-    def fetch(self, connection: Connection, root_ids: Iterable[int]) -> list[int]:
-        """Fetch the providers of the trees of these roots, and their room; return the roots of new ones.
+    def fetch(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the providers of the trees of these roots, and their room.
 
         One statement, or two if room is asked for, proportional to the trees: they read by the indexes
         on root_id.
         """
-        new = [id_ for id_ in root_ids if id_ not in self.providers]
-        if new:
-            rows = driver_rows(connection, _PROVIDERS, {"root_ids": _array(new)})
-            self.providers.update({row[0]: row for row in rows})
-            self.uuids.update({row[0]: row[1] for row in rows})
-        if new and self.summed:
-            values = {"root_ids": _array(new), "summed": sorted(self.summed)}
+        rows = driver_rows(connection, _PROVIDERS, {"root_ids": _array(root_ids)})
+        self.providers.update({row[0]: row for row in rows})
+        self.uuids.update({row[0]: row[1] for row in rows})
+        if self.summed:
+            values = {"root_ids": _array(root_ids), "summed": sorted(self.summed)}
             for provider_id, name, room in driver_rows(connection, _ROOMS, values):
                 self._rooms[provider_id, name] = room
-        return new
 
     def fetch_rest(self, connection: Connection, root_ids: Sequence[int]) -> None:
         """Fetch what the providers of these trees have: resources and traits.
@@ -81,8 +78,6 @@ class Trees:
         One statement, proportional to the trees as well. Combining never asks for resources, and for
         traits only if the unsuffixed group has clauses of them.
         """
-        if not root_ids:
-            return
         values = {
             "root_ids": _array(root_ids),
             "all_shown": self.shown is None,
