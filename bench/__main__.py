@@ -16,12 +16,12 @@ from rich.status import Status
 from bench import clouds, report
 from bench.checking import Difference, check_candidates
 from bench.claims import MOST_HOSTS, ClaimsResult, measure_claims
-from bench.inside import Inside, inside
+from bench.environment import Stage, serving
+from bench.in_process import Inside, inside
 from bench.measuring import Result, candidates_path, measure
 from bench.scenarios import LIMITS, NESTED, SCENARIOS, Request, Scenario
 from bench.services import ServiceError
-from bench.stage import Stage, serving
-from placement_svc import embedded
+from placement_svc.provisioning import embedded
 
 CLAIMS = "claims"
 NAMES = [*(scenario.name for scenario in SCENARIOS), CLAIMS]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from bench.inside import Floor
+from bench.in_process import Floor
 from bench.services import Server, ServiceError
 
 TURNS = 3

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from placement_svc.config import from_environ
 from placement_svc.db.engine import connect
 from placement_svc.db.tables import metadata
-from placement_svc.server import database_url
+from placement_svc.provisioning.database import database_url
 
 
 def run(connection: Connection) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from flask import Flask
 from oslo_policy.policy import Enforcer
 
-from placement_svc import config, observe
+from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
@@ -21,9 +21,10 @@ from placement_svc.http.noauth import NOAUTH
 from placement_svc.http.policy import Policy, load
 from placement_svc.http.probes import Probes
 from placement_svc.http.tokens import tokens
-from placement_svc.metrics import Metrics
+from placement_svc.observability import access_log
+from placement_svc.observability.metrics import Metrics
 from placement_svc.openapi.document import describe
-from placement_svc.server import with_database
+from placement_svc.provisioning.database import with_database
 
 
 class _Application(Flask):
@@ -55,7 +56,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["database"] = database
     app.extensions["policy"] = policy
     metrics = Metrics(database) if settings.metrics else None
-    observe.install(app, settings.slow_request, metrics.count if metrics else None)
+    access_log.install(app, settings.slow_request, metrics.count if metrics else None)
     pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
     app.wsgi_app = Documentation(app.wsgi_app, cache(partial(describe, app)))  # type: ignore[method-assign]

@@ -14,14 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from placement_svc import config, demo, server, transfer
+from placement_svc import config, demo
 from placement_svc.app import access, create_app
 from placement_svc.db import audit, schema
 from placement_svc.db.engine import Database, connect, shown
 from placement_svc.domain.errors import PlacementError, SetupError
-from placement_svc.embedded import EmbeddedError
 from placement_svc.http import token_file
-from placement_svc.source import SourceError
+from placement_svc.import_export import transfer
+from placement_svc.import_export.placement_client import SourceError
+from placement_svc.provisioning.database import database_url
+from placement_svc.provisioning.embedded import EmbeddedError
+from placement_svc.server import serve as server
 
 PORT = 8778
 
@@ -159,7 +162,7 @@ def db() -> None:
 @contextmanager
 def _engine() -> Iterator[Engine]:
     """Give an engine of the database that the settings name, the embedded one included."""
-    with server.database_url(config.from_environ()) as url:
+    with database_url(config.from_environ()) as url:
         # Moving a cloud takes longer than a request may.
         engine = connect(url, statement_timeout=0)
         try:

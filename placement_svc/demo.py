@@ -1,6 +1,6 @@
 """The demo: a small cloud in a database of its own, and one question that it answers over HTTP.
 
-The cloud is topology P2 of `spec/candidates.md 6.1`: two hosts with two NUMA nodes each, and storage
+The cloud is topology P2 of `docs/spec/candidates.md 6.1`: two hosts with two NUMA nodes each, and storage
 that both share. The data is made anew each time and removed at the end.
 """
 
@@ -28,9 +28,9 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.tree import Tree as DrawnTree
 
-from placement_svc import embedded
 from placement_svc.http.microversion import NEWEST
-from placement_svc.server import upgrade
+from placement_svc.provisioning import embedded
+from placement_svc.provisioning.database import upgrade
 
 HOST = "127.0.0.1"
 HOSTS = 2

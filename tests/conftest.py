@@ -18,14 +18,14 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from werkzeug.serving import make_server
 from werkzeug.test import TestResponse
 
-from placement_svc import embedded
 from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
-from tests.cloud import Cloud, load
-from tests.wire import Wire
+from placement_svc.provisioning import embedded
+from tests.support.cloud import Cloud, load
+from tests.support.postgres_proxy import Wire
 
 DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
 

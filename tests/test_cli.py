@@ -16,7 +16,7 @@ from placement_svc import config
 from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from tests.service import serving, started, wait_until
+from tests.support.service import serving, started, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -229,7 +229,7 @@ def test_host_that_may_be_is_served(
     monkeypatch: pytest.MonkeyPatch, host: str, settings: dict[str, str]
 ) -> None:
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[2:]))
+    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *arguments: served.append(arguments[2:]))
     result = run("serve", "--host", host, database_url="postgresql://nowhere/none", **settings)
     assert result.exit_code == 0
     assert served == [(host, 8778, 2, 4)]
@@ -240,7 +240,7 @@ def test_a_service_that_knows_its_callers_may_be_reached_by_all(
 ) -> None:
     create_token(tokens)
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve", lambda *arguments: served.append(arguments[2]))
+    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *arguments: served.append(arguments[2]))
     settings = {"database_url": "postgresql://nowhere/none", "auth": "token", "token_file": tokens}
     assert run("serve", "--host", "0.0.0.0", **settings).exit_code == 0
     assert served == ["0.0.0.0"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import Client, free_port, wait_until
+from tests.support.service import Client, free_port, wait_until
 
 SECONDS = 120
 

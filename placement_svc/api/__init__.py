@@ -29,4 +29,4 @@ BLUEPRINTS = (
     reshaper.bp,
     aggregates.bp,
 )
-"""Every blueprint, in the order of `spec/http.md 4`; the last one is not in it."""
+"""Every blueprint, in the order of `docs/spec/http.md 4`; the last one is not in it."""

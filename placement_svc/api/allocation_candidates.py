@@ -1,8 +1,8 @@
-"""Allocation candidates (`spec/candidates.md`)."""
+"""Allocation candidates (`docs/spec/candidates.md`)."""
 
 from flask import Blueprint, Response, g
 
-from placement_svc.api.candidates_answer import Answer
+from placement_svc.api.candidates_response import Answer
 from placement_svc.api.context import database, load_pairs, settings
 from placement_svc.db.search.candidates import Manner, find_candidates
 from placement_svc.domain.deadline import Deadline

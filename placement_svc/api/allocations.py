@@ -1,4 +1,4 @@
-"""Allocations (`spec/allocations.md 4, 5, 7 and 8`)."""
+"""Allocations (`docs/spec/allocations.md 4, 5, 7 and 8`)."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Inventories of a resource provider (`spec/resources.md 4`)."""
+"""Inventories of a resource provider (`docs/spec/resources.md 4`)."""
 
 from dataclasses import asdict
 from typing import Any

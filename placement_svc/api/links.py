@@ -1,4 +1,4 @@
-"""URLs of this service's own resources (`spec/http.md 11`)."""
+"""URLs of this service's own resources (`docs/spec/http.md 11`)."""
 
 from flask import request
 

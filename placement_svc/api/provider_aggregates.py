@@ -1,4 +1,4 @@
-"""The aggregates of a resource provider (`spec/resources.md 5`)."""
+"""The aggregates of a resource provider (`docs/spec/resources.md 5`)."""
 
 from flask import Blueprint, Response, jsonify
 

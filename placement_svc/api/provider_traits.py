@@ -1,4 +1,4 @@
-"""The traits of a resource provider (`spec/resources.md 6`)."""
+"""The traits of a resource provider (`docs/spec/resources.md 6`)."""
 
 from flask import Blueprint, Response, jsonify
 

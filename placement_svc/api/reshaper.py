@@ -1,4 +1,4 @@
-"""The reshaper (`spec/allocations.md 11`)."""
+"""The reshaper (`docs/spec/allocations.md 11`)."""
 
 from flask import Blueprint, Response, g
 

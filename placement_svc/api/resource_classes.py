@@ -1,4 +1,4 @@
-"""Resource classes (`spec/resources.md 8`)."""
+"""Resource classes (`docs/spec/resources.md 8`)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Resource providers (`spec/resources.md 2 and 3`)."""
+"""Resource providers (`docs/spec/resources.md 2 and 3`)."""
 
 from typing import Any
 from uuid import UUID, uuid4

@@ -1,4 +1,4 @@
-"""The root document: which versions are served (`spec/http.md 2`)."""
+"""The root document: which versions are served (`docs/spec/http.md 2`)."""
 
 from flask import Blueprint, Response, jsonify
 

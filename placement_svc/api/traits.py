@@ -1,4 +1,4 @@
-"""Traits (`spec/resources.md 7`)."""
+"""Traits (`docs/spec/resources.md 7`)."""
 
 from flask import Blueprint, Response, jsonify
 

@@ -1,4 +1,4 @@
-"""Usages (`spec/allocations.md 9 and 10`)."""
+"""Usages (`docs/spec/allocations.md 9 and 10`)."""
 
 from typing import Any
 

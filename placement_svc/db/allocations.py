@@ -1,4 +1,4 @@
-"""Allocations: what consumers hold, and the claims that replace it (`spec/allocations.md 4 to 8`).
+"""Allocations: what consumers hold, and the claims that replace it (`docs/spec/allocations.md 4 to 8`).
 
 Every write locks in this order: consumers by uuid, providers by id, inventories by provider and class.
 So requests queue up instead of ending each other, and what is checked is still so at the commit.
@@ -21,7 +21,7 @@ from placement_svc.db.tables import (
     users,
 )
 from placement_svc.db.tables import consumers as consumers_table
-from placement_svc.domain.allocations import UNKNOWN_TYPE, Allocation, Claim, Stock, check
+from placement_svc.domain.allocations import UNKNOWN_TYPE, Allocation, Claim, InventoryUsage, check
 from placement_svc.domain.errors import Invalid, NotFound, OutcomeUnknown, Unavailable
 from placement_svc.domain.inventory import Inventory
 
@@ -187,7 +187,7 @@ def classes_of(claims: Iterable[Claim]) -> list[str]:
 
 def take_back(
     connection: Connection, consumer_ids: Sequence[int], provider_ids: Mapping[str, int]
-) -> dict[tuple[str, str], Stock]:
+) -> dict[tuple[str, str], InventoryUsage]:
     """Delete what locked consumers hold; lock the inventories of its providers and of some locked ones.
 
     `provider_ids` are those of the latter by uuid. Return their inventories by provider uuid and
@@ -199,11 +199,13 @@ def take_back(
     return _stocks(rows, provider_ids)
 
 
-def _stocks(rows: Iterable[Sequence[Any]], provider_ids: Mapping[str, int]) -> dict[tuple[str, str], Stock]:
+def _stocks(
+    rows: Iterable[Sequence[Any]], provider_ids: Mapping[str, int]
+) -> dict[tuple[str, str], InventoryUsage]:
     """Return what `take_back_allocations` tells of some providers."""
     uuids = {id: uuid for uuid, id in provider_ids.items()}
     return {
-        (uuids[provider_id], resource_class): Stock(Inventory(*inventory), used, replaced)
+        (uuids[provider_id], resource_class): InventoryUsage(Inventory(*inventory), used, replaced)
         for provider_id, resource_class, *inventory, used, replaced in rows
         if provider_id in uuids
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from placement_svc.db.maintenance import lock_out_writers, take_time
+from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
 
 MOST_FAULTS = 20
 """How many faults of one kind are shown."""
@@ -212,7 +212,7 @@ _LOCK_NAMES = "LOCK TABLE projects, users, consumer_types IN ACCESS EXCLUSIVE MO
 
 def find(connection: Connection) -> list[Finding]:
     """Return what is wrong, by rules."""
-    take_time(connection)
+    disable_timeouts(connection)
     return [finding for rule in RULES if (finding := _check(connection, rule, fixed=False))]
 
 
@@ -221,7 +221,7 @@ def fix(connection: Connection) -> list[Finding]:
 
     Other requests that write, or tell about consumers, wait until the transaction ends.
     """
-    take_time(connection)
+    disable_timeouts(connection)
     connection.execute(text(_LOCK_NAMES))
     lock_out_writers(connection)
     findings = []

@@ -27,7 +27,7 @@ _LOCK_AND_RAISE = text("""
 """)
 
 
-def lock_and_raise(connection: Connection, claims: Sequence[Claim]) -> dict[str, LockedConsumer]:
+def lock_and_increment(connection: Connection, claims: Sequence[Claim]) -> dict[str, LockedConsumer]:
     """Lock the consumers of `claims`, create those that are absent, and return them by uuid.
 
     Each gets the project, the user and, where its claim has one, the type of its claim; and the next
@@ -51,7 +51,7 @@ def check_generations(claims: Iterable[Claim], generations: Mapping[str, int | N
     """Refuse claims of clients that do not know the consumer as it is.
 
     `generations` are those of the consumers by uuid, None for one that was not there. Raises
-    `ConcurrentUpdate` for the first one (`spec/allocations.md 5`, A2).
+    `ConcurrentUpdate` for the first one (`docs/spec/allocations.md 5`, A2).
     """
     for claim in claims:
         generation = generations[claim.consumer_uuid]

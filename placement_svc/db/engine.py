@@ -16,11 +16,12 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 from sqlalchemy.util import LRUCache
 
-from placement_svc.db import names, tally
-from placement_svc.db.errors import UNDONE, sqlstate, translated
+from placement_svc.db import names
+from placement_svc.db.errors import UNDONE, map_driver_errors, sqlstate
 from placement_svc.db.lines import Lines
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import OutcomeUnknown
+from placement_svc.observability import request_stats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class _TimedPool(QueuePool):
         try:
             return super().connect()
         finally:
-            waits = tally.current()
+            waits = request_stats.current()
             waits.connections += 1
             waits.connection_seconds += perf_counter() - started
 
@@ -114,8 +115,20 @@ def connect(
         | ({} if "connect_timeout" in parsed.query else {"connect_timeout": 5}),
     )
     event.listen(engine, "checkout", _check_alive)
-    tally.count_statements(engine)
+    _count_statements(engine)
     return engine
+
+
+def _count_statements(engine: Engine) -> None:
+    """Count the statements that `engine` runs in the statistics of the current request."""
+    event.listen(engine, "before_cursor_execute", request_stats.statement_starts)
+    event.listen(engine, "after_cursor_execute", request_stats.statement_ends)
+    event.listen(engine, "handle_error", _count_failed_statement)
+
+
+def _count_failed_statement(context: Any) -> None:
+    if context.statement is not None:
+        request_stats.statement_ends()
 
 
 def driver_rows(
@@ -157,7 +170,7 @@ class Database:
                 return query(connection, *args, **kwargs)
 
         self.prepare()
-        with translated():
+        with map_driver_errors():
             return _repeat(attempt)
 
     def write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -168,7 +181,7 @@ class Database:
         is lost at the commit, nobody knows: `OutcomeUnknown`. What fails for good raises `Unavailable`.
         """
         self.prepare()
-        with translated():
+        with map_driver_errors():
             return self._write(change, *args, **kwargs)
 
     def _write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -193,7 +206,7 @@ class Database:
         commit.
         """
         self.prepare()
-        with translated():
+        with map_driver_errors():
             return _repeat(partial(self._call, statement, values))
 
     def _call(self, statement: str, values: Mapping[str, Any]) -> Any:
@@ -218,7 +231,7 @@ class Database:
         """Bring the standard names up to date, once; raises `Unavailable` when that cannot be."""
         if self._ready:
             return
-        with self._readying, translated():
+        with self._readying, map_driver_errors():
             if not self._ready:
                 self._write(names.sync_standard)
                 self._ready = True
@@ -230,14 +243,14 @@ def _value(pooled: PoolProxiedConnection, statement: str, values: Mapping[str, A
     # As it has read before: the driver would ask PostgreSQL to keep to that.
     connection.isolation_level = connection.readonly = None
     connection.autocommit = True
-    tally.statement_starts()
+    request_stats.statement_starts()
     try:
         with connection.cursor() as cursor:
             cursor.execute(statement, values)
             [value] = cursor.fetchone()
         return value
     finally:
-        tally.statement_ends()
+        request_stats.statement_ends()
         if not connection.closed:
             connection.autocommit = False
 
@@ -267,7 +280,7 @@ def _repeat(attempt: Callable[[], T]) -> T:
             may_succeed = error.connection_invalidated or sqlstate(error) in UNDONE
             if number == ATTEMPTS or not may_succeed:
                 raise
-        tally.current().retries += 1
+        request_stats.current().retries += 1
         # Whoever met once must not meet again at the same pace.
         time.sleep(random.uniform(0, PAUSE * number))
     raise AssertionError("the last attempt returns or raises")

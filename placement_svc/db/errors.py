@@ -41,7 +41,7 @@ def sqlstate(error: DBAPIError) -> str | None:
 
 
 @contextmanager
-def refusing(**meaning: PlacementError) -> Iterator[None]:
+def map_constraints(**meaning: PlacementError) -> Iterator[None]:
     """Raise, for a constraint that the block breaks, the error given for that constraint's name."""
     try:
         yield
@@ -53,7 +53,7 @@ def refusing(**meaning: PlacementError) -> Iterator[None]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def map_driver_errors() -> Iterator[None]:
     """Turn what the database itself says into what it means for the request."""
     try:
         yield

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from sqlalchemy import Connection, Row, Table, func, select, text
 
-from placement_svc.db.maintenance import take_time
+from placement_svc.db.maintenance import disable_timeouts
 from placement_svc.db.tables import FIRST_CUSTOM_ID, consumers, resource_classes, resource_providers, traits
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
@@ -63,7 +63,7 @@ def records(connection: Connection) -> Iterator[Record]:
 
     Aggregates without members, and projects, users and types without consumers, are nobody's, and stay.
     """
-    take_time(connection)
+    disable_timeouts(connection)
     streaming = connection.execution_options(yield_per=ROWS_AT_ONCE)
     yield from map(TraitRecord, _custom(connection, traits))
     yield from map(ResourceClassRecord, _custom(connection, resource_classes))

@@ -13,8 +13,8 @@ import orjson
 from sqlalchemy import Connection, text
 
 from placement_svc.db.engine import Database
-from placement_svc.db.errors import translated
-from placement_svc.db.maintenance import lock_out_writers, take_time
+from placement_svc.db.errors import map_driver_errors
+from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.records import (
     MOST_PROBLEMS,
@@ -217,7 +217,7 @@ _HELD = """
         ON (inventory.provider_id, inventory.resource_class_id) = (provider.id, class.id)
 """
 
-# What a claim would be refused for (`spec/allocations.md 6`).
+# What a claim would be refused for (`docs/spec/allocations.md 6`).
 _OVERCOMMITMENTS = (
     f"""
     SELECT array_agg(DISTINCT held.number ORDER BY held.number),
@@ -247,14 +247,14 @@ def load(database: Database, records: Iterable[tuple[int, Record]], allow_overco
     """Bring in numbered records, all of them or none; their order does not matter.
 
     They add to what is there. Consumers may hold more of inventories than those would grant if
-    `allow_overcommitted`: so it is after an inventory has shrunk (`spec/resources.md 4`). A new
+    `allow_overcommitted`: so it is after an inventory has shrunk (`docs/spec/resources.md 4`). A new
     provider's generation tells one change for its inventories, its traits and its aggregates each, and
     one for each of its consumers; a consumer's is 1. Raises `ImportRefused`.
     """
     database.prepare()
     # Not a transaction that is tried again: the records are gone when they have been read.
-    with translated(), database.engine.begin() as connection:
-        take_time(connection)
+    with map_driver_errors(), database.engine.begin() as connection:
+        disable_timeouts(connection)
         counts = _stage(connection, records)
         lock_out_writers(connection)
         connection.execute(text(_STORE_NAMES))

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, not_, select, up
 from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db import names, providers
-from placement_svc.db.errors import refusing
+from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import inventories, resource_classes
@@ -52,14 +52,14 @@ def add(connection: Connection, uuid: str, resource_class: str, inventory: Inven
     provider = providers.lock(connection, uuid)
     problem = f"Unable to create inventory for resource provider {uuid}: No such resource class {{}}."
     class_ids = names.resource_class_ids(connection, [resource_class], problem)
-    with refusing(
+    with map_constraints(
         inventories_pkey=ConcurrentUpdate(
             f"Update conflict: resource provider {uuid} has an inventory of class {resource_class}."
         ),
         inventories_resource_class_id_fkey=_class_vanished(uuid),
     ):
         connection.execute(insert(inventories), rows(provider, class_ids, {resource_class: inventory}))
-    return providers.raised_generation(connection, provider)
+    return providers.increment_generation(connection, provider)
 
 
 def replace_all(
@@ -85,9 +85,9 @@ def replace_all(
     left = _drop(connection, provider, not_(is_any(inventories.c.resource_class_id, class_ids.values())))
     if left:
         raise InventoryInUse(f"update conflict: {_in_use(uuid, left)}")
-    with refusing(inventories_resource_class_id_fkey=_class_vanished(uuid)):
+    with map_constraints(inventories_resource_class_id_fkey=_class_vanished(uuid)):
         put(connection, rows(provider, class_ids, wanted))
-    return providers.raised_generation(connection, provider)
+    return providers.increment_generation(connection, provider)
 
 
 def replace(
@@ -116,7 +116,7 @@ def replace(
     )
     if not changed.rowcount:
         raise Invalid(f"No inventory record with resource class {resource_class} of provider {uuid}.")
-    return providers.raised_generation(connection, provider)
+    return providers.increment_generation(connection, provider)
 
 
 def remove(connection: Connection, uuid: str, resource_class: str) -> None:
@@ -128,7 +128,7 @@ def remove(connection: Connection, uuid: str, resource_class: str) -> None:
     provider = providers.lock(connection, uuid)
     class_id = select(resource_classes.c.id).where(resource_classes.c.name == resource_class)
     in_use = f"Unable to delete inventory of class {resource_class}: {_in_use(uuid, [resource_class])}"
-    with refusing(allocations_provider_id_resource_class_id_fkey=ConcurrentUpdate(in_use)):
+    with map_constraints(allocations_provider_id_resource_class_id_fkey=ConcurrentUpdate(in_use)):
         gone = connection.execute(
             delete(inventories).where(
                 inventories.c.provider_id == provider.id,
@@ -137,7 +137,7 @@ def remove(connection: Connection, uuid: str, resource_class: str) -> None:
         )
     if not gone.rowcount:
         raise NotFound(f"No inventory of class {resource_class} found for delete")
-    providers.raise_generation(connection, [provider.id])
+    providers.increment_generations(connection, [provider.id])
 
 
 def remove_all(connection: Connection, uuid: str) -> None:
@@ -150,7 +150,7 @@ def remove_all(connection: Connection, uuid: str) -> None:
     left = _drop(connection, provider)
     if left:
         raise InventoryInUse(_in_use(uuid, left))
-    providers.raise_generation(connection, [provider.id])
+    providers.increment_generations(connection, [provider.id])
 
 
 def lock_all(connection: Connection, provider_ids: Iterable[int]) -> None:

@@ -8,7 +8,7 @@ from threading import Lock
 from time import perf_counter
 from typing import Generic, TypeVar
 
-from placement_svc.db import tally
+from placement_svc.observability import request_stats
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Lines(Generic[T]):
         try:
             called = place.called.result()
         finally:
-            tally.current().statement_seconds += perf_counter() - started
+            request_stats.current().statement_seconds += perf_counter() - started
         if isinstance(called, bool):
             yield called
             return

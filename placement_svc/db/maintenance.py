@@ -16,7 +16,7 @@ _LOCK_OUT_WRITERS = """
 """
 
 
-def take_time(connection: Connection) -> None:
+def disable_timeouts(connection: Connection) -> None:
     """Let this transaction run, and wait for its client, as long as it takes."""
     connection.execute(text(_TAKE_TIME))
 

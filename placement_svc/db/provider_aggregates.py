@@ -46,4 +46,4 @@ def replace(
     if ids:
         rows = [{"provider_id": provider.id, "root_id": provider.root_id, "aggregate_id": id} for id in ids]
         connection.execute(insert(provider_aggregates).values(rows).on_conflict_do_nothing())
-    return provider.generation if generation is None else providers.raised_generation(connection, provider)
+    return provider.generation if generation is None else providers.increment_generation(connection, provider)

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, not_
 from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db import names, providers
-from placement_svc.db.errors import refusing
+from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import provider_traits, traits
 from placement_svc.db.traits import each
@@ -31,7 +31,7 @@ def replace(
     Its generation rises only if that changes anything. Raises `NotFound`, `ConcurrentUpdate`, and
     `Invalid` for unknown traits.
     """
-    providers.keep_trees(connection)
+    providers.lock_tree_shape_shared(connection)
     provider = providers.lock_at(connection, provider_uuid, generation, providers.GENERATION_CHANGED)
     ids = names.ids(connection, traits, wanted)
     unknown = [name for name in dict.fromkeys(wanted) if name not in ids]
@@ -47,17 +47,17 @@ def replace(
     if ids:
         rows = [{"provider_id": provider.id, "trait_id": id} for id in ids.values()]
         vanished = Conflict("Race condition detected when setting traits: one was deleted.")
-        with refusing(provider_traits_trait_id_fkey=vanished):
+        with map_constraints(provider_traits_trait_id_fkey=vanished):
             come = connection.execute(insert(provider_traits).values(rows).on_conflict_do_nothing()).rowcount
     if gone.rowcount or come:
-        providers.raise_generation(connection, [provider.id])
+        providers.increment_generations(connection, [provider.id])
     return get(connection, provider_uuid)
 
 
 def remove_all(connection: Connection, provider_uuid: str) -> None:
     """Take all traits from a provider, whose generation rises only if it had any; raises `NotFound`."""
-    providers.keep_trees(connection)
+    providers.lock_tree_shape_shared(connection)
     provider = providers.lock(connection, provider_uuid)
     of_provider = provider_traits.c.provider_id == provider.id
     if connection.execute(delete(provider_traits).where(of_provider)).rowcount:
-        providers.raise_generation(connection, [provider.id])
+        providers.increment_generations(connection, [provider.id])

@@ -21,7 +21,7 @@ from sqlalchemy.types import Integer
 
 from placement_svc.db import names
 from placement_svc.db.aggregates import aggregate_ids
-from placement_svc.db.errors import refusing
+from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import fits, has_traits, in_any_aggregate, is_any
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.errors import (
@@ -106,7 +106,7 @@ def get_id(connection: Connection, uuid: str) -> tuple[int, int]:
     return row.id, row.generation
 
 
-def keep_trees(connection: Connection) -> None:
+def lock_tree_shape_shared(connection: Connection) -> None:
     """Let no branch move until the transaction ends; to be called before any row is locked.
 
     Who changes a provider twice needs this as well: for the second time PostgreSQL checks the key of its
@@ -145,7 +145,7 @@ def lock_at(connection: Connection, uuid: str, generation: int, problem: str) ->
     return provider
 
 
-def raise_generation(connection: Connection, ids: Iterable[int], by: int = 1) -> None:
+def increment_generations(connection: Connection, ids: Iterable[int], by: int = 1) -> None:
     """Raise the generation of locked resource providers: something of theirs has changed."""
     connection.execute(
         update(providers)
@@ -154,9 +154,9 @@ def raise_generation(connection: Connection, ids: Iterable[int], by: int = 1) ->
     )
 
 
-def raised_generation(connection: Connection, provider: LockedProvider) -> int:
+def increment_generation(connection: Connection, provider: LockedProvider) -> int:
     """Raise the generation of one locked resource provider and return it."""
-    raise_generation(connection, [provider.id])
+    increment_generations(connection, [provider.id])
     return provider.generation + 1
 
 
@@ -175,13 +175,13 @@ def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None
     assert id_ is not None
     parent_id, root_id, path = None, id_, [id_]
     if parent_uuid is not None:
-        keep_trees(connection)
+        lock_tree_shape_shared(connection)
         parent = _place_of(connection, parent_uuid)
         if parent is None:
             raise no_parent
         parent_id, root_id, path = parent.id, parent.root_id, [*parent.path, id_]
     taken = "Conflicting resource provider {} already exists."
-    with refusing(
+    with map_constraints(
         resource_providers_parent_fkey=no_parent,
         resource_providers_name_key=DuplicateName(taken.format(f"name: {name}")),
         resource_providers_uuid_key=DuplicateName(taken.format(f"uuid: {uuid}")),
@@ -216,7 +216,7 @@ def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
     locked = connection.execute(query).one_or_none()
     if locked is None:
         raise _not_found(uuid)
-    with refusing(
+    with map_constraints(
         resource_providers_name_key=DuplicateName(f"Conflicting resource provider {name} already exists.")
     ):
         connection.execute(
@@ -308,9 +308,9 @@ def remove(connection: Connection, uuid: str) -> None:
 
     Raises `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
     """
-    keep_trees(connection)
+    lock_tree_shape_shared(connection)
     _lock_whole(connection, providers.c.uuid == uuid)
-    with refusing(
+    with map_constraints(
         resource_providers_parent_fkey=ProviderHasChildren(
             f"Unable to delete parent resource provider {uuid}: It has child resource providers."
         ),
@@ -327,7 +327,7 @@ def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
     """Return the resource providers that are wanted, oldest first.
 
     Raises `Invalid` for an unknown name of a trait or resource class, unless one of the filters
-    before it already matches nobody by itself (`spec/resources.md 3.1`, short-circuits).
+    before it already matches nobody by itself (`docs/spec/resources.md 3.1`, short-circuits).
     """
     conditions: list[ColumnElement[bool]] = []
     demands: dict[str, list[ColumnElement[bool]]] = {}
@@ -361,17 +361,17 @@ def _group_conditions(
         root_id = select(named.c.root_id).where(named.c.uuid == group.in_tree).scalar_subquery()
         yield providers.c.root_id == root_id, "in_tree"
     problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
-    clauses = group.traits.required
+    clauses = group.required.any_of
     ids = names.trait_ids(connection, [name for clause in clauses for name in sorted(clause)], problem)
     for condition in has_traits(providers, [[ids[name] for name in clause] for clause in clauses]):
         yield condition, "required"
-    ids = names.trait_ids(connection, sorted(group.traits.forbidden), problem)
+    ids = names.trait_ids(connection, sorted(group.required.forbidden), problem)
     for condition in has_traits(providers, (), ids.values()):
         yield condition, ""
-    for clause in group.aggregates.required:
+    for clause in group.member_of.any_of:
         yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause)), "member_of"
-    if group.aggregates.forbidden:
-        ids_forbidden = aggregate_ids(connection, group.aggregates.forbidden)
+    if group.member_of.forbidden:
+        ids_forbidden = aggregate_ids(connection, group.member_of.forbidden)
         yield not_(in_any_aggregate(providers.c.id, ids_forbidden)), ""
     problem = "Invalid resource class in resources parameter: No such resource class {}."
     class_ids = names.resource_class_ids(connection, list(group.resources), problem)

@@ -1,4 +1,4 @@
-"""Reshapes: inventories and allocations change together (`spec/allocations.md 11`)."""
+"""Reshapes: inventories and allocations change together (`docs/spec/allocations.md 11`)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, select, tuple_
 
 from placement_svc.db import allocations, consumers, inventories, names, providers
 from placement_svc.db.consumers import LockedConsumer
-from placement_svc.db.errors import refusing
+from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import allocations as allocations_table
@@ -24,8 +24,8 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     generation, then what `allocations.replace` raises, and `InventoryInUse` when there still are
     allocations of an inventory that is to go.
     """
-    providers.keep_trees(connection)
-    locked = consumers.lock_and_raise(connection, wanted.claims)
+    providers.lock_tree_shape_shared(connection)
+    locked = consumers.lock_and_increment(connection, wanted.claims)
     claimed = _claimed(connection, wanted.claims, locked)
     found = providers.lock_all(connection, claimed | wanted.providers.keys())
     _check_providers(wanted.providers, found)
@@ -88,7 +88,7 @@ def _put(
 ) -> None:
     """Add and change inventories; what is used of them stays."""
     vanished = Invalid("malformed reshaper data: A resource class was deleted meanwhile.")
-    with refusing(inventories_resource_class_id_fkey=vanished):
+    with map_constraints(inventories_resource_class_id_fkey=vanished):
         inventories.put(
             connection,
             [
@@ -130,4 +130,4 @@ def _raise_generations(
     """Count the writes of each reshaped provider: of the inventories it gets, and of those it loses."""
     raises = {provider_ids[uuid]: 2 if reshape.inventories else 1 for uuid, reshape in reshapes.items()}
     for by in set(raises.values()):
-        providers.raise_generation(connection, [id for id, times in raises.items() if times == by], by)
+        providers.increment_generations(connection, [id for id, times in raises.items() if times == by], by)

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, delete, func, select, update
 
 from placement_svc.db import names
-from placement_svc.db.errors import refusing
+from placement_svc.db.errors import map_constraints
 from placement_svc.db.tables import FIRST_CUSTOM_ID, resource_classes
 from placement_svc.domain.errors import Conflict, Invalid, NotFound
 from placement_svc.domain.resource_classes import ResourceClass
@@ -45,7 +45,7 @@ def rename(connection: Connection, name: str, new_name: str) -> None:
     """
     id_ = _custom_id(connection, name, f"Cannot update standard resource class {name}")
     taken = Conflict(f"Resource class already exists: {new_name}")
-    with refusing(resource_classes_name_key=taken):
+    with map_constraints(resource_classes_name_key=taken):
         connection.execute(
             update(resource_classes)
             .where(resource_classes.c.id == id_, resource_classes.c.name != new_name)
@@ -61,7 +61,7 @@ def remove(connection: Connection, name: str) -> None:
     problem = "Error in delete resource class:"
     id_ = _custom_id(connection, name, f"{problem} Cannot delete standard resource class {name}.")
     in_use = Conflict(f"{problem} Class is in use in inventory.")
-    with refusing(inventories_resource_class_id_fkey=in_use):
+    with map_constraints(inventories_resource_class_id_fkey=in_use):
         connection.execute(delete(resource_classes).where(resource_classes.c.id == id_))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import OperationalError
 
 from placement_svc.db import names
-from placement_svc.db.errors import DEADLOCK, LOCK_NOT_AVAILABLE, QUERY_CANCELED, sqlstate, translated
+from placement_svc.db.errors import DEADLOCK, LOCK_NOT_AVAILABLE, QUERY_CANCELED, map_driver_errors, sqlstate
 from placement_svc.domain.errors import Unavailable
 
 SCHEMA_LOCK = 8777
@@ -56,7 +56,7 @@ def revision_of(connection: Connection) -> str | None:
 
 def current(engine: Engine) -> str | None:
     """Return the revision of a database, None for an empty one."""
-    with translated(), engine.connect() as connection:
+    with map_driver_errors(), engine.connect() as connection:
         return revision_of(connection)
 
 
@@ -107,7 +107,7 @@ def downgrade(engine: Engine, revision: str) -> None:
 @contextmanager
 def _changing(engine: Engine, lock_timeout: float, statement_timeout: float) -> Iterator[Connection]:
     """Give a transaction that alone changes the schema."""
-    with translated(), _given_up(lock_timeout, statement_timeout), engine.begin() as connection:
+    with map_driver_errors(), _given_up(lock_timeout, statement_timeout), engine.begin() as connection:
         # However long somebody else takes who does so: the timeouts bound that.
         _limit(connection, lock_timeout=0, statement_timeout=0)
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))

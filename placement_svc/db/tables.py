@@ -1,4 +1,4 @@
-"""The tables (`design.md 4`).
+"""The tables (`docs/architecture.md`, Data).
 
 What the rules of Placement demand of the data is demanded here, by keys and checks. The two things
 that are told twice, `inventories.used` and `resource_providers.trait_ids`, are kept right by triggers
@@ -126,7 +126,7 @@ aggregates = Table(
     "aggregates",
     metadata,
     _id(),
-    # As sent: every spelling of a uuid is an aggregate of its own (`spec/resources.md 5`).
+    # As sent: every spelling of a uuid is an aggregate of its own (`docs/spec/resources.md 5`).
     Column("uuid", String(50, collation="C"), nullable=False, unique=True),
 )
 

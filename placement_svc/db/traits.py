@@ -3,7 +3,7 @@
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, select
 
 from placement_svc.db import names
-from placement_svc.db.errors import refusing
+from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import provider_traits, traits
 from placement_svc.domain.errors import Conflict, Invalid, NotFound
@@ -51,5 +51,5 @@ def remove(connection: Connection, name: str) -> None:
     if not name.startswith("CUSTOM_"):
         raise Invalid(f"Cannot delete standard trait {name}.")
     in_use = Conflict(f"The trait {name} is in use by a resource provider.")
-    with refusing(provider_traits_trait_id_fkey=in_use):
+    with map_constraints(provider_traits_trait_id_fkey=in_use):
         connection.execute(delete(traits).where(traits.c.name == name))

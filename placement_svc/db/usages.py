@@ -53,7 +53,7 @@ def of_project(
 ) -> dict[str, Usages]:
     """Return what the consumers of a project, and of one user in it, hold by consumer type.
 
-    `consumer_type` picks one type; `ALL_TYPES` is all of them as one (`spec/allocations.md 10`).
+    `consumer_type` picks one type; `ALL_TYPES` is all of them as one (`docs/spec/allocations.md 10`).
     """
     rows = connection.execute(
         _OF_PROJECT,

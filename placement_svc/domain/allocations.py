@@ -52,7 +52,7 @@ class Usages:
 
 
 @dataclass(frozen=True)
-class Stock:
+class InventoryUsage:
     """An inventory with what all consumers hold of it, and the part of that which claims replace."""
 
     inventory: Inventory
@@ -60,12 +60,12 @@ class Stock:
     replaced: int = 0
 
 
-Stocks = Mapping[tuple[str, str], Stock]
-"""Stocks by the uuid of their provider and their resource class."""
+InventoryUsages = Mapping[tuple[str, str], InventoryUsage]
+"""InventoryUsages by the uuid of their provider and their resource class."""
 
 
-def check(claims: Iterable[Claim], stocks: Stocks) -> None:
-    """Refuse claims that `stocks` cannot grant together (`spec/allocations.md 6`).
+def check(claims: Iterable[Claim], stocks: InventoryUsages) -> None:
+    """Refuse claims that `stocks` cannot grant together (`docs/spec/allocations.md 6`).
 
     `stocks` has every inventory of every provider that is named. A provider that has less than is
     used of it grants as much again, but never more. Raises `Conflict`.
@@ -93,7 +93,7 @@ def check(claims: Iterable[Claim], stocks: Stocks) -> None:
         granted[provider, resource_class] = before + amount
 
 
-def _check_providers(wanted: Sequence[tuple[str, str, int]], stocks: Stocks) -> None:
+def _check_providers(wanted: Sequence[tuple[str, str, int]], stocks: InventoryUsages) -> None:
     """Refuse providers that have nothing of any class in the whole request."""
     classes = list(dict.fromkeys(resource_class for _, resource_class, _ in wanted))
     providers = dict.fromkeys(provider for provider, _, _ in wanted)
@@ -109,7 +109,7 @@ def _no_inventory(classes: Iterable[str], providers: Iterable[str]) -> Conflict:
     )
 
 
-def _problem(stock: Stock, amount: int, granted: int) -> tuple[type[Conflict], str] | None:
+def _problem(stock: InventoryUsage, amount: int, granted: int) -> tuple[type[Conflict], str] | None:
     """Return what is wrong with `amount` of `stock` when `granted` went to the claims before it."""
     inventory = stock.inventory
     if not inventory.min_unit <= amount <= inventory.max_unit or amount % inventory.step_size:

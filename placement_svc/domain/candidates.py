@@ -1,4 +1,4 @@
-"""Combining the suppliers of a tree into allocation candidates (`spec/candidates.md 3`).
+"""Combining the suppliers of a tree into allocation candidates (`docs/spec/candidates.md 3`).
 
 A *candidate* takes one option for each demand, such that all of them go together.
 

@@ -1,4 +1,4 @@
-"""What goes together: the conditions on several suppliers of one candidate (`spec/candidates.md 3`).
+"""What goes together: the conditions on several suppliers of one candidate (`docs/spec/candidates.md 3`).
 
 Around an *anchor* (a root provider) each demand has its *options*, the providers that can supply it
 when nothing else is asked. Suppliers are chosen for one demand after the other, and every constraint
@@ -62,7 +62,7 @@ def constraints_of(terms: Terms, options: Options, order: Sequence[int], facts: 
         constraints.append(_Sums(terms, options, order, facts))
     if terms.isolate:
         constraints.append(_Isolation(terms, options))
-    for subtree in terms.same_subtrees:
+    for subtree in terms.same_subtree:
         constraints.append(_Subtree(subtree, options, facts))
     if terms.clauses and not _are_met_by_one(terms, options, facts):
         constraints.append(_Clauses(terms, options, order, facts))

@@ -1,7 +1,7 @@
 """What the suppliers of a tree must supply, and what it comes to once they are chosen.
 
 A *demand* is what one provider must supply whole: a suffixed group, or one resource class of the
-unsuffixed group (`spec/candidates.md 3`).
+unsuffixed group (`docs/spec/candidates.md 3`).
 """
 
 import functools
@@ -25,13 +25,13 @@ class Terms:
     """What the suppliers of a candidate must meet together.
 
     `clauses` are the required traits of the unsuffixed group, by id: each is met by any supplier of
-    that group. `same_subtrees` are sets of demands, by index. With `one_per_tree` no two suppliers are
+    that group. `same_subtree` are sets of demands, by index. With `one_per_tree` no two suppliers are
     of one tree (before 1.29).
     """
 
     demands: tuple[Demand, ...]
     clauses: tuple[frozenset[int], ...] = ()
-    same_subtrees: tuple[frozenset[int], ...] = ()
+    same_subtree: tuple[frozenset[int], ...] = ()
     isolate: bool = False
     one_per_tree: bool = False
 
@@ -67,9 +67,9 @@ def terms_of(
     return Terms(
         demands=tuple(demands),
         clauses=clauses,
-        same_subtrees=tuple(
+        same_subtree=tuple(
             frozenset(index for index, demand in enumerate(demands) if demand.suffix in suffixes)
-            for suffixes in request.same_subtrees
+            for suffixes in request.same_subtree
             if len(suffixes) > 1
         ),
         isolate=request.isolate,

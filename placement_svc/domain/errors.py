@@ -1,7 +1,7 @@
 """What can be wrong with a request, in Placement's own terms, and with what the service is given.
 
 Each `PlacementError` carries its wording as its message and the API's error code as ``code``
-(`spec/http.md 6`). The four direct children of `PlacementError` say which kind of fault it is;
+(`docs/spec/http.md 6`). The four direct children of `PlacementError` say which kind of fault it is;
 `placement_svc.http.errors` gives each kind its HTTP status.
 """
 

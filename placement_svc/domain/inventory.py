@@ -15,7 +15,7 @@ MOST = 4 * 10**18
 
 @dataclass(frozen=True)
 class Inventory:
-    """An amount of one resource class; what a body leaves out has these defaults (`spec/resources.md 4`)."""
+    """The inventory of a resource class, with the defaults of omitted fields (`docs/spec/resources.md 4`)."""
 
     total: int
     reserved: int = 0
@@ -47,7 +47,7 @@ def check_capacities(
 ) -> None:
     """Refuse inventories by resource class of which one has a capacity below `least`, which is 0 or 1.
 
-    `verb` says what was to be done with them. Raises `Invalid` (`spec/resources.md 4`, capacity).
+    `verb` says what was to be done with them. Raises `Invalid` (`docs/spec/resources.md 4`, capacity).
     """
     reason = "greater than or equal to total" if least else "greater than total"
     for resource_class, inventory in inventories.items():

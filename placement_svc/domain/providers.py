@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from placement_svc.domain.groups import EVERY, RequestGroup
+from placement_svc.domain.groups import NO_REQUIREMENTS, RequestGroup
 
 
 @dataclass(frozen=True)
@@ -32,4 +32,4 @@ class ProviderFilter:
 
     name: str | None = None
     uuid: str | None = None
-    group: RequestGroup = EVERY
+    group: RequestGroup = NO_REQUIREMENTS

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from placement_svc.domain.allocations import Claim, Stock, Stocks
+from placement_svc.domain.allocations import Claim, InventoryUsage, InventoryUsages
 from placement_svc.domain.inventory import Inventory
 
 
@@ -26,11 +26,13 @@ class Reshape:
     claims: Sequence[Claim]
 
 
-def union(stocks: Stocks, reshapes: Mapping[str, ProviderReshape]) -> dict[tuple[str, str], Stock]:
+def union(
+    stocks: InventoryUsages, reshapes: Mapping[str, ProviderReshape]
+) -> dict[tuple[str, str], InventoryUsage]:
     """Return what there is while claims are checked: what stays as it will be, what goes as it still is."""
     coming = {
         (provider, resource_class): replace(
-            stocks.get((provider, resource_class), Stock(inventory)), inventory=inventory
+            stocks.get((provider, resource_class), InventoryUsage(inventory)), inventory=inventory
         )
         for provider, reshape in reshapes.items()
         for resource_class, inventory in reshape.inventories.items()
@@ -38,7 +40,7 @@ def union(stocks: Stocks, reshapes: Mapping[str, ProviderReshape]) -> dict[tuple
     return {**stocks, **coming}
 
 
-def dropped(stocks: Stocks, reshapes: Mapping[str, ProviderReshape]) -> list[tuple[str, str]]:
+def dropped(stocks: InventoryUsages, reshapes: Mapping[str, ProviderReshape]) -> list[tuple[str, str]]:
     """Return the provider uuid and the resource class of each inventory that is to be there no more."""
     return [
         (provider, resource_class)

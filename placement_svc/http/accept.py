@@ -1,4 +1,4 @@
-"""What a request is willing to read (`spec/http.md 5 and 6`)."""
+"""What a request is willing to read (`docs/spec/http.md 5 and 6`)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Who is asking (`spec/http.md 14`)."""
+"""Who is asking (`docs/spec/http.md 14`)."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

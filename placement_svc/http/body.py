@@ -1,4 +1,4 @@
-"""Request bodies (`spec/http.md 7`)."""
+"""Request bodies (`docs/spec/http.md 7`)."""
 
 from typing import Any
 

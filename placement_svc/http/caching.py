@@ -1,4 +1,4 @@
-"""`Last-Modified` and `Cache-Control`, since microversion 1.15 (`spec/http.md 9`)."""
+"""`Last-Modified` and `Cache-Control`, since microversion 1.15 (`docs/spec/http.md 9`)."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Answers that a browser may show to pages of other origins (`spec/http.md 10`)."""
+"""Answers that a browser may show to pages of other origins (`docs/spec/http.md 10`)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The gates that a request passes before its endpoint sees it (`spec/http.md 5`, step 9 and 10)."""
+"""The gates that a request passes before its endpoint sees it (`docs/spec/http.md 5`, step 9 and 10)."""
 
 import functools
 from collections.abc import Callable, Mapping

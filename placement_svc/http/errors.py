@@ -1,4 +1,4 @@
-"""The one place where an error becomes an answer: status, envelope and format (`spec/http.md 6`)."""
+"""The one place where an error becomes an answer: status, envelope and format (`docs/spec/http.md 6`)."""
 
 import logging
 import re

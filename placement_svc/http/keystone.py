@@ -1,4 +1,4 @@
-"""Callers known to Keystone, which is asked about each token (`spec/http.md 14`)."""
+"""Callers known to Keystone, which is asked about each token (`docs/spec/http.md 14`)."""
 
 import logging
 from collections.abc import Iterable

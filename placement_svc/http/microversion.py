@@ -1,6 +1,6 @@
 """Microversions: which there are, which one a request asks for, and what each one changed.
 
-The rules are `spec/http.md 3`.
+The rules are `docs/spec/http.md 3`.
 """
 
 from functools import cache, lru_cache

@@ -1,6 +1,6 @@
 """Callers who are believed, for tests and for a service that only this machine can reach.
 
-A token is ``user[:project]`` and every token is believed (`spec/http.md 14`).
+A token is ``user[:project]`` and every token is believed (`docs/spec/http.md 14`).
 """
 
 from flask import Request

@@ -1,4 +1,4 @@
-"""The order in which every request is checked before its path counts (`spec/http.md 1`)."""
+"""The order in which every request is checked before its path counts (`docs/spec/http.md 1`)."""
 
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound

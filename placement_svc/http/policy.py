@@ -1,4 +1,4 @@
-"""Who may do what (`spec/http.md 15`): the rules of `placement_svc.http.rules`, and an operator's own."""
+"""The policy (`docs/spec/http.md 15`): the rules of `placement_svc.http.rules` and of the policy file."""
 
 import logging
 import os

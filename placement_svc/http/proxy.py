@@ -1,4 +1,4 @@
-"""Where this service is for its callers when a proxy stands in front of it (`spec/http.md 11`)."""
+"""Where this service is for its callers when a proxy stands in front of it (`docs/spec/http.md 11`)."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A name for every request, in its answer and in the log (`spec/http.md 8`)."""
+"""A name for every request, in its answer and in the log (`docs/spec/http.md 8`)."""
 
 import logging
 import re

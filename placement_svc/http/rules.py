@@ -1,4 +1,4 @@
-"""The rules of policy as they are unless a policy file says otherwise (`spec/http.md 15`).
+"""The rules of policy as they are unless a policy file says otherwise (`docs/spec/http.md 15`).
 
 `oslopolicy-sample-generator --namespace placement-svc` writes them as such a file.
 """

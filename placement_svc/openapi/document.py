@@ -14,7 +14,7 @@ from placement_svc.http.microversion import HEADER, NEWEST
 from placement_svc.http.rules import PREFIX
 from placement_svc.openapi.fields import SINCE, Converter, Plugin
 from placement_svc.openapi.operations import OPERATIONS, Operation
-from placement_svc.schemas import answers
+from placement_svc.schemas import responses
 from placement_svc.schemas.allocation_candidates import SUFFIX
 from placement_svc.schemas.base import DASHED_UUID, NAME, Document, Object, String, Value
 
@@ -105,13 +105,13 @@ class _Description:
             },
         )
         for status, meaning in ERRORS.items():
-            components.response(_error_name(status), self._error(meaning, answers.Errors))
+            components.response(_error_name(status), self._error(meaning, responses.Errors))
         components.response(
             _error_name(401),
             self._error(
                 "The request does not say who asks, or bears a token that does not count.",
-                answers.Unauthorized,
-                answers.KeystoneUnauthorized,
+                responses.Unauthorized,
+                responses.KeystoneUnauthorized,
             ),
         )
 
@@ -192,13 +192,13 @@ class _Description:
             statuses.add(404)
         if operation.body is not None:
             statuses |= {413, 415}
-        responses: dict[str, Any] = {
+        described: dict[str, Any] = {
             str(status): self._success(operation, status, body) for status, body in operation.answers.items()
         }
-        responses |= {str(status): _error_name(status) for status in sorted(statuses)}
+        described |= {str(status): _error_name(status) for status in sorted(statuses)}
         if operation.conflict:
-            responses["409"] = self._error(operation.conflict, answers.Errors)
-        return responses
+            described["409"] = self._error(operation.conflict, responses.Errors)
+        return described
 
     def _success(self, operation: Operation, status: int, body: Value | None) -> dict[str, Any]:
         headers = {"x-openstack-request-id": "RequestId", "openstack-api-version": "Microversion"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import microversion_parse
 
 from placement_svc.http.microversion import NEWEST
-from placement_svc.schemas import answers
+from placement_svc.schemas import responses
 from placement_svc.schemas.aggregates import ChangedAggregates
 from placement_svc.schemas.allocation_candidates import GroupQuery, WideQuery
 from placement_svc.schemas.allocations import KeyedClaim, claims_field
@@ -58,84 +58,84 @@ _EXCEEDED = (
 )
 
 OPERATIONS: Mapping[str, Operation] = {
-    "root.show_versions": Operation(_shows(answers.Versions)),
-    "resource_providers.list_providers": Operation(_shows(answers.Providers), query=ProviderQuery),
+    "root.show_versions": Operation(_shows(responses.Versions)),
+    "resource_providers.list_providers": Operation(_shows(responses.Providers), query=ProviderQuery),
     "resource_providers.create_provider": Operation(
-        _shows(answers.Provider),
+        _shows(responses.Provider),
         body=_object(NewProvider),
         conflict="The name or the uuid is taken.",
         locates=True,
     ),
-    "resource_providers.show_provider": Operation(_shows(answers.Provider)),
+    "resource_providers.show_provider": Operation(_shows(responses.Provider)),
     "resource_providers.change_provider": Operation(
-        _shows(answers.Provider), body=_object(ChangedProvider), conflict="The name is taken."
+        _shows(responses.Provider), body=_object(ChangedProvider), conflict="The name is taken."
     ),
     "resource_providers.delete_provider": Operation(
         _EMPTY, conflict="The provider has children or allocations."
     ),
-    "inventories.list_inventories": Operation(_shows(answers.Inventories)),
+    "inventories.list_inventories": Operation(_shows(responses.Inventories)),
     "inventories.create_inventory": Operation(
-        {201: _object(answers.Inventory)},
+        {201: _object(responses.Inventory)},
         body=_object(NewInventory),
         conflict="The provider has an inventory of this class already.",
         locates=True,
     ),
     "inventories.replace_inventories": Operation(
-        _shows(answers.Inventories),
+        _shows(responses.Inventories),
         body=_object(ChangedInventories),
         conflict=f"{_CHANGED} Or an inventory that is left out has allocations.",
     ),
     "inventories.delete_inventories": Operation(_EMPTY, conflict="An inventory has allocations."),
-    "inventories.show_inventory": Operation(_shows(answers.Inventory)),
+    "inventories.show_inventory": Operation(_shows(responses.Inventory)),
     "inventories.replace_inventory": Operation(
-        _shows(answers.Inventory), body=_object(ChangedInventory), conflict=_CHANGED
+        _shows(responses.Inventory), body=_object(ChangedInventory), conflict=_CHANGED
     ),
     "inventories.delete_inventory": Operation(_EMPTY, conflict="The inventory has allocations."),
-    "usages.show_provider_usages": Operation(_shows(answers.ProviderUsages)),
-    "usages.show_usages": Operation(_shows(answers.Usages), query=UsagesQuery),
-    "provider_aggregates.list_provider_aggregates": Operation(_shows(answers.JoinedAggregates)),
+    "usages.show_provider_usages": Operation(_shows(responses.ProviderUsages)),
+    "usages.show_usages": Operation(_shows(responses.Usages), query=UsagesQuery),
+    "provider_aggregates.list_provider_aggregates": Operation(_shows(responses.JoinedAggregates)),
     "provider_aggregates.replace_provider_aggregates": Operation(
-        _shows(answers.JoinedAggregates), body=_object(ChangedAggregates), conflict=_CHANGED
+        _shows(responses.JoinedAggregates), body=_object(ChangedAggregates), conflict=_CHANGED
     ),
-    "provider_traits.list_provider_traits": Operation(_shows(answers.HeldTraits)),
+    "provider_traits.list_provider_traits": Operation(_shows(responses.HeldTraits)),
     "provider_traits.replace_provider_traits": Operation(
-        _shows(answers.HeldTraits), body=_object(ChangedTraits), conflict=_CHANGED
+        _shows(responses.HeldTraits), body=_object(ChangedTraits), conflict=_CHANGED
     ),
     "provider_traits.delete_provider_traits": Operation(_EMPTY, conflict="Somebody else was faster."),
-    "traits.list_traits": Operation(_shows(answers.Traits), query=TraitQuery),
+    "traits.list_traits": Operation(_shows(responses.Traits), query=TraitQuery),
     "traits.show_trait": Operation(_EMPTY),
     "traits.ensure_trait": Operation(_ENSURED, locates=True),
     "traits.delete_trait": Operation(_EMPTY, conflict="A provider has the trait."),
-    "resource_classes.list_resource_classes": Operation(_shows(answers.ResourceClasses)),
+    "resource_classes.list_resource_classes": Operation(_shows(responses.ResourceClasses)),
     "resource_classes.create_resource_class": Operation(
         {201: None}, body=_object(NamedResourceClass), conflict="The name is taken.", locates=True
     ),
-    "resource_classes.show_resource_class": Operation(_shows(answers.ResourceClass)),
+    "resource_classes.show_resource_class": Operation(_shows(responses.ResourceClass)),
     "resource_classes.put_resource_class": Operation(_ENSURED, locates=True),
     "resource_classes.delete_resource_class": Operation(
         _EMPTY, conflict="A provider has an inventory of the class."
     ),
     "allocation_candidates.list_candidates": Operation(
-        _shows(answers.AllocationCandidates), query=WideQuery, group_query=GroupQuery
+        _shows(responses.AllocationCandidates), query=WideQuery, group_query=GroupQuery
     ),
     "allocations.replace_allocations": Operation(
         _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_EXCEEDED
     ),
     "allocations.show_allocations": Operation(
-        _shows(answers.ConsumerAllocations), path={"consumer_uuid": String()}
+        _shows(responses.ConsumerAllocations), path={"consumer_uuid": String()}
     ),
     "allocations.replace_consumer_allocations": Operation(
         _EMPTY, body=_object(KeyedClaim), conflict=_EXCEEDED
     ),
     "allocations.delete_allocations": Operation(_EMPTY),
-    "allocations.list_provider_allocations": Operation(_shows(answers.ProviderAllocations)),
+    "allocations.list_provider_allocations": Operation(_shows(responses.ProviderAllocations)),
     "reshaper.reshape": Operation(
         _EMPTY,
         body=Object(reshape_document(_NEWEST)),
         conflict=f"{_EXCEEDED} Or an inventory that is left out has allocations.",
     ),
-    "aggregates.list_aggregates": Operation(_shows(answers.AggregateList), ours=True),
+    "aggregates.list_aggregates": Operation(_shows(responses.AggregateList), ours=True),
     "aggregates.show_aggregate": Operation(
-        _shows(answers.AggregateMembers), path={"uuid": String()}, ours=True
+        _shows(responses.AggregateMembers), path={"uuid": String()}, ours=True
     ),
 }

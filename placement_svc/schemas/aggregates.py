@@ -1,4 +1,4 @@
-"""Aggregates of a resource provider: bodies (`spec/resources.md 5`)."""
+"""Aggregates of a resource provider: bodies (`docs/spec/resources.md 5`)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The query of GET /allocation_candidates (`spec/candidates.md 2`)."""
+"""The query of GET /allocation_candidates (`docs/spec/candidates.md 2`)."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from placement_svc.domain.errors import (
     Invalid,
     MissingQueryValue,
 )
-from placement_svc.domain.groups import ANY, CandidatesRequest, Membership, RequestGroup
+from placement_svc.domain.groups import NO_CONDITION, CandidatesRequest, Membership, RequestGroup
 from placement_svc.schemas.base import UUID, Document, Map, String, check
 from placement_svc.schemas.groups import (
     MEMBER_OF,
@@ -105,11 +105,11 @@ def check_size(pairs: Pairs, most: int) -> None:
 def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
     """Return the request that the query `pairs` make; raises `Invalid` for the first fault."""
     _check_keys(pairs, version)
-    root_traits = _parse_root_required(_values(pairs, "root_required"), version)
-    same_subtrees = tuple(_parse_same_subtree(value) for value in _values(pairs, "same_subtree"))
+    root_required = _parse_root_required(_values(pairs, "root_required"), version)
+    same_subtree = tuple(_parse_same_subtree(value) for value in _values(pairs, "same_subtree"))
     groups = _parse_groups(pairs, version)
     if version >= (1, 36):
-        _check_resourceless(groups, same_subtrees)
+        _check_resourceless(groups, same_subtree)
     else:
         _check_all_have_resources(groups)
     _check_contradictions(groups)
@@ -120,8 +120,8 @@ def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
         )
     return CandidatesRequest(
         groups=groups,
-        root_traits=root_traits,
-        same_subtrees=same_subtrees,
+        root_required=root_required,
+        same_subtree=same_subtree,
         isolate=policies[:1] == ["isolate"],
         limit=int(limits[0]) if limits and len(limits[0]) <= LONGEST_LIMIT else None,
     )
@@ -166,9 +166,9 @@ def _parse_values(kind: str, key: str, values: list[str], version: Version) -> d
         case "resources":
             return {"resources": [parse_resources(value) for value in values][-1]}
         case "required":
-            return {"traits": parse_required(values, version)}
+            return {"required": parse_required(values, version)}
         case "member_of":
-            return {"aggregates": parse_member_of(key, values, version)}
+            return {"member_of": parse_member_of(key, values, version)}
         case _:
             return {"in_tree": [_parse_in_tree(value) for value in values][-1]}
 
@@ -182,7 +182,7 @@ def _parse_in_tree(value: str) -> str:
 
 def _parse_root_required(values: list[str], version: Version) -> Membership:
     if not values:
-        return ANY
+        return NO_CONDITION
     if len(values) > 1:
         raise DuplicateQueryKey("Query parameter 'root_required' may be specified only once.")
     traits = parse_root_required(values[0], version)
@@ -199,10 +199,10 @@ def _parse_same_subtree(value: str) -> frozenset[str]:
     return suffixes
 
 
-def _check_resourceless(groups: Iterable[RequestGroup], same_subtrees: Iterable[frozenset[str]]) -> None:
+def _check_resourceless(groups: Iterable[RequestGroup], same_subtree: Iterable[frozenset[str]]) -> None:
     if not any(group.resources for group in groups):
         raise MissingQueryValue("There must be at least one resources or resources[$S] parameter.")
-    listed = frozenset[str]().union(*same_subtrees)
+    listed = frozenset[str]().union(*same_subtree)
     loose = [group.suffix for group in groups if not group.resources and group.suffix not in listed]
     if loose:
         raise BadQueryValue(
@@ -216,12 +216,12 @@ def _check_resourceless(groups: Iterable[RequestGroup], same_subtrees: Iterable[
 
 def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
     bare = [group for group in groups if not group.resources]
-    if orphans := [f"required{group.suffix}" for group in bare if group.traits.required]:
+    if orphans := [f"required{group.suffix}" for group in bare if group.required.any_of]:
         raise Invalid(
             "All traits parameters must be associated with resources. Found the following orphaned"
             f" traits keys: {', '.join(orphans)}"
         )
-    if orphans := [f"member_of{group.suffix}" for group in bare if group.aggregates]:
+    if orphans := [f"member_of{group.suffix}" for group in bare if group.member_of]:
         raise Invalid(
             "All member_of parameters must be associated with resources. Found the following orphaned"
             f" member_of keys: {', '.join(orphans)}"
@@ -235,7 +235,7 @@ def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
 def _check_contradictions(groups: Iterable[RequestGroup]) -> None:
     faults = []
     for group in groups:
-        names = sorted({name for clause in group.traits.contradictions for name in clause})
+        names = sorted({name for clause in group.required.contradictions for name in clause})
         if names:
             faults.append(f"required{group.suffix}: ({', '.join(names)})")
     if faults:

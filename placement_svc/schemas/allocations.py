@@ -1,4 +1,4 @@
-"""Allocations: bodies (`spec/allocations.md 3`)."""
+"""Allocations: bodies (`docs/spec/allocations.md 3`)."""
 
 from collections.abc import Mapping
 from functools import cache

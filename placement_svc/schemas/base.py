@@ -1,4 +1,4 @@
-"""Marshmallow schemas and fields that refuse in the words of JSON Schema (`spec/http.md 7`).
+"""Marshmallow schemas and fields that refuse in the words of JSON Schema (`docs/spec/http.md 7`).
 
 Clients know the API's refusals as those of a JSON Schema validator: a keyword, a sentence, and where
 in the schema and in the document. A field here raises `Violation`s, a container puts its own place

@@ -1,6 +1,6 @@
 """The values of `resources`, `required` and `member_of`, wherever they stand in a query string.
 
-The grammar is that of `spec/resources.md 3.1` and `spec/candidates.md 2.2`.
+The grammar is that of `docs/spec/resources.md 3.1` and `docs/spec/candidates.md 2.2`.
 """
 
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def parse_required(values: Sequence[str], version: Version) -> Membership:
         for value in (values if version >= (1, 39) else values[-1:])
     ]
     return Membership(
-        required=tuple(clause for part in parts for clause in part.required),
+        any_of=tuple(clause for part in parts for clause in part.any_of),
         forbidden=frozenset(name for part in parts for name in part.forbidden),
     )
 

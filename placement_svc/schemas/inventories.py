@@ -1,4 +1,4 @@
-"""Inventories: bodies (`spec/resources.md 4`)."""
+"""Inventories: bodies (`docs/spec/resources.md 4`)."""
 
 from collections.abc import Mapping
 from dataclasses import fields

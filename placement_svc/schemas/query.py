@@ -1,4 +1,4 @@
-"""Query strings (`spec/http.md 12`)."""
+"""Query strings (`docs/spec/http.md 12`)."""
 
 from collections import Counter
 from collections.abc import Iterable

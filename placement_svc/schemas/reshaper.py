@@ -1,4 +1,4 @@
-"""Reshapes: bodies (`spec/allocations.md 11`)."""
+"""Reshapes: bodies (`docs/spec/allocations.md 11`)."""
 
 from functools import cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""Resource classes: bodies (`spec/resources.md 8`)."""
+"""Resource classes: bodies (`docs/spec/resources.md 8`)."""
 
 from placement_svc.schemas.base import CUSTOM_NAME, Document, String
 

@@ -1,4 +1,4 @@
-"""Resource providers: bodies, and the query of their list (`spec/resources.md 3`)."""
+"""Resource providers: bodies, and the query of their list (`docs/spec/resources.md 3`)."""
 
 from placement_svc.domain.groups import RequestGroup
 from placement_svc.domain.providers import ProviderFilter
@@ -47,13 +47,13 @@ def parse_filter(pairs: list[tuple[str, str]], version: Version) -> ProviderFilt
     """Return the filter that the query `pairs` describe; raises `Invalid`."""
     query = ProviderQuery.at(version).check(dict(pairs), LEAD)
     every = {key: [v for k, v in pairs if k == key] for key in ("member_of", "required")}
-    aggregates = parse_member_of("member_of", every["member_of"], version)
-    traits = parse_required(every["required"], version)
+    member_of = parse_member_of("member_of", every["member_of"], version)
+    required = parse_required(every["required"], version)
     resources = parse_resources(query["resources"]) if "resources" in query else {}
     return ProviderFilter(
         name=query.get("name") or None,
         uuid=query.get("uuid"),
         group=RequestGroup(
-            resources=resources, traits=traits, aggregates=aggregates, in_tree=query.get("in_tree")
+            resources=resources, required=required, member_of=member_of, in_tree=query.get("in_tree")
         ),
     )

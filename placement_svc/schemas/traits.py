@@ -1,4 +1,4 @@
-"""Traits: bodies, names, and the query of their list (`spec/resources.md 6 and 7`)."""
+"""Traits: bodies, names, and the query of their list (`docs/spec/resources.md 6 and 7`)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Usages: the query of those of a project (`spec/allocations.md 10`)."""
+"""Usages: the query of those of a project (`docs/spec/allocations.md 10`)."""
 
 from placement_svc.schemas.base import Document, String
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.service import serving
+from tests.support.service import serving
 
 
 @pytest.fixture(scope="module")

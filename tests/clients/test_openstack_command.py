@@ -13,7 +13,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from tests.clients.commands import NEWEST, OWNED, READS, REFUSALS, WRITES, Printed
-from tests.cloud import load, read, uuid_of
+from tests.support.cloud import load, read, uuid_of
 
 pytest.importorskip("osc_placement", reason="needs the extra clients: pip install -e '.[clients]'")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cloud import uuid_of
+from tests.support.cloud import uuid_of
 
 pytest.importorskip("openstack", reason="needs the extra clients: pip install -e '.[clients]'")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.differential.services import Service, ask
-from tests.service import free_port
+from tests.support.service import free_port
 
 VARIABLE = "REFERENCE_URL"
 START_SECONDS = 60

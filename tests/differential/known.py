@@ -139,25 +139,25 @@ def _only_forbids(group: dict[str, list[str]]) -> bool:
 KNOWN = [
     Known(
         "vary is sent always, also where the reference forgets it",
-        "spec/http.md 3, quirk",
+        "docs/spec/http.md 3, quirk",
         frozenset({"vary"}),
         lambda e: e.ours.headers.get("vary") == "openstack-api-version" and "vary" not in e.reference.headers,
     ),
     Known(
         "a provider is given a uuid of its own",
-        "spec/resources.md 3.2: generated",
+        "docs/spec/resources.md 3.2: generated",
         frozenset({"location", "body"}),
         lambda e: e.request.method == "POST" and not is_given_uuid(e.request),
     ),
     Known(
         "name and uuid are both taken: either may be told",
-        "spec/resources.md 3.2",
+        "docs/spec/resources.md 3.2",
         WORDS,
         lambda e: all(_says(answer, "Conflicting resource provider") for answer in (e.reference, e.ours)),
     ),
     Known(
         "of several faults of one object, `required` comes before `additionalProperties`",
-        "spec/http.md 7, ties",
+        "docs/spec/http.md 7, ties",
         WORDS,
         lambda e: {_keyword(e.reference), _keyword(e.ours)} == {"required", "additionalProperties"},
     ),
@@ -184,19 +184,19 @@ KNOWN = [
     ),
     Known(
         "of several pieces that are no uuid any may be told",
-        "spec/resources.md 3.1",
+        "docs/spec/resources.md 3.1",
         WORDS,
         lambda e: all(_says(answer, "contain valid UUID(s)") for answer in (e.reference, e.ours)),
     ),
     Known(
         "no text where the failing branch of an `anyOf` stands",
-        "spec/http.md 7, anyOf",
+        "docs/spec/http.md 7, anyOf",
         WORDS,
         lambda e: "in schema[0]" in e.reference.detail and _keyword(e.reference) == _keyword(e.ours),
     ),
     Known(
         "what is no inventory, under what is no name of a resource class",
-        "spec/resources.md 4.3, spec/allocations.md Q3",
+        "docs/spec/resources.md 4.3, docs/spec/allocations.md Q3",
         CRASH,
         lambda e: (
             e.reference.status == 500
@@ -206,7 +206,7 @@ KNOWN = [
     ),
     Known(
         "what stands under what is no name of a resource class is judged at once",
-        "spec/resources.md 4.3, spec/allocations.md Q3",
+        "docs/spec/resources.md 4.3, docs/spec/allocations.md Q3",
         WORDS,
         lambda e: (
             (
@@ -218,7 +218,7 @@ KNOWN = [
     ),
     Known(
         "what is no inventory is told before providers are looked for",
-        "spec/allocations.md Q3",
+        "docs/spec/allocations.md Q3",
         WORDS | {"error code"},
         lambda e: (
             e.request.path == "/reshaper"
@@ -228,7 +228,7 @@ KNOWN = [
     ),
     Known(
         "of several unknown traits after one `in:` none is the first",
-        "spec/candidates.md 2.4",
+        "docs/spec/candidates.md 2.4",
         WORDS,
         lambda e: any(
             {_unknown_trait(answer) for answer in (e.reference, e.ours)}
@@ -239,25 +239,25 @@ KNOWN = [
     ),
     Known(
         "D1: amounts that accumulate over candidates",
-        "spec/candidates.md 7",
+        "docs/spec/candidates.md 7",
         frozenset({"body"}),
         lambda e: _asks_for_candidates(e) and _accumulates(e),
     ),
     Known(
         "D2: one arbitrary anchor of an unsuffixed group that sharing providers supply",
-        "spec/candidates.md 7",
+        "docs/spec/candidates.md 7",
         frozenset({"body"}),
         lambda e: _asks_for_candidates(e) and "" in _groups(e) and len(_groups(e)) > 1 and _finds_more(e),
     ),
     Known(
         "D3: a nested sharing supplier whose own tree drops out",
-        "spec/candidates.md 7",
+        "docs/spec/candidates.md 7",
         CRASH | {"body", "last-modified", "cache-control"},
         lambda e: _asks_for_candidates(e) and e.reference.status == 500 and e.ours.status == 200,
     ),
     Known(
         "D5: a group without resources that only forbids, or only names a tree",
-        "spec/candidates.md 7",
+        "docs/spec/candidates.md 7",
         frozenset({"body"}),
         lambda e: (
             _asks_for_candidates(e)
@@ -267,19 +267,19 @@ KNOWN = [
     ),
     Known(
         "D6: `in_tree` of a group without resources",
-        "spec/candidates.md 7",
+        "docs/spec/candidates.md 7",
         frozenset({"body"}),
         lambda e: _asks_for_candidates(e) and any("in_tree" in group for group in _resourceless(e)),
     ),
     Known(
         "D8: more than 64 bits of a class",
-        "spec/candidates.md 7, spec/resources.md 3.1",
+        "docs/spec/candidates.md 7, docs/spec/resources.md 3.1",
         CRASH | {"body", "last-modified", "cache-control"},
         lambda e: e.reference.status == 500 and bool(re.search(r"\d{19}", e.request.query)),
     ),
     Known(
         "D9: of a repeated `limit` or `group_policy` every value is checked",
-        "spec/candidates.md 7",
+        "docs/spec/candidates.md 7",
         REFUSAL | CRASH,
         lambda e: (
             e.ours.status == 400
@@ -289,7 +289,7 @@ KNOWN = [
     ),
     Known(
         "D10: an unknown name is reported, whatever was found before it",
-        "spec/candidates.md 7",
+        "docs/spec/candidates.md 7",
         REFUSAL,
         lambda e: (
             _asks_for_candidates(e)
@@ -312,7 +312,7 @@ KNOWN = [
     ),
     Known(
         "a uuid in a query string is exactly one",
-        "spec/http.md 12",
+        "docs/spec/http.md 12",
         REFUSAL,
         lambda e: (
             _says(e.ours, "is not a 'uuid'")
@@ -329,7 +329,7 @@ KNOWN = [
     ),
     Known(
         "an unknown class is nothing but a class without inventory",
-        "spec/resources.md 4.7",
+        "docs/spec/resources.md 4.7",
         WORDS,
         lambda e: _says(e.ours, "found for delete") and _says(e.reference, "No such resource class"),
     ),

@@ -205,7 +205,7 @@ def sorting_text(value: Any) -> str:
 def _content(request: Request, answer: Answer) -> Any:
     """Return what the body of an answer says, in a form that can be compared."""
     if answer.status == 200 and "limit=" in request.query:
-        # Which ones are within the limit is free: spec/candidates.md 5.
+        # Which ones are within the limit is free: docs/spec/candidates.md 5.
         return len(answer.json["allocation_requests"])
     return answer.body if answer.json is None else _comparable(answer.json)
 

@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, urlencode
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.cloud import Cloud, load, uuid_of
 from tests.conftest import examples
 from tests.differential.known import Exchange
 from tests.differential.services import Service, ask
-from tests.oracle import Request, faults
-from tests.strategies import NEWEST, OLDER, rarely, scenarios
+from tests.support.cloud import Cloud, load, uuid_of
+from tests.support.oracle import Request, faults
+from tests.support.strategies import NEWEST, OLDER, rarely, scenarios
 
 UNHURRIED = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -55,7 +55,7 @@ def test_random_clouds(
 
 @st.composite
 def queries(draw: st.DrawFn, asked: Request) -> str:
-    """Draw a query string that means the request, plain or odd (`spec/candidates.md 2.2`, `2.3`)."""
+    """Draw a query string that means the request, plain or odd (`docs/spec/candidates.md 2.2`, `2.3`)."""
     plain = draw(st.permutations(parse_qsl(asked.query())))
     if draw(st.booleans()):
         return urlencode(plain)

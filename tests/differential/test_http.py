@@ -1,4 +1,4 @@
-"""Random methods, paths and headers: what is checked before an endpoint sees a request (`spec/http.md`)."""
+"""Compare random methods, paths and headers: the checks before an endpoint runs (`docs/spec/http.md`)."""
 
 import json
 from collections.abc import Callable

@@ -6,7 +6,7 @@ All other wording is free, so two errors say the same when they hold the same fr
 import re
 
 FRAGMENTS = [
-    # spec/http.md 3 to 7, 12, 15
+    # docs/spec/http.md 3 to 7, 12, 15
     r"invalid version string: [^;\n]*",
     r"Unacceptable version header: [^;\n]*",
     r"content-length header must be an integer",
@@ -23,7 +23,7 @@ FRAGMENTS = [
     r"'\S*' is a required property",
     r"does not match any of the regexes",
     r"is not a 'uuid'",
-    # spec/resources.md 3
+    # docs/spec/resources.md 3
     r"No resource provider with uuid .*? found( for delete)?",
     r"Unable to (create|save) resource provider",
     r"name is required",
@@ -49,7 +49,7 @@ FRAGMENTS = [
     r"Got: .*\.",
     r"Invalid resource class in resources parameter",
     r"No such resource class \S+",
-    # spec/resources.md 4 to 8
+    # docs/spec/resources.md 4 to 8
     r"Unable to (create|update|delete) inventory for resource provider",
     r"Invalid inventory for '\S+' on resource provider '\S+'\.",
     r"The reserved value is greater than( or equal to)? total\.",
@@ -72,7 +72,7 @@ FRAGMENTS = [
     r"Cannot (update|delete) standard resource class \S+?\b",
     r"Error in delete resource class:",
     r"Class is in use in inventory\.",
-    # spec/allocations.md 12
+    # docs/spec/allocations.md 12
     r"Malformed consumer_uuid",
     r"Allocation for resource provider '\S+' that does not exist",
     r"No allocations for consumer '\S+'",
@@ -86,7 +86,7 @@ FRAGMENTS = [
     r"exceed the capacity",
     r"violate inventory constraints",
     r"malformed reshaper data: ",
-    # spec/candidates.md 2.4
+    # docs/spec/candidates.md 2.4
     r"Conflicting required and forbidden traits found in .*",
     r"may be specified only once",
     r"Expected 'in_tree' parameter to be a format of uuid",

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from werkzeug.test import TestResponse
 
 from tests.conftest import ADMIN, Api, NewApp
-from tests.wire import Wire
+from tests.support.postgres_proxy import Wire
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from placement_svc import embedded
 from placement_svc.db import schema
-from tests.service import Answer, Client, Service, serving, wait_until
-from tests.soundness import unsound
+from placement_svc.provisioning import embedded
+from tests.support.service import Answer, Client, Service, serving, wait_until
+from tests.support.soundness import unsound
 
 pytestmark = pytest.mark.long
 

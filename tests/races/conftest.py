@@ -9,9 +9,9 @@ from sqlalchemy import Engine, text
 
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
-from tests.races.meeting import consumer, inventories
-from tests.service import Service, serving
-from tests.soundness import unsound
+from tests.races.helpers import consumer, inventories
+from tests.support.service import Service, serving
+from tests.support.soundness import unsound
 
 # A deferred trigger sees what a transaction leaves. It still holds the lock of the inventory's row, so the
 # order of `seen` is that of the commits.

@@ -1,4 +1,4 @@
-"""What holds when requests meet: `spec/allocations.md 14`, one test or more for each of its guarantees."""
+"""Guarantees under concurrency (`docs/spec/allocations.md 14`), at least one test for each."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.conftest import ADMIN
-from tests.races.meeting import ROUNDS, code, consumer, held, inventories, race, statuses
+from tests.races.helpers import ROUNDS, code, consumer, held, inventories, race, statuses
 
 pytestmark = pytest.mark.usefixtures("books")
 

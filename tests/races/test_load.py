@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.conftest import examples
-from tests.service import Answer, Client, Service
-from tests.soundness import unsound
+from tests.support.service import Answer, Client, Service
+from tests.support.soundness import unsound
 
 pytestmark = pytest.mark.long
 

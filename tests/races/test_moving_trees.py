@@ -13,7 +13,7 @@ from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.reshaper import ProviderReshape, Reshape
-from tests.service import wait_until
+from tests.support.service import wait_until
 
 GATE = 4711
 

@@ -1,11 +1,11 @@
-"""Where the reference falls short, and this service does not: `spec/allocations.md 13`, Q1 to Q10."""
+"""Where the reference falls short, and this service does not: `docs/spec/allocations.md 13`, Q1 to Q10."""
 
 from functools import partial
 from uuid import uuid4
 
 import pytest
 
-from tests.races.meeting import ROUNDS, code, consumer, held, inventories, race, statuses
+from tests.races.helpers import ROUNDS, code, consumer, held, inventories, race, statuses
 
 pytestmark = pytest.mark.usefixtures("books")
 

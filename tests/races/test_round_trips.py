@@ -8,7 +8,7 @@ import pytest
 from flask import Flask
 
 from tests.conftest import ADMIN, NewApp
-from tests.wire import Wire
+from tests.support.postgres_proxy import Wire
 
 Send = Callable[[str, str, Any], list[str]]
 

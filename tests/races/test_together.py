@@ -13,9 +13,9 @@ from werkzeug.test import TestResponse
 
 from placement_svc.db.engine import Database
 from tests.conftest import ADMIN, NewApp
-from tests.races.meeting import code, consumer, held
-from tests.service import wait_until
-from tests.wire import Wire
+from tests.races.helpers import code, consumer, held
+from tests.support.postgres_proxy import Wire
+from tests.support.service import wait_until
 
 pytestmark = pytest.mark.usefixtures("books")
 

@@ -1,4 +1,4 @@
-"""The anchors: root providers around which every demand has a supplier (`spec/candidates.md 3.1`)."""
+"""The anchors: root providers around which every demand has a supplier (`docs/spec/candidates.md 3.1`)."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -174,7 +174,7 @@ def _options(
 def _of_anchors(search: Search, shared: Sequence[SharedSupply]) -> Iterable[ColumnElement[bool]]:
     """Yield the conditions on the root itself."""
     yield roots.c.parent_id.is_(None)
-    yield from has_traits(roots, search.root_traits.required, search.root_traits.forbidden)
+    yield from has_traits(roots, search.root_required.any_of, search.root_required.forbidden)
     if search.root_aggregates:
         yield not_(in_any_aggregate(roots.c.id, search.root_aggregates))
     for needs in search.needs:
@@ -302,7 +302,7 @@ def _subtrees_covered(
     root: FromClause, search: Search, shared: Sequence[SharedSupply]
 ) -> Iterable[ColumnElement[bool]]:
     foreign = {supply.demand for supply in shared}
-    for demands in search.terms.same_subtrees:
+    for demands in search.terms.same_subtree:
         # A subtree of a sharing provider lies in another tree; the combining sees to that.
         if foreign.isdisjoint(demands):
             yield _covered(root, [search.needs[index] for index in sorted(demands)])

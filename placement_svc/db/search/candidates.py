@@ -12,7 +12,6 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from placement_svc.db import tally
 from placement_svc.db.search.anchors import Anchor, Walk, find_anchors
 from placement_svc.db.search.requests import Search, resolve
 from placement_svc.db.search.sharing import SharedSupply, find_shared
@@ -21,6 +20,7 @@ from placement_svc.domain.candidates import Candidate, combine, in_turn
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import Demand
 from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.observability import request_stats
 
 WORTHWHILE = 1 / 20
 """Of the roots looked at one by one, the part that must be anchors to go on like that."""
@@ -174,7 +174,7 @@ class _Looks:
         self.wait()
         anchors = find_anchors(self.connection, self.search, self.shared, self.walk, limit, steps)
         self.looked_at += len(anchors)
-        tally.current().trees += len(anchors)
+        request_stats.current().trees += len(anchors)
         told = [anchor for anchor in anchors if self._is_new(anchor)] if self.sharing else anchors
         self._fetch(self._homes(told))
         if self.manner.randomize:

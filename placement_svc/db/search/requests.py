@@ -48,12 +48,12 @@ FEW = 200
 class Ids:
     """Clauses of ids, as in `Membership`: one of each of `required`, none of `forbidden`."""
 
-    required: tuple[frozenset[int], ...]
+    any_of: tuple[frozenset[int], ...]
     forbidden: frozenset[int]
 
     def __bool__(self) -> bool:
         """Tell whether anything is asked at all."""
-        return bool(self.required or self.forbidden)
+        return bool(self.any_of or self.forbidden)
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Needs:
     """
 
     resources: tuple[tuple[int, int], ...]
-    traits: Ids
-    aggregates: Ids
+    required: Ids
+    member_of: Ids
     tree: int | None
     unsuffixed: bool
     selective: bool
@@ -77,7 +77,7 @@ class Needs:
 
     @property
     def may_be_foreign(self) -> bool:
-        """Whether a sharing provider of another tree will do (`spec/candidates.md 3.2 and 3.3`)."""
+        """Whether a sharing provider of another tree will do (`docs/spec/candidates.md 3.2 and 3.3`)."""
         return not (self.unsuffixed and self.tree is not None)
 
 
@@ -86,14 +86,14 @@ class Search:
     """All that the statements of one search need to know.
 
     `needs` go with `Terms.demands`; `terms.clauses` are the required traits of the unsuffixed group,
-    `common_traits` those of all the traits named that more than a few providers have. `root_traits` is
+    `common_traits` those of all the traits named that more than a few providers have. `root_required` is
     what the anchor itself must be like, and in none of `root_aggregates` may it be.
     """
 
     terms: Terms
     needs: tuple[Needs, ...]
     common_traits: frozenset[int]
-    root_traits: Ids
+    root_required: Ids
     root_aggregates: frozenset[int]
     sharing_trait: int | None
     """None if no provider has it."""
@@ -127,7 +127,7 @@ class _Names:
     def is_scarce(self, resources: Mapping[str, int], group_aggregates: Ids) -> bool:
         """Tell whether only few providers have room for the resources, or are in the aggregates."""
         members = (
-            sum(self.holders["aggregates", id_] for id_ in clause) for clause in group_aggregates.required
+            sum(self.holders["aggregates", id_] for id_ in clause) for clause in group_aggregates.any_of
         )
         rooms = (self.rooms.get(resource, 0) for resource in resources.items())
         return any(number < FEW for number in (*members, *rooms))
@@ -152,7 +152,7 @@ class _Names:
 def _ids(known: Mapping[str, int], membership: Membership) -> Ids:
     """Return the ids of what is asked; what is unknown has none, so that nothing is in it."""
     return Ids(
-        tuple(frozenset(known[n] for n in clause if n in known) for clause in membership.required),
+        tuple(frozenset(known[n] for n in clause if n in known) for clause in membership.any_of),
         frozenset(known[n] for n in membership.forbidden if n in known),
     )
 
@@ -163,22 +163,22 @@ def resolve(connection: Connection, request: CandidatesRequest, *, one_per_tree:
     Unknown aggregates and trees are no error: nobody is in them.
     """
     names = _look_up(connection, request)
-    root_traits = names.trait_ids(request.root_traits)
+    root_required = names.trait_ids(request.root_required)
     common_traits = names.common_traits
     needs: list[Needs] = []
     clauses: tuple[frozenset[int], ...] = ()
     root_aggregates: frozenset[int] = frozenset()
     for group in request.groups:
         resources = names.resource_class_ids(group.resources)
-        group_traits = names.trait_ids(group.traits)
-        group_aggregates = _ids(names.aggregates, group.aggregates)
+        group_traits = names.trait_ids(group.required)
+        group_aggregates = _ids(names.aggregates, group.member_of)
         tree = None if group.in_tree is None else names.roots.get(group.in_tree, NO_TREE)
-        selective = any(clause.isdisjoint(common_traits) for clause in group_traits.required)
+        selective = any(clause.isdisjoint(common_traits) for clause in group_traits.any_of)
         scarce = selective or tree is not None or names.is_scarce(group.resources, group_aggregates)
         if group.suffix:
             needs.append(Needs(resources, group_traits, group_aggregates, tree, False, selective, scarce))
             continue
-        clauses = group_traits.required
+        clauses = group_traits.any_of
         root_aggregates = group_aggregates.forbidden
         each = Ids((), group_traits.forbidden)
         needs += [
@@ -189,7 +189,7 @@ def resolve(connection: Connection, request: CandidatesRequest, *, one_per_tree:
         terms=terms_of(request, clauses, one_per_tree=one_per_tree),
         needs=tuple(needs),
         common_traits=common_traits,
-        root_traits=root_traits,
+        root_required=root_required,
         root_aggregates=root_aggregates,
         sharing_trait=sharing_trait if names.holders["traits", sharing_trait] else None,
     )
@@ -254,13 +254,13 @@ _FIND_NAMES = union_all(
 def _look_up(connection: Connection, request: CandidatesRequest) -> _Names:
     """Find all that a request names, in one statement."""
     groups = request.groups
-    trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_traits.names}
-    trait_names.update(name for group in groups for name in group.traits.names)
+    trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_required.names}
+    trait_names.update(name for group in groups for name in group.required.names)
     amounts = {item for group in groups for item in group.resources.items() if item[1] <= MAX_INTEGER}
     wanted = {
         "resource_classes": [name for group in groups for name in group.resources],
         "traits": list(trait_names),
-        "aggregates": [name for group in groups for name in group.aggregates.names],
+        "aggregates": [name for group in groups for name in group.member_of.names],
         "roots": [group.in_tree for group in groups if group.in_tree],
         "classes": [name for name, _ in amounts],
         "amounts": [amount for _, amount in amounts],

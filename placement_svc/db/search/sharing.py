@@ -1,4 +1,4 @@
-"""Sharing providers: what they supply to trees other than their own (`spec/candidates.md 3.5`)."""
+"""Sharing providers: what they supply to trees other than their own (`docs/spec/candidates.md 3.5`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -73,5 +73,5 @@ def _supplied_by_sharers(index: int, needs: Needs, clauses: Iterable[frozenset[i
     ).join(_sharers, _sharers.c.id == able.provider_id)
     if needs.unsuffixed:
         # To other trees it is of use only if it is in the aggregates itself.
-        query = query.where(*(in_any_aggregate(able.provider_id, ids) for ids in needs.aggregates.required))
+        query = query.where(*(in_any_aggregate(able.provider_id, ids) for ids in needs.member_of.any_of))
     return query

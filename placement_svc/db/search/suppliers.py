@@ -1,4 +1,4 @@
-"""Who can supply a demand, as SQL (`spec/candidates.md 3.2 to 3.4`)."""
+"""Who can supply a demand, as SQL (`docs/spec/candidates.md 3.2 to 3.4`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -47,14 +47,14 @@ def suppliers(needs: Needs) -> Suppliers:
             if number:
                 query = query.join(inventory, inventory.c.provider_id == provider_id)
             query = query.where(fits(inventory, class_id, amount))
-        if needs.traits:
+        if needs.required:
             query = query.join(_supplier, _supplier.c.id == provider_id)
     else:
         provider_id, root_id = _supplier.c.id, _supplier.c.root_id
         query = select(provider_id.label("provider_id"), root_id)
     if needs.tree is not None:
         query = query.where(root_id == needs.tree)
-    for condition in has_traits(_supplier, needs.traits.required, needs.traits.forbidden):
+    for condition in has_traits(_supplier, needs.required.any_of, needs.required.forbidden):
         # Hosts mostly have the same traits, and PostgreSQL takes many common ones together for a rarity.
         # Of COALESCE it has no opinion, so that it does not start from there.
         query = query.where(condition if needs.selective else func.coalesce(condition, false()))
@@ -81,10 +81,10 @@ def _member_of(
     provider_id: ColumnElement[int], root_id: ColumnElement[int], needs: Needs
 ) -> Iterable[ColumnElement[bool]]:
     """Return the conditions of `member_of`; for the unsuffixed group a root spans its tree."""
-    aggregates = needs.aggregates
-    if aggregates.required:
-        own = and_(*(in_any_aggregate(provider_id, clause) for clause in aggregates.required))
-        roots = and_(*(in_any_aggregate(root_id, clause) for clause in aggregates.required))
+    aggregates = needs.member_of
+    if aggregates.any_of:
+        own = and_(*(in_any_aggregate(provider_id, clause) for clause in aggregates.any_of))
+        roots = and_(*(in_any_aggregate(root_id, clause) for clause in aggregates.any_of))
         yield or_(own, roots) if needs.unsuffixed else own
     if aggregates.forbidden:
         yield not_(in_any_aggregate(provider_id, aggregates.forbidden))

@@ -1,0 +1,1 @@
+"""Moving data: exports to files, imports from files and from another Placement service."""

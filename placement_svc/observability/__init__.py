@@ -1,0 +1,1 @@
+"""What operators see of each request: the access log and the metrics."""

@@ -1,0 +1,1 @@
+"""The database that the service uses: one named by URL, or the embedded PostgreSQL."""

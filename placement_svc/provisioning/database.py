@@ -1,0 +1,39 @@
+"""The database of the service: the one that the settings name, or the embedded PostgreSQL."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from placement_svc.config import Settings
+from placement_svc.db import schema
+from placement_svc.db.engine import connect
+from placement_svc.provisioning import embedded
+
+
+@contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """Give the URL of the database that `settings` name, running the embedded one if they name none."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    with embedded.start(settings.data_dir) as running:
+        yield running.url
+
+
+def with_database(settings: Settings) -> Settings:
+    """Return `settings` with a database: where none is named, the embedded one, its schema up to date.
+
+    It is stopped when the interpreter exits.
+    """
+    if settings.database_url is not None:
+        return settings
+    url = embedded.start(settings.data_dir).url
+    upgrade(url)
+    return replace(settings, database_url=url)
+
+
+def upgrade(url: str) -> None:
+    """Bring the schema of a database up to date."""
+    engine = connect(url)
+    schema.upgrade(engine)
+    engine.dispose()

@@ -1,0 +1,1 @@
+"""Running the service: gunicorn, its worker and the log."""

@@ -1,0 +1,52 @@
+"""When things were modified, as `Last-Modified` tells it (`docs/spec/http.md 9`)."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.conftest import Api
+from tests.support.cloud import uuid_of
+
+HOST, CHILD = uuid_of("host"), uuid_of("child")
+CLASS = "/resource_classes/CUSTOM_GOLD"
+
+
+@pytest.fixture(autouse=True)
+def _old_things(api: Api, engine: Engine) -> None:
+    """A root with a child, and a resource class, all of them an hour old."""
+    api("POST", "/resource_providers", {"name": "host", "uuid": HOST})
+    api("POST", "/resource_providers", {"name": "child", "uuid": CHILD, "parent_provider_uuid": HOST})
+    api("PUT", CLASS)
+    with engine.begin() as connection:
+        for table in ("resource_providers", "resource_classes"):
+            connection.execute(
+                text(f"""
+                    UPDATE {table}
+                       SET created_at = created_at - interval '1 hour',
+                           updated_at = updated_at - interval '1 hour'
+                """)
+            )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "version", "is_change"),
+    [
+        (f"/resource_providers/{HOST}", {"name": "host"}, "1.39", False),
+        (f"/resource_providers/{HOST}", {"name": "host", "parent_provider_uuid": None}, "1.39", False),
+        (f"/resource_providers/{HOST}", {"name": "house"}, "1.39", True),
+        (f"/resource_providers/{CHILD}", {"name": "child"}, "1.39", False),
+        (f"/resource_providers/{CHILD}", {"name": "child", "parent_provider_uuid": HOST}, "1.39", False),
+        (f"/resource_providers/{CHILD}", {"name": "child", "parent_provider_uuid": None}, "1.39", True),
+        (CLASS, {"name": "CUSTOM_GOLD"}, "1.6", False),
+        (CLASS, {"name": "CUSTOM_IRON"}, "1.6", True),
+    ],
+)
+def test_what_stays_as_it_is_is_not_modified(
+    api: Api, path: str, body: dict[str, Any], version: str, is_change: bool
+) -> None:
+    before = api("GET", path).last_modified
+    answer = api("PUT", path, body, version)
+    assert answer.status_code == 200
+    after = api("GET", path.replace("CUSTOM_GOLD", body["name"])).last_modified
+    assert (after > before) == is_change

@@ -1,0 +1,216 @@
+"""How many statements a request for candidates takes, whatever it asks and finds (`docs/architecture.md`)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import os_traits
+import pytest
+from flask import Flask
+from sqlalchemy import Engine, event, text
+
+from tests.conftest import Api
+
+AT_FIRST = 5
+"""Names, sharing providers, anchors, trees, what these have."""
+
+MOST = AT_FIRST + 2 * 3
+"""Anchors, trees and what these have are asked for again at most twice."""
+
+MOST_WITH_SUMS = MOST + 3
+"""Where amounts are added up, the room in the trees is asked for each time."""
+
+FEW, MANY = 1, 200
+ROOM = 10
+
+CLASSES = ["VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "PCPU", "SRIOV_NET_VF", "IPV4_ADDRESS", "NUMA_CORE"]
+
+
+TWICE_TOO_MUCH = (
+    "&".join(f"resources_{suffix}=DISK_GB:{ROOM // 2 + 1}" for suffix in "ab") + "&group_policy=none"
+)
+"""Two groups: each fits into a tree, both do not."""
+
+
+def build(engine: Engine, trees: int, sharing: bool = False) -> None:
+    """Store trees: a root, and below it a provider with 10 of each class and a trait of its own kind.
+
+    With `sharing` there is one more provider, which has 1000 of the first class and shares it with all.
+    """
+    with engine.begin() as connection:
+
+        def run(sql: str, **values: Any) -> None:
+            connection.execute(text(sql), values)
+
+        run(
+            """
+            WITH new AS (
+                SELECT nextval('resource_providers_id_seq')::int AS id FROM generate_series(1, :trees)
+            )
+            INSERT INTO resource_providers (id, uuid, name, root_id, path)
+            SELECT id, gen_random_uuid(), 'root ' || id, id, ARRAY[id] FROM new
+            """,
+            trees=trees,
+        )
+        run(
+            """
+            WITH new AS (
+                SELECT nextval('resource_providers_id_seq')::int AS id, id AS root_id FROM resource_providers
+            )
+            INSERT INTO resource_providers (id, uuid, name, parent_id, root_id, path)
+            SELECT id, gen_random_uuid(), 'child ' || id, root_id, root_id, ARRAY[root_id, id] FROM new
+            """
+        )
+        if sharing:
+            run("INSERT INTO aggregates (uuid) VALUES (:uuid)", uuid=str(uuid4()))
+            run(
+                """
+                WITH new AS (SELECT nextval('resource_providers_id_seq')::int AS id)
+                INSERT INTO resource_providers (id, uuid, name, root_id, path)
+                SELECT id, gen_random_uuid(), 'sharing', id, ARRAY[id] FROM new
+                """
+            )
+            run(
+                """
+                INSERT INTO provider_aggregates (provider_id, root_id, aggregate_id)
+                SELECT provider.id, provider.root_id, aggregates.id
+                  FROM resource_providers AS provider CROSS JOIN aggregates
+                 WHERE provider.parent_id IS NULL
+                """
+            )
+            run(
+                """
+                INSERT INTO provider_traits (provider_id, trait_id)
+                SELECT provider.id, traits.id FROM resource_providers AS provider CROSS JOIN traits
+                 WHERE provider.name = 'sharing' AND traits.name = :trait
+                """,
+                trait=os_traits.MISC_SHARES_VIA_AGGREGATE,
+            )
+        run(
+            """
+            INSERT INTO inventories (provider_id, root_id, resource_class_id, total, reserved, min_unit,
+                                     max_unit, step_size, allocation_ratio)
+            SELECT provider.id, root_id, class.id, CASE provider.name WHEN 'sharing' THEN 1000 ELSE :room END,
+                   0, 1, 1000, 1, 1
+              FROM resource_providers AS provider
+              JOIN resource_classes AS class ON class.name = ANY (:classes)
+             WHERE parent_id IS NOT NULL OR (provider.name = 'sharing' AND class.name = :first)
+            """,
+            room=ROOM,
+            classes=CLASSES,
+            first=CLASSES[0],
+        )
+        run(
+            """
+            INSERT INTO provider_traits (provider_id, trait_id)
+            SELECT id, id % 50 FROM resource_providers WHERE parent_id IS NOT NULL
+            """
+        )
+
+
+def groups(count: int, amount: int = 1) -> str:
+    return "&".join(f"resources_{n}={CLASSES[n]}:{amount}" for n in range(count)) + "&group_policy=none"
+
+
+@contextmanager
+def counted(app: Flask) -> Iterator[list[str]]:
+    """Give a list that fills with the statements which the application sends meanwhile."""
+    sent: list[str] = []
+
+    def count(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        sent.append(statement)
+
+    engine = app.extensions["database"].engine
+    event.listen(engine, "before_cursor_execute", count)
+    try:
+        yield sent
+    finally:
+        event.remove(engine, "before_cursor_execute", count)
+
+
+@pytest.fixture
+def ask(app: Flask, api: Api) -> Callable[[str], tuple[int, int]]:
+    """A function that asks for candidates; it returns how many there are, and of statements."""
+
+    def ask(query: str) -> tuple[int, int]:
+        with counted(app) as statements:
+            response = api("GET", f"/allocation_candidates?{query}")
+        assert response.status_code == 200
+        return len(response.json["allocation_requests"]), len(statements)  # type: ignore[index]
+
+    return ask
+
+
+@pytest.mark.parametrize("sharing", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("limit", ["", "&limit=1", "&limit=10", "&limit=1000"])
+def test_groups_and_trees_make_no_difference(
+    ask: Callable[[str], tuple[int, int]],
+    engine: Engine,
+    clean_database: Callable[[], None],
+    limit: str,
+    sharing: bool,
+) -> None:
+    statements = set()
+    for trees in (FEW, MANY):
+        clean_database()
+        build(engine, trees, sharing)
+        for count in (1, 8):
+            found, sent = ask(groups(count) + limit)
+            assert found >= min(trees, int(limit.partition("=")[2] or trees))
+            statements.add(sent)
+    assert statements == {AT_FIRST if sharing else AT_FIRST - 1}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "resources=VCPU:1,MEMORY_MB:1,DISK_GB:1&required=!CUSTOM_A,HW_CPU_X86_AVX&limit=5",
+        "resources=VCPU:1&required=in:HW_CPU_X86_AVX,HW_CPU_X86_AVX2&root_required=!CUSTOM_A",
+        "resources_a=VCPU:1&resources_b=DISK_GB:1&same_subtree=_a,_b&group_policy=isolate&limit=5",
+        "resources_a=VCPU:1&resources_b=DISK_GB:1&same_subtree=_a,_b&group_policy=none",
+        "resources=VCPU:1&member_of=!in:11111111-1111-4111-8111-111111111111&limit=5",
+        "resources=VCPU:1&in_tree=11111111-1111-4111-8111-111111111111",
+        "resources=VCPU:11&limit=5",
+    ],
+)
+def test_no_query_takes_more(
+    ask: Callable[[str], tuple[int, int]], api: Api, engine: Engine, query: str
+) -> None:
+    build(engine, MANY, sharing=True)
+    api("PUT", "/traits/CUSTOM_A")
+    _, statements = ask(query)
+    assert statements <= MOST
+
+
+@pytest.mark.parametrize("limit", ["", "&limit=1", "&limit=3", "&limit=50"])
+def test_trees_whose_sums_do_not_fit_take_a_few_looks(
+    ask: Callable[[str], tuple[int, int]], engine: Engine, limit: str
+) -> None:
+    build(engine, MANY)
+    found, statements = ask(TWICE_TOO_MUCH + limit)
+    assert found == 0
+    assert statements <= MOST_WITH_SUMS
+
+
+def test_last_of_many_trees_is_found_when_the_others_do_not_fit(
+    ask: Callable[[str], tuple[int, int]], engine: Engine
+) -> None:
+    build(engine, MANY)
+    with engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE inventories SET total = 1000
+                 WHERE provider_id IN (SELECT id FROM resource_providers ORDER BY id DESC LIMIT 2)
+            """)
+        )
+    # Nothing is shared here, which saves a statement.
+    assert ask(f"{TWICE_TOO_MUCH}&limit=2") == (2, MOST_WITH_SUMS - 1)
+
+
+def test_new_connection_takes_no_more_than_that(app: Flask, api: Api, engine: Engine) -> None:
+    build(engine, MANY)
+    app.extensions["database"].engine.dispose()
+    with counted(app) as statements:
+        assert api("GET", f"/allocation_candidates?{groups(8)}&limit=100").status_code == 200
+    assert len(statements) <= AT_FIRST

@@ -1,0 +1,215 @@
+"""Audits: each rule is broken by hand, found, and put right where that can be."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import Engine, text
+
+from placement_svc import config
+from placement_svc.cli import main
+from placement_svc.config import Settings
+from placement_svc.db.audit import RULES
+from tests.support.cloud import load, read, uuid_of
+from tests.support.sample_cloud import Call
+from tests.support.snapshot import snapshot
+
+Run = Callable[..., Result]
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+CLOUD = (
+    "cn{VCPU8 used4 DISK_GB9}#COMPUTE_NODE,HW_NUMA_ROOT@A,B; numa<cn{MEMORY_MB64 used8}@B;"
+    "pf<numa{SRIOV_NET_VF4 used4}#HW_NUMA_ROOT; other{DISK_GB9 used9}@A; below<other{VCPU1 res9}"
+)
+
+IDS = """
+    WITH id AS (
+        SELECT max(id) FILTER (WHERE name = 'cn') AS cn, max(id) FILTER (WHERE name = 'numa') AS numa,
+               max(id) FILTER (WHERE name = 'pf') AS pf, max(id) FILTER (WHERE name = 'other') AS other
+          FROM resource_providers
+    )
+"""
+
+
+@pytest.fixture
+def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A function that audits this worker's database."""
+    for setting in fields(Settings):
+        monkeypatch.delenv(config.variable(setting.name), raising=False)
+
+    def invoke(*arguments: str) -> Result:
+        env = {config.variable("database_url"): database_url, "COLUMNS": "200"}
+        return CliRunner().invoke(main, ["audit", *arguments], env=env)
+
+    return invoke
+
+
+@pytest.fixture
+def cloud(call: Call) -> None:
+    """A sound cloud."""
+    load(read(CLOUD), lambda method, path, **options: (200, call(method, path, **options)))
+
+
+def break_(engine: Engine, sql: str) -> None:
+    """Change something behind the back of foreign keys and triggers."""
+    with engine.begin() as connection:
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+        connection.execute(text(f"{IDS} {sql}"))
+
+
+def found(result: Result) -> set[str]:
+    return {rule.broken for rule in RULES if f" x {rule.broken}:\n" in result.stdout}
+
+
+@pytest.mark.parametrize("options", [[], ["--fix"]])
+def test_nothing_is_wrong_with_a_sound_database(cloud: None, run: Run, options: list[str]) -> None:
+    result = run(*options)
+    assert (result.exit_code, result.stdout) == (0, "Nothing is wrong\n")
+
+
+FIXED = {
+    "UPDATE resource_providers SET root_id = other, path = ARRAY[other, cn, id] FROM id WHERE id = numa": {
+        "root or path that is not that of the parents",
+        "root of an inventory that is not that of its provider",
+        "root of a member of an aggregate that is not that of the provider",
+    },
+    "UPDATE resource_providers SET path = ARRAY[cn, other, numa, pf] FROM id WHERE name = 'pf'": {
+        "root or path that is not that of the parents"
+    },
+    "UPDATE inventories SET root_id = other FROM id WHERE provider_id IN (numa, pf)": {
+        "root of an inventory that is not that of its provider"
+    },
+    "UPDATE provider_aggregates SET root_id = other FROM id WHERE provider_id = numa": {
+        "root of a member of an aggregate that is not that of the provider"
+    },
+    "UPDATE resource_providers SET trait_ids = '{1}' WHERE name IN ('cn', 'numa')": {
+        "trait ids that are not those of the provider's traits"
+    },
+    "UPDATE resource_providers SET trait_ids = '{}'": {
+        "trait ids that are not those of the provider's traits"
+    },
+    "UPDATE inventories SET used = used + 1": {"usage that is not the sum of the allocations"},
+    "UPDATE inventories SET used = 0 FROM id WHERE provider_id = cn": {
+        "usage that is not the sum of the allocations"
+    },
+    "INSERT INTO consumers (uuid, project_id, user_id) SELECT 'x', project_id, user_id FROM consumers": {
+        "consumer without allocations"
+    },
+    "INSERT INTO projects (external_id) VALUES ('nobody'), ('nobody else')": {"project without consumers"},
+    "INSERT INTO users (external_id) VALUES ('nobody')": {"user without consumers"},
+    "INSERT INTO consumer_types (name) VALUES ('NOTHING')": {"consumer type without consumers"},
+}
+
+
+@pytest.mark.parametrize("sql", FIXED)
+def test_what_is_broken_is_found_and_fixed(cloud: None, run: Run, engine: Engine, sql: str) -> None:
+    before = snapshot(engine)
+    break_(engine, sql)
+    result = run()
+    assert (result.exit_code, found(result)) == (1, FIXED[sql])
+    result = run("--fix")
+    assert result.exit_code == 0
+    # One fix may do for several rules.
+    assert set() < found(result) <= FIXED[sql]
+    assert run().stdout == "Nothing is wrong\n"
+    assert snapshot(engine) == before
+
+
+LEFT = {
+    "UPDATE resource_providers SET parent_id = pf, path = ARRAY[cn, pf, numa] FROM id WHERE name = 'numa'": (
+        "parents that go round in a circle or do not exist",
+        [uuid_of("numa"), uuid_of("pf")],
+    ),
+    "UPDATE resource_providers SET parent_id = 0, path = ARRAY[cn, 0, numa] FROM id WHERE name = 'numa'": (
+        "parents that go round in a circle or do not exist",
+        [uuid_of("numa"), uuid_of("pf"), "parent 0"],
+    ),
+    "UPDATE inventories SET total = 1 FROM id WHERE provider_id IN (cn, other)": (
+        "allocations over the capacity",
+        [f"{uuid_of('cn')} VCPU", f"{uuid_of('other')} DISK_GB", "1 or less"],
+    ),
+}
+
+
+@pytest.mark.parametrize("sql", LEFT)
+def test_what_only_the_operator_can_put_right_is_left(
+    cloud: None, run: Run, engine: Engine, sql: str
+) -> None:
+    broken, shown = LEFT[sql]
+    break_(engine, sql)
+    before = snapshot(engine)
+    for options in ([], ["--fix"]):
+        result = run(*options)
+        assert (result.exit_code, found(result)) == (1, {broken})
+        assert [text for text in shown if text not in result.stdout] == []
+    assert result.stdout.endswith(f"Left: 2 x {broken}\n")
+    assert snapshot(engine) == before
+
+
+def test_every_rule_is_broken_once() -> None:
+    broken = set().union(*FIXED.values(), {rule for rule, _ in LEFT.values()})
+    assert broken == {rule.broken for rule in RULES}
+
+
+def test_operations_lists_every_rule() -> None:
+    [section] = re.findall(r"^## Auditing a database\n(.*?)(?=^## |\Z)", OPERATIONS.read_text(), re.M | re.S)
+    listed = re.findall(r"^\| ((?!what).+?) \| (leaves|)", section, re.M)
+    assert listed == [(rule.broken, "" if rule.fix else "leaves") for rule in RULES]
+
+
+def test_what_a_fix_leaves_behind_is_cleared_away(cloud: None, run: Run, engine: Engine) -> None:
+    break_(engine, "DELETE FROM allocations")
+    assert found(run()) == {"usage that is not the sum of the allocations", "consumer without allocations"}
+    assert run("--fix").stdout.endswith(
+        "Fixed: 4 x usage that is not the sum of the allocations, 1 x consumer without allocations,"
+        " 1 x project without consumers, 1 x user without consumers, 1 x consumer type without consumers\n"
+    )
+    with engine.connect() as connection:
+        for table in ("consumers", "projects", "users", "consumer_types"):
+            assert connection.scalar(text(f"SELECT count(*) FROM {table}")) == 0
+
+
+def test_many_faults_are_counted_and_some_are_shown(app: Any, run: Run, engine: Engine) -> None:
+    break_(engine, "INSERT INTO users (external_id) SELECT 'user ' || n FROM generate_series(1, 1234) AS n")
+    shown = run().stdout
+    assert "1,234 x user without consumers:" in shown
+    assert "and 1,214 more" in shown
+    assert "user 20 " in shown
+    assert "user 21 " not in shown
+
+
+def test_claims_go_on_while_names_are_cleared_away(cloud: None, call: Call, run: Run) -> None:
+    stop = Event()
+
+    def claim_and_give_back(client: int) -> int:
+        rounds = 0
+        while not stop.is_set() or rounds < 3:
+            consumer = uuid_of(f"client {client} round {rounds}")
+            claim = {
+                "allocations": {uuid_of("cn"): {"resources": {"DISK_GB": 1}}},
+                "project_id": f"project {rounds % 2}",
+                "user_id": f"user {client}",
+                "consumer_generation": None,
+                "consumer_type": f"TYPE_{client}",
+            }
+            call("PUT", f"/allocations/{consumer}", claim)
+            call("DELETE", f"/allocations/{consumer}")
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(4) as pool:
+        clients = [pool.submit(claim_and_give_back, client) for client in range(4)]
+        try:
+            fixes = [run("--fix") for _ in range(8)]
+        finally:
+            stop.set()
+    assert min(client.result() for client in clients) >= 3
+    assert {result.exit_code for result in fixes} == {0}
+    assert set().union(*map(found, fixes)) <= {rule.broken for rule in RULES[-3:]}

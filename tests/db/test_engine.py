@@ -1,0 +1,389 @@
+"""What a request is told when its database is away, slow, or in favour of somebody else."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Barrier
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from sqlalchemy.pool import NullPool
+from werkzeug.test import TestResponse
+
+from placement_svc.db import providers, schema
+from placement_svc.db.engine import ATTEMPTS, Database, connect
+from placement_svc.domain.errors import Conflict, Unavailable
+from tests.conftest import ADMIN, Api, NewApp
+
+UNREACHABLE = "The database cannot be reached or did not answer in time."
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place for a database, which may be there or not."""
+
+    url: str
+    admin: Engine
+
+    def _run(self, sql: str) -> None:
+        with self.admin.connect() as connection:
+            connection.execute(text(sql))
+
+    def create(self) -> None:
+        self._run(f"CREATE DATABASE {make_url(self.url).database}")
+
+    def drop(self) -> None:
+        self._run(f"DROP DATABASE IF EXISTS {make_url(self.url).database} WITH (FORCE)")
+
+    def upgrade(self) -> None:
+        engine = create_engine(self.url, poolclass=NullPool)
+        schema.upgrade(engine)
+
+
+@pytest.fixture
+def site(server_url: str) -> Iterator[Site]:
+    """A place where no database is yet."""
+    url = make_url(server_url).set(database=f"placement_test_{uuid4().hex}")
+    admin = create_engine(server_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    site = Site(url.render_as_string(hide_password=False), admin)
+    yield site
+    site.drop()
+
+
+@pytest.fixture
+def served(site: Site, new_app: NewApp) -> Flask:
+    """The application on that place."""
+    return new_app(database_url=site.url)
+
+
+def get(app: Flask, path: str) -> TestResponse:
+    return app.test_client().get(path, headers=ADMIN)
+
+
+def detail(response: TestResponse) -> str:
+    assert response.status_code == 503
+    return response.json["errors"][0]["detail"]  # type: ignore[index]
+
+
+def test_missing_database_is_told_in_the_error_format(served: Flask) -> None:
+    response = get(served, "/resource_providers")
+    assert response.status_code == 503
+    assert response.content_type == "application/json"
+    assert response.headers["openstack-api-version"] == "placement 1.39"
+    assert response.json == {
+        "errors": [
+            {
+                "status": 503,
+                "title": "Service Unavailable",
+                "detail": f"The service cannot answer for the moment.\n\n {UNREACHABLE}  ",
+                "code": "placement.undefined_code",
+                "request_id": response.headers["x-openstack-request-id"],
+            }
+        ]
+    }
+
+
+def test_unavailable_says_when_to_ask_again(served: Flask) -> None:
+    assert get(served, "/resource_providers").headers["Retry-After"] == "1"
+
+
+def test_root_document_needs_no_database(served: Flask) -> None:
+    assert get(served, "/").status_code == 200
+
+
+def test_database_that_comes_later_is_found(site: Site, served: Flask) -> None:
+    assert UNREACHABLE in detail(get(served, "/resource_providers"))
+    site.create()
+    assert "run `placement-svc db upgrade`" in detail(get(served, "/resource_providers"))
+    site.upgrade()
+    assert get(served, "/resource_providers").json == {"resource_providers": []}
+    assert "HW_CPU_X86_AVX" in get(served, "/traits").json["traits"]  # type: ignore[index]
+
+
+def test_claim_on_an_older_schema_says_what_to_do(site: Site, served: Flask) -> None:
+    site.create()
+    site.upgrade()
+    schema.downgrade(create_engine(site.url, poolclass=NullPool), "0002")
+    answer = served.test_client().put(f"/allocations/{uuid4()}", json=claim(str(uuid4())), headers=ADMIN)
+    assert "an older schema: run `placement-svc db upgrade`" in detail(answer)
+
+
+def test_database_is_served_again_when_it_is_back(site: Site, served: Flask) -> None:
+    site.create()
+    site.upgrade()
+    assert get(served, "/resource_providers").status_code == 200
+    site.drop()
+    assert UNREACHABLE in detail(get(served, "/resource_providers"))
+    site.create()
+    assert "run `placement-svc db upgrade`" in detail(get(served, "/resource_providers"))
+    site.upgrade()
+    assert get(served, "/resource_providers").status_code == 200
+
+
+def test_database_made_anew_has_the_standard_names_at_once(site: Site, served: Flask) -> None:
+    site.create()
+    site.upgrade()
+    assert get(served, "/allocation_candidates?resources=VCPU:1").status_code == 200
+    site.drop()
+    site.create()
+    site.upgrade()
+    assert get(served, "/allocation_candidates?resources=VCPU:1").status_code == 200
+    assert "HW_CPU_X86_AVX" in get(served, "/traits").json["traits"]  # type: ignore[index]
+
+
+def cut_idle(engine: Engine) -> int:
+    """Cut all connections but one, and return how many there were."""
+    with engine.connect() as connection:
+        return connection.scalar(  # type: ignore[no-any-return]
+            text("""
+                SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+                 WHERE datname = current_database() AND pid <> pg_backend_pid()
+                   AND backend_type = 'client backend'
+            """)
+        )
+
+
+def test_idle_connections_that_were_cut_go_unnoticed(api: Api, engine: Engine) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: api("GET", "/resource_providers"), range(8)))
+    assert cut_idle(engine)
+    assert [api("GET", "/resource_providers").status_code for _ in range(5)] == [200] * 5
+
+
+@pytest.fixture
+def host(api: Api) -> str:
+    """A provider with 8 VCPU."""
+    uuid = str(uuid4())
+    assert api("POST", "/resource_providers", {"name": "host", "uuid": uuid}).status_code == 200
+    inventories = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}}
+    assert api("PUT", f"/resource_providers/{uuid}/inventories", inventories).status_code == 200
+    return uuid
+
+
+def claim(host: str) -> dict[str, Any]:
+    return {
+        "allocations": {host: {"resources": {"VCPU": 1}}},
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+        "project_id": "project",
+        "user_id": "user",
+    }
+
+
+def test_claim_never_goes_to_a_connection_that_was_cut(api: Api, engine: Engine, host: str) -> None:
+    wanted = claim(host)
+    # Without a generation to compare, nothing of it would be tried again.
+    del wanted["consumer_generation"], wanted["consumer_type"]
+    for _ in range(3):
+        assert cut_idle(engine)
+        assert api("PUT", f"/allocations/{uuid4()}", wanted, version="1.12").status_code == 204
+
+
+def terminate_waiting(engine: Engine) -> None:
+    """Cut the connection that waits for a lock, as soon as there is one."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while not connection.scalar(
+            text("""
+                SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'
+            """)
+        ):
+            time.sleep(0.01)
+
+
+def test_claim_whose_connection_is_cut_is_tried_again(api: Api, engine: Engine, host: str) -> None:
+    path = f"/allocations/{uuid4()}"
+    with ThreadPoolExecutor(1) as threads:
+        with engine.begin() as other:
+            other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
+            waiting = threads.submit(api, "PUT", path, claim(host))
+            terminate_waiting(engine)
+        assert waiting.result().status_code == 204
+    assert api("GET", path).json["consumer_generation"] == 1  # type: ignore[index]
+
+
+def create(connection: Connection, name: str = "new") -> None:
+    providers.create(connection, str(uuid4()), name)
+
+
+def names(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return list(connection.scalars(text("SELECT name FROM resource_providers ORDER BY name")))
+
+
+def test_connection_cut_before_the_commit_leaves_nothing(database: Database, engine: Engine) -> None:
+    def change(connection: Connection) -> None:
+        create(connection)
+        pid = connection.scalar(text("SELECT pg_backend_pid()"))
+        with engine.connect() as other:
+            other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+
+    with pytest.raises(Unavailable, match="lost at the commit"):
+        database.write(change)
+    assert names(engine) == []
+    database.write(create)
+    assert names(engine) == ["new"]
+
+
+def test_what_a_change_raises_undoes_it(database: Database, engine: Engine) -> None:
+    def change(connection: Connection) -> None:
+        create(connection)
+        raise Conflict("no")
+
+    with pytest.raises(Conflict, match="no"):
+        database.write(change)
+    assert names(engine) == []
+
+
+def test_reads_see_one_snapshot(database: Database) -> None:
+    def query(connection: Connection) -> tuple[Any, Any]:
+        count = text("SELECT count(*) FROM resource_providers")
+        before = connection.scalar(count)
+        database.write(create)
+        return before, connection.scalar(count)
+
+    assert database.read(query) == (0, 0)
+
+
+def test_one_of_a_deadlock_is_tried_again(database: Database, engine: Engine) -> None:
+    for name in ("a", "b"):
+        database.write(create, name)
+    both_hold_one = Barrier(2)
+    attempts: list[str] = []
+
+    def change(connection: Connection, *order: str) -> None:
+        first = "".join(order) not in attempts
+        attempts.append("".join(order))
+        for name in order:
+            update = "UPDATE resource_providers SET generation = generation + 1 WHERE name = :name"
+            connection.execute(text(update), {"name": name})
+            if first and name == order[0]:
+                both_hold_one.wait(10)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda order: database.write(change, *order), ["ab", "ba"]))
+    assert len(attempts) == 3
+    with engine.connect() as connection:
+        found = connection.scalars(text("SELECT generation FROM resource_providers")).all()
+    assert found == [2, 2]
+
+
+def overtaken(engine: Engine, times: int) -> tuple[Callable[[Connection], int], list[int]]:
+    """Return a change that another transaction overtakes so many times, and its attempts."""
+    attempts: list[int] = []
+    increment_generations = text("UPDATE resource_providers SET generation = generation + 1")
+
+    def change(connection: Connection) -> int:
+        attempts.append(len(attempts) + 1)
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
+        connection.execute(text("SELECT FROM resource_providers"))
+        create(connection, f"attempt {len(attempts)}")
+        if len(attempts) <= times:
+            with engine.begin() as other:
+                other.execute(increment_generations)
+        connection.execute(increment_generations)
+        return len(attempts)
+
+    return change, attempts
+
+
+def test_serialization_failure_is_tried_again(database: Database, engine: Engine) -> None:
+    database.write(create, "a")
+    change, _ = overtaken(engine, times=ATTEMPTS - 1)
+    assert database.write(change) == ATTEMPTS
+    assert names(engine) == ["a", f"attempt {ATTEMPTS}"]
+
+
+def test_write_that_is_overtaken_again_and_again_is_given_up(database: Database, engine: Engine) -> None:
+    database.write(create, "a")
+    change, attempts = overtaken(engine, times=ATTEMPTS)
+    with pytest.raises(Unavailable, match="in the way again and again"):
+        database.write(change)
+    assert len(attempts) == ATTEMPTS
+    assert names(engine) == ["a"]
+
+
+@pytest.fixture
+def tuned(database_url: str, app: Flask, new_app: NewApp) -> Callable[..., Flask]:
+    """A function that makes an application whose sessions have other options."""
+
+    def tuned(options: str, pool_size: int = 1) -> Flask:
+        url = make_url(database_url).update_query_dict({"options": options})
+        return new_app(database_url=url.render_as_string(hide_password=False), pool_size=pool_size)
+
+    return tuned
+
+
+def test_statement_that_takes_too_long_is_unavailable(
+    tuned: Callable[..., Flask], engine: Engine, host: str
+) -> None:
+    slow = tuned("-c statement_timeout=1s").test_client()
+    path = f"/allocations/{uuid4()}"
+    with engine.begin() as other:
+        other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
+        assert UNREACHABLE in detail(slow.put(path, json=claim(host), headers=ADMIN))
+    assert slow.put(path, json=claim(host), headers=ADMIN).status_code == 204
+
+
+def test_request_that_gets_no_connection_is_unavailable(
+    tuned: Callable[..., Flask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = tuned("-c jit=off")
+    pool = app.extensions["database"].engine.pool
+    monkeypatch.setattr(pool, "_timeout", 0.1)
+    taken = pool.connect()
+    assert UNREACHABLE in detail(get(app, "/resource_providers"))
+    taken.close()
+    assert get(app, "/resource_providers").status_code == 200
+
+
+def test_database_that_became_read_only_is_unavailable_to_writes(
+    tuned: Callable[..., Flask], host: str
+) -> None:
+    app = tuned("-c default_transaction_read_only=on")
+    response = app.test_client().put(f"/allocations/{uuid4()}", json=claim(host), headers=ADMIN)
+    assert "The database is read-only for the moment." in detail(response)
+    assert get(app, f"/resource_providers/{host}").status_code == 200
+
+
+def test_transaction_that_pauses_too_long_is_unavailable(tuned: Callable[..., Flask]) -> None:
+    def pause(connection: Connection) -> None:
+        create(connection)
+        time.sleep(0.3)
+        create(connection, "later")
+
+    app = tuned("-c idle_in_transaction_session_timeout=100ms")
+    with pytest.raises(Unavailable):
+        app.extensions["database"].write(pause)
+    assert get(app, "/resource_providers").json == {"resource_providers": []}
+
+
+def test_sessions_are_short_of_patience(database: Database) -> None:
+    with database.engine.connect() as connection:
+        for setting, value in {
+            "statement_timeout": "1min",
+            "idle_in_transaction_session_timeout": "1min",
+            "lock_timeout": "10s",
+            "jit": "off",
+        }.items():
+            assert connection.scalar(text(f"SHOW {setting}")) == value
+
+
+def test_options_of_the_url_stand(database_url: str) -> None:
+    url = make_url(database_url).update_query_dict({"options": "-c statement_timeout=5s"})
+    engine = connect(url)
+    with engine.connect() as connection:
+        assert connection.scalar(text("SHOW statement_timeout")) == "5s"
+        assert connection.scalar(text("SHOW lock_timeout")) == "10s"
+    engine.dispose()
+
+
+def test_url_without_a_driver_will_do(database_url: str) -> None:
+    engine = connect(make_url(database_url).set(drivername="postgresql"))
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT 1")) == 1
+    engine.dispose()

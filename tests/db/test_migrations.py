@@ -1,0 +1,216 @@
+"""Migrations: their history, and how they get along with each other and with services that run."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+from flask.testing import FlaskClient
+from pytest_alembic.tests import (
+    test_model_definitions_match_ddl,
+    test_single_head_revision,
+    test_up_down_consistency,
+)
+from sqlalchemy import Connection, Engine, create_engine, inspect, text
+from sqlalchemy.pool import NullPool
+
+from placement_svc.cli import main
+from placement_svc.db import schema
+from placement_svc.db.tables import metadata
+from placement_svc.domain.errors import Unavailable
+from tests.conftest import ADMIN, NewApp
+from tests.support.service import PATIENCE, program, wait_until
+
+__all__ = ["test_model_definitions_match_ddl", "test_single_head_revision", "test_up_down_consistency"]
+
+ROOT = Path(__file__).parents[2]
+NEXT = "next"
+WAITING = """
+    SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+     WHERE datname = current_database() AND locktype = :kind AND NOT granted
+"""
+
+NextRelease = Callable[[str], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def url(new_database: Callable[[], str]) -> str:
+    """The URL of an empty database."""
+    return new_database()
+
+
+@pytest.fixture
+def empty(url: str) -> Engine:
+    """An engine of that database."""
+    return create_engine(url, poolclass=NullPool)
+
+
+@pytest.fixture
+def database(empty: Engine) -> Engine:
+    """An engine of that database, which has the newest schema now."""
+    schema.upgrade(empty)
+    return empty
+
+
+@pytest.fixture
+def alembic_config() -> dict[str, Any]:
+    """The migrations that pytest-alembic looks at."""
+    return {"file": str(ROOT / "alembic.ini")}
+
+
+@pytest.fixture
+def alembic_engine(empty: Engine) -> Iterator[Connection]:
+    """Where it tries them."""
+    with empty.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRelease:
+    """A context manager in which this code is the next release: its migration runs the SQL given."""
+
+    @contextmanager
+    def next_release(sql: str) -> Iterator[None]:
+        (tmp_path / "alembic.ini").write_text(
+            f"[alembic]\nscript_location = {ROOT}/migrations\npath_separator = newline\n"
+            f"version_locations =\n  {ROOT}/migrations/versions\n  {tmp_path}\n"
+        )
+        (tmp_path / "next.py").write_text(
+            f"from alembic import op\n\nrevision = {NEXT!r}\ndown_revision = {schema.newest()!r}\n\n\n"
+            f"def upgrade():\n    op.execute({sql!r})\n"
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, "_INI", tmp_path / "alembic.ini")
+            schema._history.cache_clear()
+            yield
+        schema._history.cache_clear()
+
+    return next_release
+
+
+def wait_for_waiting(engine: Engine, kind: str, sessions: int) -> None:
+    """Return when so many sessions wait for a lock of this kind."""
+    with engine.connect() as connection:
+        wait_until(lambda: connection.scalar(text(WAITING), {"kind": kind}) == sessions)
+
+
+def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
+    with ExitStack() as running, empty.begin() as gate:
+        gate.execute(text(f"SELECT pg_advisory_xact_lock({schema.SCHEMA_LOCK})"))
+        two = [running.enter_context(program("db", "upgrade", database_url=url)) for _ in range(2)]
+        wait_for_waiting(empty, "advisory", 2)
+        gate.rollback()
+        for command in two:
+            assert "Traceback" not in command.ended()
+    assert schema.current(empty) == schema.newest()
+
+
+def test_no_timeout_is_for_waiting_until_another_is_done(empty: Engine, url: str) -> None:
+    impatient = create_engine(url, poolclass=NullPool, connect_args={"options": "-c lock_timeout=1ms"})
+    with ThreadPoolExecutor() as thread, empty.begin() as other:
+        other.execute(text(f"SELECT pg_advisory_xact_lock({schema.SCHEMA_LOCK})"))
+        waiting = thread.submit(schema.upgrade, impatient)
+        wait_for_waiting(empty, "advisory", 1)
+        other.rollback()
+        waiting.result()
+    assert schema.current(empty) == schema.newest()
+
+
+@pytest.mark.parametrize(
+    ("sql", "option", "told"),
+    [
+        ("LOCK TABLE traits", "--lock-timeout", "did not get a lock on a table in 1 seconds"),
+        ("SELECT pg_sleep(600)", "--statement-timeout", "took more than 1 seconds"),
+    ],
+)
+def test_migration_that_waits_too_long_is_told_in_a_line_and_undone(
+    database: Engine, url: str, next_release: NextRelease, sql: str, option: str, told: str
+) -> None:
+    with next_release(f"CREATE TABLE notes (note text); {sql}"), database.begin() as other:
+        other.execute(text("LOCK TABLE traits IN ACCESS SHARE MODE"))
+        result = CliRunner().invoke(main, ["db", "upgrade", option, "1"], env={"PLACEMENT_DATABASE_URL": url})
+        assert result.exit_code == 1
+        assert told in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert schema.current(database) != NEXT
+        assert not inspect(database).has_table("notes")
+
+
+def test_migration_that_was_given_up_can_be_tried_again(database: Engine, next_release: NextRelease) -> None:
+    with next_release("ALTER TABLE traits ADD COLUMN note text"):
+        with database.begin() as other:
+            other.execute(text("LOCK TABLE traits IN ACCESS SHARE MODE"))
+            with pytest.raises(Unavailable):
+                schema.upgrade(database, lock_timeout=0.1)
+        schema.upgrade(database)
+        assert schema.current(database) == NEXT
+
+
+@pytest.fixture
+def service(database: Engine, url: str, new_app: NewApp) -> FlaskClient:
+    """A client of this release's service, which runs before a migration and goes on after it."""
+    return new_app(database_url=url).test_client()
+
+
+def call(service: FlaskClient, method: str, path: str, json: Any = None) -> Any:
+    response = service.open(path, method=method, json=json, headers=ADMIN)
+    assert response.status_code < 300, response.text
+    return response.json
+
+
+def test_request_is_answered_that_comes_while_a_migration_waits(
+    service: FlaskClient, database: Engine, next_release: NextRelease
+) -> None:
+    with (
+        next_release("ALTER TABLE traits ADD COLUMN note text"),
+        ThreadPoolExecutor() as threads,
+        database.begin() as other,
+    ):
+        other.execute(text("LOCK TABLE traits IN ACCESS SHARE MODE"))
+        migration = threads.submit(schema.upgrade, database, lock_timeout=PATIENCE)
+        wait_for_waiting(database, "relation", 1)
+        request = threads.submit(call, service, "GET", "/traits")
+        wait_for_waiting(database, "relation", 2)
+        other.rollback()
+        migration.result()
+        assert "HW_CPU_X86_AVX" in request.result()["traits"]
+
+
+def test_service_goes_on_when_a_migration_has_added_to_every_table(
+    service: FlaskClient, database: Engine, next_release: NextRelease
+) -> None:
+    with next_release("; ".join(f'ALTER TABLE "{table}" ADD COLUMN note text' for table in metadata.tables)):
+        schema.upgrade(database)
+    host, consumer, aggregate = (str(uuid4()) for _ in range(3))
+    path = f"/resource_providers/{host}"
+    call(service, "POST", "/resource_providers", {"name": "host", "uuid": host})
+    for what, body in {
+        "inventories": {"inventories": {"VCPU": {"total": 8}}},
+        "traits": {"traits": ["HW_CPU_X86_AVX"]},
+        "aggregates": {"aggregates": [aggregate]},
+    }.items():
+        generation = call(service, "GET", path)["generation"]
+        call(service, "PUT", f"{path}/{what}", {"resource_provider_generation": generation} | body)
+    query = f"resources=VCPU:2&required=HW_CPU_X86_AVX&member_of={aggregate}"
+    [candidate] = call(service, "GET", f"/allocation_candidates?{query}")["allocation_requests"]
+    who = {"project_id": "p", "user_id": "u", "consumer_type": "INSTANCE", "consumer_generation": None}
+    call(service, "PUT", f"/allocations/{consumer}", candidate | who)
+    assert call(service, "GET", f"{path}/usages")["usages"] == {"VCPU": 2}
+    call(service, "DELETE", f"/allocations/{consumer}")
+    call(service, "DELETE", path)
+
+
+def test_release_that_is_rolled_back_leaves_the_newer_schema_as_it_is(
+    database: Engine, url: str, next_release: NextRelease
+) -> None:
+    older = schema.newest()
+    with next_release("CREATE TABLE notes (note text)"):
+        schema.upgrade(database)
+    result = CliRunner().invoke(main, ["db", "upgrade"], env={"PLACEMENT_DATABASE_URL": url})
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith(f" is at revision {NEXT}, which is newer than {older}\n")
+    assert schema.current(database) == NEXT

@@ -1,0 +1,91 @@
+"""What docs/operations.md says of the report, the metrics and the log lines is what there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from prometheus_client.parser import text_string_to_metric_families
+
+from placement_svc.config import Settings
+from placement_svc.db.engine import Database, connect
+from placement_svc.http.probes import PATHS
+from placement_svc.observability.access_log import Answered, log_fields
+from placement_svc.observability.metrics import Metrics
+from placement_svc.observability.request_stats import RequestStats
+from placement_svc.server import serve as server
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+
+
+def answered() -> Answered:
+    """Return a request that has been answered: a claim that was won at the second attempt."""
+    facts = {
+        "method": "PUT",
+        "path": "/allocations/x",
+        "query": "",
+        "body_bytes": 100,
+        "route": "/allocations/<consumer_uuid>",
+        "endpoint": "allocations.replace_consumer_allocations",
+        "status": 204,
+        "microversion": "1.39",
+        "request_id": "req-1",
+        "global_request_id": None,
+        "error": None,
+        "seconds": 1.0,
+        "stats": RequestStats(retries=1),
+    }
+    return Answered(**facts)
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def test_metrics_are_those_that_are_served(app: Flask) -> None:
+    listed = re.findall(r"^\| `(placement_\w+)` \|", section("Metrics"), re.M)
+    served = re.findall(r"^# HELP (\w+)", app.test_client().get("/metrics").text, re.M)
+    assert sorted(listed) == sorted(served)
+
+
+def test_labels_are_those_that_are_served(app: Flask) -> None:
+    listed = re.findall(r"^\| `(placement_\w+)` \| (.*?) ?\| ", section("Metrics"), re.M)
+    labels = {name: re.findall(r"`(\w+)`", names) for name, names in listed}
+    metrics = Metrics(Database(connect("postgresql://127.0.0.1:1/none")))
+    metrics.count(answered())
+    for family in text_string_to_metric_families(metrics.answer().get_data(as_text=True)):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(labels[name]), name
+
+
+def test_metrics_to_watch_are_there() -> None:
+    listed = set(re.findall(r"^\| `(placement_\w+)` \|", section("Metrics"), re.M))
+    assert set(re.findall(r"placement_[a-z_]+", section("What to watch"))) - {"placement_svc"} <= listed
+
+
+def test_report_is_as_it_is_printed(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(database_url=database_url, log_format="console")
+    server.say(server.report(settings, "http://127.0.0.1:8778", 2, 4), settings)
+    printed = capsys.readouterr().err
+    [shown] = re.findall(r"```\n(placement-svc\n.*?)```", section("Starting"), re.S)
+
+    def without_database(report: str) -> list[str]:
+        return [re.sub(r"(?<=  database  ).*", "", line) for line in report.splitlines()]
+
+    assert without_database(printed) == without_database(shown)
+
+
+def test_fields_of_a_request_are_those_of_its_line() -> None:
+    of_requests, _ = section("Logs").split("Other lines")
+    listed = {
+        name
+        for row in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", of_requests, re.M)
+        for name in re.findall(r"\w+", row)
+    }
+    assert set(log_fields(answered(), slow=0.0)) | {"event"} == listed
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_probe_is_explained(path: str) -> None:
+    assert f"| `{path}` |" in section("Probes")

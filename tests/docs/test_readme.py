@@ -1,0 +1,53 @@
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from placement_svc.config import Settings, variable
+from tests.support.curl import AS_ADMIN, Answer, run
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+SET_UP_LINES = [
+    "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/placement-svc demo",
+    "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest",
+]
+
+
+@pytest.fixture
+def tour(live: str) -> list[Answer]:
+    """The answers to the curl lines of the tour, in their order."""
+    return [run(line, live) for line in README.splitlines() if line.startswith("curl ")]
+
+
+def test_tour_says_who_calls() -> None:
+    assert AS_ADMIN in README
+
+
+def test_tour_answers_as_told(tour: list[Answer]) -> None:
+    assert [status for status, _ in tour] == [200] * 7 + [204, 200, 200, 409] + [204] * 4
+
+
+def test_tour_shows_the_candidate_it_claims(tour: list[Answer]) -> None:
+    candidates = json.loads(tour[6][1])["allocation_requests"]
+    shown = re.findall(r"```json\n(.*?)```", README, re.S)
+    assert len(candidates) == 2
+    assert candidates[0] == json.loads(shown[0])
+
+
+def test_tour_sees_the_usage_of_its_claim(tour: list[Answer]) -> None:
+    of_provider, of_project = (json.loads(body)["usages"] for _, body in tour[8:10])
+    assert of_provider == {"VCPU": 2, "MEMORY_MB": 4096}
+    assert of_project == {"INSTANCE": {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 20, "consumer_count": 1}}
+
+
+@pytest.mark.parametrize("line", SET_UP_LINES)
+def test_set_up_lines_stand_alone(line: str) -> None:
+    assert f"```sh\n{line}\n```" in README
+
+
+def test_settings_table_lists_every_setting_and_no_other() -> None:
+    listed = re.findall(r"^\| `(PLACEMENT_\w+)` \|", README, re.M)
+    assert listed == [variable(setting.name) for setting in fields(Settings)]

@@ -1,0 +1,51 @@
+import pytest
+
+from placement_svc.domain.demands import Demand, Terms, allocations_of, mappings_of, terms_of
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
+
+ONE_VCPU = Demand("", (("VCPU", 1),))
+TWO_VGPUS = Demand("", (("VGPU", 2),))
+
+
+def test_the_unsuffixed_group_is_taken_apart_by_class():
+    request = CandidatesRequest(
+        groups=(
+            RequestGroup("a", {"VCPU": 1, "VGPU": 2}),
+            RequestGroup("", {"VCPU": 3, "DISK_GB": 4}),
+            RequestGroup("b"),
+        ),
+        same_subtree=(frozenset({"a", "b"}), frozenset({"a"})),
+        isolate=True,
+    )
+    clauses = (frozenset({65}),)
+    assert terms_of(request, clauses) == Terms(
+        demands=(
+            Demand("a", (("VCPU", 1), ("VGPU", 2))),
+            Demand("", (("VCPU", 3),)),
+            Demand("", (("DISK_GB", 4),)),
+            Demand("b", ()),
+        ),
+        clauses=clauses,
+        same_subtree=(frozenset({0, 3}),),
+        isolate=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("demands", "uuids", "allocations", "mappings"),
+    [
+        ([ONE_VCPU], "1", {"1": {"VCPU": 1}}, {"": ["1"]}),
+        ([ONE_VCPU, TWO_VGPUS], "12", {"1": {"VCPU": 1}, "2": {"VGPU": 2}}, {"": ["1", "2"]}),
+        ([ONE_VCPU, TWO_VGPUS], "11", {"1": {"VCPU": 1, "VGPU": 2}}, {"": ["1"]}),
+        (
+            [ONE_VCPU, Demand("a", (("VCPU", 2), ("VGPU", 3))), Demand("b", (("VCPU", 4),))],
+            "112",
+            {"1": {"VCPU": 3, "VGPU": 3}, "2": {"VCPU": 4}},
+            {"": ["1"], "a": ["1"], "b": ["2"]},
+        ),
+        ([Demand("a", ()), Demand("b", (("VCPU", 1),))], "21", {"1": {"VCPU": 1}}, {"a": ["2"], "b": ["1"]}),
+    ],
+)
+def test_suppliers_tell_what_is_claimed_and_who_satisfies_which_group(demands, uuids, allocations, mappings):
+    assert allocations_of(demands, uuids) == allocations
+    assert mappings_of(demands, uuids) == mappings

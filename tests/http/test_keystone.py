@@ -1,0 +1,310 @@
+"""Callers known to Keystone: an identity service over HTTP says who they are."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from werkzeug.test import TestResponse
+
+from placement_svc.domain.errors import SetupError
+from placement_svc.http.keystone import keystone
+from tests.conftest import NewApp
+from tests.support.identity import PASSWORD, USERNAME, Identity, serving, token
+
+PUBLIC = "https://identity.example.org"
+
+Ask = Callable[..., TestResponse]
+
+
+@pytest.fixture
+def identity() -> Iterator[Identity]:
+    identity = Identity()
+    with serving(identity):
+        yield identity
+
+
+def write(file: Path, **options: object) -> Path:
+    """Write a file for oslo.config whose section has `options`."""
+    file.write_text("\n".join(["[keystone_authtoken]", *(f"{k} = {v}" for k, v in options.items())]))
+    return file
+
+
+@pytest.fixture
+def options(identity: Identity) -> dict[str, object]:
+    """The settings of a service that trusts `identity`, asks anew each time and does not wait for it."""
+    return {
+        "auth_type": "password",
+        "auth_url": identity.url,
+        "username": USERNAME,
+        "password": PASSWORD,
+        "user_domain_id": "default",
+        "project_name": "services",
+        "project_domain_id": "default",
+        "www_authenticate_uri": PUBLIC,
+        "token_cache_time": -1,
+        "http_request_max_retries": 0,
+    }
+
+
+@pytest.fixture
+def configured(new_app: NewApp, tmp_path: Path) -> Callable[..., Ask]:
+    """A function that takes the settings of Keystone, and returns one that sends requests."""
+
+    def configure(**options: object) -> Ask:
+        app = new_app(auth="keystone", keystone_file=write(tmp_path / "keystone.conf", **options))
+
+        def ask(
+            token: str | None = None, path: str = "/resource_classes", json: object = None, **headers: str
+        ) -> TestResponse:
+            sent = {"OpenStack-API-Version": "placement 1.39"} | ({"X-Auth-Token": token} if token else {})
+            method = "GET" if json is None else "POST"
+            return app.test_client().open(path, method=method, json=json, headers=sent | headers)
+
+        return ask
+
+    return configure
+
+
+@pytest.fixture
+def ask(configured: Callable[..., Ask], options: dict[str, object]) -> Ask:
+    return configured(**options)
+
+
+def test_a_known_token_lets_in(ask: Ask, identity: Identity) -> None:
+    identity.tokens["good"] = token("service")
+    assert ask("good").status_code == 200
+
+
+def test_a_body_comes_through(ask: Ask, identity: Identity) -> None:
+    identity.tokens["good"] = token("service")
+    answer = ask("good", "/resource_classes", {"name": "CUSTOM_nonsense"})
+    assert answer.status_code == 400
+    assert "'CUSTOM_nonsense' does not match" in answer.json["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "status"),
+    [(["service"], 200), (["admin"], 200), (["Admin"], 200), (["member", "reader"], 403), ([], 403)],
+)
+def test_the_roles_are_those_of_the_token(
+    ask: Ask, identity: Identity, roles: list[str], status: int
+) -> None:
+    identity.tokens["good"] = token(*roles)
+    assert ask("good").status_code == status
+    assert ask("good", **{"X-Roles": "admin,service", "X-Service-Roles": "service"}).status_code == status
+
+
+def test_the_project_is_that_of_the_token(ask: Ask, identity: Identity) -> None:
+    identity.tokens["good"] = token("reader")
+    for sent in ({}, {"X-Project-Id": "other", "X-Tenant-Id": "other"}):
+        assert ask("good", "/usages?project_id=own", **sent).status_code == 200
+        assert ask("good", "/usages?project_id=other", **sent).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [{"system": {"all": True}}, {"domain": {"id": "default", "name": "Default"}}],
+    ids=["system", "domain"],
+)
+def test_a_token_that_is_for_no_project_does_not_suffice(
+    ask: Ask, identity: Identity, scope: dict[str, object]
+) -> None:
+    identity.tokens["good"] = token("admin", "service", **scope)
+    answer = ask("good")
+    assert answer.status_code == 403
+    assert answer.json["errors"][0]["detail"].endswith("\n\n placement:resource_classes:list  ")
+
+
+def test_a_caller_cannot_say_what_their_token_is_for(ask: Ask, identity: Identity) -> None:
+    identity.tokens["good"] = token("service")
+    identity.tokens["system"] = token("service", system={"all": True})
+    assert ask("good", **{"OpenStack-System-Scope": "all", "X-Domain-Id": "default"}).status_code == 200
+    assert ask("system", **{"OpenStack-System-Scope": "", "X-Project-Id": "own"}).status_code == 403
+
+
+def test_a_service_token_does_not_change_what_the_callers_is_for(ask: Ask, identity: Identity) -> None:
+    identity.tokens |= {"system": token("service", system={"all": True}), "project": token("service")}
+    assert ask("system", **{"X-Service-Token": "project"}).status_code == 403
+    assert ask("project", **{"X-Service-Token": "system"}).status_code == 200
+
+
+def test_a_service_token_does_not_lend_its_roles(ask: Ask, identity: Identity) -> None:
+    identity.tokens |= {"user": token("member"), "service": token("service")}
+    assert ask("user", **{"X-Service-Token": "service"}).status_code == 403
+
+
+def assert_refused(answer: TestResponse) -> None:
+    assert answer.status_code == 401
+    assert answer.content_type.startswith("application/json")
+    assert answer.json.keys() == {"error"}
+    assert answer.json["error"].keys() == {"code", "title", "message"}
+    assert (answer.json["error"]["code"], answer.json["error"]["title"]) == (401, "Unauthorized")
+    assert answer.headers["WWW-Authenticate"] == f'Keystone uri="{PUBLIC}"'
+    assert answer.headers["x-openstack-request-id"].startswith("req-")
+    assert "openstack-api-version" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Accept": "text/html"},
+        {"X-Identity-Status": "Confirmed", "X-User-Id": "admin", "X-Roles": "admin"},
+        {"Authorization": "Bearer good"},
+        {"Content-Length": "many"},
+        {"OpenStack-API-Version": "placement nonsense"},
+    ],
+)
+def test_without_a_token_nothing_is_answered(ask: Ask, identity: Identity, headers: dict[str, str]) -> None:
+    identity.tokens["good"] = token("service")
+    assert_refused(ask(**headers))
+    assert_refused(ask(path="/house", **headers))
+
+
+@pytest.mark.parametrize("sent", ["unknown", "admin", "\xe4", "a b", "../../users"])
+def test_an_unknown_token_is_refused(ask: Ask, sent: str) -> None:
+    assert_refused(ask(sent))
+
+
+def test_an_expired_token_is_refused(ask: Ask, identity: Identity) -> None:
+    identity.tokens["old"] = token("service", hours=-1)
+    assert_refused(ask("old"))
+
+
+def test_an_expired_token_counts_with_the_token_of_a_service(ask: Ask, identity: Identity) -> None:
+    identity.tokens |= {
+        "old": token("service", hours=-1),
+        "service": token("service"),
+        "user": token("admin"),
+    }
+    assert ask("old", **{"X-Service-Token": "service"}).status_code == 200
+    assert_refused(ask("old", **{"X-Service-Token": "user"}))
+
+
+def test_a_revoked_token_is_refused(ask: Ask, identity: Identity) -> None:
+    identity.tokens["good"] = token("service")
+    assert ask("good").status_code == 200
+    del identity.tokens["good"]
+    assert_refused(ask("good"))
+
+
+def test_a_token_is_asked_about_once_while_it_is_remembered(
+    configured: Callable[..., Ask], options: dict[str, object], identity: Identity
+) -> None:
+    identity.tokens["good"] = token("service")
+    ask = configured(**options | {"token_cache_time": 3600})
+    assert [ask("good").status_code for _ in range(3)] == [200] * 3
+    assert identity.asked == ["good"]
+
+
+def assert_unavailable(answer: TestResponse) -> None:
+    assert answer.status_code == 503
+    [error] = answer.json["errors"]
+    assert error["title"] == "Service Unavailable"
+    assert error["request_id"] == answer.headers["x-openstack-request-id"]
+
+
+@pytest.mark.parametrize("failure", [500, 502, 503])
+def test_a_failure_of_keystone_is_told(ask: Ask, identity: Identity, failure: int) -> None:
+    identity.tokens["good"] = token("service")
+    identity.failure = failure
+    assert_unavailable(ask("good"))
+    identity.failure = None
+    assert ask("good").status_code == 200
+
+
+def test_a_keystone_that_is_not_there_is_told(
+    configured: Callable[..., Ask], options: dict[str, object], identity: Identity
+) -> None:
+    with serving(gone := Identity()):
+        ask = configured(**options | {"auth_url": gone.url})
+    for path in ("/resource_classes", "/house"):
+        assert_unavailable(ask("good", path))
+    assert ask("good", "/").status_code == 200
+
+
+def test_a_keystone_that_does_not_know_this_service_is_told(
+    configured: Callable[..., Ask], options: dict[str, object], identity: Identity
+) -> None:
+    identity.tokens["good"] = token("service")
+    assert_unavailable(configured(**options | {"password": "wrong"})("good"))
+
+
+@pytest.mark.parametrize("path", ["/", ""])
+def test_the_root_document_needs_no_token(
+    new_app: NewApp, tmp_path: Path, options: dict[str, object], identity: Identity, path: str
+) -> None:
+    app = new_app(auth="keystone", keystone_file=write(tmp_path / "keystone.conf", **options))
+    answer = app.test_client().get("/", environ_overrides={"PATH_INFO": path, "SCRIPT_NAME": "/placement"})
+    assert answer.status_code == 200
+    assert identity.asked == []
+
+
+# Settings
+
+
+def test_variables_win_over_the_file(
+    configured: Callable[..., Ask],
+    options: dict[str, object],
+    identity: Identity,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identity.tokens["good"] = token("service")
+    monkeypatch.setenv("OS_KEYSTONE_AUTHTOKEN__AUTH_URL", identity.url)
+    assert configured(**options | {"auth_url": "http://127.0.0.1:1"})("good").status_code == 200
+
+
+def test_variables_suffice(
+    options: dict[str, object], identity: Identity, monkeypatch: pytest.MonkeyPatch, new_app: NewApp
+) -> None:
+    identity.tokens["good"] = token("service")
+    for name, value in options.items():
+        monkeypatch.setenv(f"OS_KEYSTONE_AUTHTOKEN__{name.upper()}", str(value))
+    client = new_app(auth="keystone").test_client()
+    answer = client.get("/resource_providers", headers={"X-Auth-Token": "good"})
+    assert answer.status_code == 200
+
+
+def test_unauthenticated_requests_stay_out_whatever_the_settings(
+    configured: Callable[..., Ask], options: dict[str, object]
+) -> None:
+    assert_refused(configured(**options | {"delay_auth_decision": "true"})("unknown"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"auth_type": None}, "needs auth_type"),
+        ({"auth_type": "nonsense"}, "nonsense"),
+        ({"auth_url": None}, "auth_url"),
+        ({"token_cache_time": "long"}, "token_cache_time"),
+    ],
+)
+def test_settings_that_do_not_suffice_are_told_in_a_line(
+    tmp_path: Path, options: dict[str, object], change: dict[str, object], message: str
+) -> None:
+    left = {name: value for name, value in (options | change).items() if value is not None}
+    with pytest.raises(SetupError, match=message) as refused:
+        keystone(write(tmp_path / "keystone.conf", **left))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", ["auth_type = password", "[keystone_authtoken", "\xff"])
+def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "keystone.conf"
+    file.write_text(content, encoding="latin-1")
+    with pytest.raises(SetupError, match="The settings of Keystone cannot be used") as refused:
+        keystone(file)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="missing"):
+        keystone(tmp_path / "missing")
+
+
+def test_the_missing_extra_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keystonemiddleware.auth_token", None)
+    with pytest.raises(SetupError, match=r"pip install 'placement-svc\[keystone\]'$"):
+        keystone(None)

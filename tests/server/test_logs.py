@@ -1,0 +1,145 @@
+"""The log: what a line says, in which form, and what never stands in it."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from placement_svc.db.engine import shown
+from placement_svc.server import logs
+from tests.conftest import ADMIN, NewApp
+
+GLOBAL_ID = "req-0ae00000-0000-4000-8000-000000000009"
+ODD = [
+    "line\nbreak",
+    "carriage\rreturn",
+    "\x1b[31mred\x1b[0m",
+    "\x9b31mred",
+    "nul\x00",
+    "next\x85line",
+    "separator\u2028here",
+    "\u202eright to left",
+    "lone \udcff surrogate",
+    '"quoted" \\ {}',
+]
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[logging.LogRecord]]:
+    """A function that returns what has been logged of requests."""
+    caplog.set_level(logging.INFO, logger="placement_svc")
+    return lambda: [
+        record for record in caplog.records if record.name == "placement_svc.observability.access_log"
+    ]
+
+
+Lines = Callable[[], list[logging.LogRecord]]
+
+
+def record(message: str, **extra: Any) -> logging.LogRecord:
+    made = logging.LogRecord("placement_svc.x", logging.WARNING, __file__, 1, message, (), None)
+    made.__dict__.update(extra)
+    return made
+
+
+@pytest.mark.usefixtures("clean_database")
+def test_request_is_one_line(new_app: NewApp, lines: Lines) -> None:
+    headers = ADMIN | {"X-Openstack-Request-Id": GLOBAL_ID}
+    answer = new_app().test_client().get("/resource_providers?name=x", headers=headers, buffered=True)
+    [line] = lines()
+    assert (line.levelname, line.getMessage()) == ("INFO", "request")
+    told = line.__dict__
+    assert told["request_id"] == answer.headers["x-openstack-request-id"]
+    assert told["global_request_id"] == GLOBAL_ID
+    assert (told["method"], told["path"], told["route"]) == (
+        "GET",
+        "/resource_providers",
+        "/resource_providers",
+    )
+    assert (told["status"], told["microversion"]) == (200, "1.39")
+    assert told["statements"] >= 1
+    assert told["duration"] >= told["statement_duration"] > 0
+    assert "query" not in told
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [("/nothing", ADMIN, 404), ("/traits", {}, 401), ("/traits/X", ADMIN | {"Accept": "a/b"}, 404)],
+)
+def test_request_that_is_refused_is_a_line_too(
+    new_app: NewApp, lines: Lines, path: str, headers: dict[str, str], status: int
+) -> None:
+    new_app().test_client().get(path, headers=headers, buffered=True)
+    assert [line.__dict__["status"] for line in lines()] == [status]
+
+
+def test_probes_are_no_lines(new_app: NewApp, lines: Lines) -> None:
+    client = new_app().test_client()
+    for path in ("/healthz", "/readyz", "/metrics"):
+        client.get(path, buffered=True)
+    assert lines() == []
+
+
+@pytest.mark.usefixtures("clean_database")
+def test_slow_request_tells_its_parameters(new_app: NewApp, lines: Lines) -> None:
+    client = new_app(slow_request=0.0).test_client()
+    client.get("/resource_providers?name=%0Ax", headers=ADMIN, buffered=True)
+    client.post("/resource_providers", json={"name": "x"}, headers=ADMIN, buffered=True)
+    read, write = lines()
+    assert (read.levelname, read.getMessage()) == ("WARNING", "slow request")
+    assert (read.__dict__["query"], read.__dict__["body_bytes"]) == ("name=%0Ax", None)
+    assert (write.__dict__["query"], write.__dict__["body_bytes"]) == ("", len('{"name":"x"}'))
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_json_is_one_line_that_says_what_was_logged(odd: str) -> None:
+    line = logs.formatter("json").format(record(f"message {odd}", path=odd))
+    assert line.isascii()
+    assert line.isprintable()
+    told = json.loads(line)
+    assert (told["event"], told["path"]) == (f"message {odd}", odd)
+    assert (told["level"], told["logger"]) == ("warning", "placement_svc.x")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_line_for_people_is_one_line(odd: str) -> None:
+    assert logs.formatter("console").format(record(f"message {odd}", path=odd)).isprintable()
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_exception_tells_where_but_no_variables(log_format: str) -> None:
+    def fail(token: str) -> None:
+        raise ValueError("first\n2026-11-20 [info] second")
+
+    failed = record("failed")
+    try:
+        fail("".join(["hidden", "-", "token"]))
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    text = logs.formatter(log_format).format(failed)
+    assert "in fail" in text
+    assert "hidden-token" not in text
+    _, *more = text.split("\n")
+    assert all(line.startswith("    ") for line in more)
+    assert bool(more) == (log_format == "console")
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_what_is_not_known_is_left_out(log_format: str) -> None:
+    text = logs.formatter(log_format).format(record("message", global_request_id=None))
+    assert "global_request_id" not in text
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql+psycopg2://me:secret@host/placement", "postgresql+psycopg2://me:***@host/placement"),
+        ("postgresql://me@/placement?host=a&password=secret", "postgresql://me@/placement?host=a"),
+        ("postgresql://host/placement?sslpassword=secret", "postgresql://host/placement"),
+    ],
+)
+def test_url_is_shown_without_its_password(url: str, told: str) -> None:
+    assert shown(url) == told

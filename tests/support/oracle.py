@@ -1,0 +1,406 @@
+"""
+The answer of GET /allocation_candidates, the slow and obvious way.
+
+An executable form of `docs/spec/candidates.md 3` and `4` that tries every combination. Where section 7
+describes a defect of OpenStack Placement, this follows the contract. It works on names; `faults` judges
+an HTTP response.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations as pairs
+from itertools import product
+from math import floor, prod
+from typing import Any
+from urllib.parse import urlencode
+
+from tests.support.cloud import SHARING, Cloud, Inventory, Provider, uuid_of
+
+
+@dataclass(frozen=True)
+class Group:
+    """A request group. A clause of `required` or `member_of` is met by any one of its members."""
+
+    suffix: str = ""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    required: tuple[frozenset[str], ...] = ()
+    forbidden: frozenset[str] = frozenset()
+    member_of: tuple[frozenset[str], ...] = ()
+    not_member_of: frozenset[str] = frozenset()
+    in_tree: str | None = None
+
+    def parameters(self) -> list[tuple[str, str]]:
+        """Return the group's query parameters: one `required` for all single traits, one for each `in:`."""
+        traits = [*(trait for clause in self.required if len(clause) == 1 for trait in clause)]
+        traits += [f"!{trait}" for trait in sorted(self.forbidden)]
+        values = {
+            "resources": [",".join(f"{name}:{amount}" for name, amount in self.resources.items())],
+            "required": [",".join(traits)]
+            + ["in:" + ",".join(sorted(clause)) for clause in self.required if len(clause) > 1],
+            "member_of": [_any_of(clause) for clause in self.member_of]
+            + [f"!{_any_of(self.not_member_of)}" if self.not_member_of else ""],
+            "in_tree": [uuid_of(self.in_tree) if self.in_tree else ""],
+        }
+        return [(key + self.suffix, value) for key, found in values.items() for value in found if value]
+
+
+def _any_of(aggregates: frozenset[str]) -> str:
+    uuids = ",".join(uuid_of(name) for name in sorted(aggregates))
+    return f"in:{uuids}" if len(aggregates) > 1 else uuids
+
+
+@dataclass(frozen=True)
+class Request:
+    """A valid request; each member of `same_subtree` is the set of suffixes of one such parameter."""
+
+    groups: tuple[Group, ...]
+    root_required: frozenset[str] = frozenset()
+    root_forbidden: frozenset[str] = frozenset()
+    same_subtree: tuple[frozenset[str], ...] = ()
+    group_policy: str | None = None
+    limit: int | None = None
+    version: str = "1.39"
+
+    def since(self, version: str) -> bool:
+        """Tell whether the request is made at this microversion or a later one."""
+        return int(self.version.removeprefix("1.")) >= int(version.removeprefix("1."))
+
+    def query(self) -> str:
+        """Return the query string."""
+        root = [*sorted(self.root_required), *(f"!{trait}" for trait in sorted(self.root_forbidden))]
+        parameters = [pair for group in self.groups for pair in group.parameters()]
+        parameters += [("root_required", ",".join(root))] if root else []
+        parameters += [("same_subtree", ",".join(sorted(suffixes))) for suffixes in self.same_subtree]
+        parameters += [("group_policy", self.group_policy)] if self.group_policy else []
+        parameters += [("limit", str(self.limit))] if self.limit else []
+        return urlencode(parameters, safe=":,!")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """
+    What one entry of `allocation_requests` says (`docs/spec/candidates.md 3.11`).
+
+    `amounts` holds (provider, resource class, amount), `mappings` holds (suffix, sorted providers), both by
+    name; `mappings` is None where the microversion does not show them.
+    """
+
+    amounts: frozenset[tuple[str, str, int]]
+    mappings: frozenset[tuple[str, tuple[str, ...]]] | None
+
+    def __str__(self) -> str:
+        suppliers = sorted({provider for provider, _, _ in self.amounts})
+        amounts = "+".join(
+            f"{supplier}({','.join(sorted(f'{c}:{n}' for p, c, n in self.amounts if p == supplier))})"
+            for supplier in suppliers
+        )
+        mappings = "".join(f" {suffix}→{','.join(found)}" for suffix, found in sorted(self.mappings or []))
+        return amounts + mappings
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to satisfy a group: the providers chosen, and each (provider, class, amount) supplied."""
+
+    providers: frozenset[str]
+    amounts: tuple[tuple[str, str, int], ...] = ()
+
+
+# 3.1 Terms
+
+
+def fits(inventory: Inventory | None, amount: int) -> bool:
+    return (
+        inventory is not None
+        and inventory.used + amount <= (inventory.total - inventory.reserved) * inventory.allocation_ratio
+        and inventory.min_unit <= amount <= inventory.max_unit
+        and amount % inventory.step_size == 0
+    )
+
+
+def anchors(cloud: Cloud, provider: Provider) -> list[Provider]:
+    linked = [cloud.root(provider)]
+    if SHARING in provider.traits:
+        linked += [cloud.root(other) for other in cloud.providers if other.aggregates & provider.aggregates]
+    return linked
+
+
+def is_member(provider: Provider, group: Group) -> bool:
+    return all(clause & provider.aggregates for clause in group.member_of)
+
+
+def is_banned(provider: Provider, group: Group) -> bool:
+    return bool(group.not_member_of & provider.aggregates)
+
+
+def is_in_tree(cloud: Cloud, provider: Provider, group: Group) -> bool:
+    return group.in_tree is None or group.in_tree in [other.name for other in cloud.tree(provider)]
+
+
+# 3.2 Unsuffixed group at an anchor
+
+
+def supplies(
+    cloud: Cloud, group: Group, anchor: Provider, provider: Provider, name: str, amount: int
+) -> bool:
+    own = cloud.root(provider) == anchor
+    foreign = anchor in anchors(cloud, provider) and group.in_tree is None and is_member(provider, group)
+    return (
+        fits(provider.inventories.get(name), amount)  # rule 1
+        and (own or foreign)  # rule 2
+        and is_in_tree(cloud, provider, group)  # rule 3
+        and (is_member(provider, group) or is_member(anchor, group))  # rule 4
+        and not is_banned(provider, group)  # rule 5
+        and not is_banned(anchor, group)
+        and not provider.traits & group.forbidden  # rule 6
+    )
+
+
+def unsuffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Option]:
+    suppliers = [
+        [provider for provider in cloud.providers if supplies(cloud, group, anchor, provider, name, amount)]
+        for name, amount in group.resources.items()
+    ]
+    for chosen in product(*suppliers):
+        traits = frozenset().union(*(provider.traits for provider in chosen))
+        if all(clause & traits for clause in group.required):
+            yield Option(
+                providers=frozenset(provider.name for provider in chosen),
+                amounts=tuple(
+                    (provider.name, name, amount)
+                    for provider, (name, amount) in zip(chosen, group.resources.items(), strict=True)
+                ),
+            )
+
+
+# 3.3 Suffixed group with resources at an anchor, 3.4 resourceless suffixed group (with D5 and D6 put right)
+
+
+def suffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Option]:
+    for provider in cloud.providers:
+        if (
+            all(fits(provider.inventories.get(name), amount) for name, amount in group.resources.items())
+            and all(clause & provider.traits for clause in group.required)
+            and not provider.traits & group.forbidden
+            and is_member(provider, group)
+            and not is_banned(provider, group)
+            and is_in_tree(cloud, provider, group)
+            and anchor in anchors(cloud, provider)
+        ):
+            yield Option(
+                providers=frozenset([provider.name]),
+                amounts=tuple((provider.name, name, amount) for name, amount in group.resources.items()),
+            )
+
+
+# 3.6 root_required
+
+
+def allowed_anchors(cloud: Cloud, request: Request) -> list[Provider]:
+    return [
+        provider
+        for provider in cloud.providers
+        if provider.parent is None
+        and request.root_required <= provider.traits
+        and not request.root_forbidden & provider.traits
+    ]
+
+
+# 3.7 same_subtree
+
+
+def in_one_subtree(cloud: Cloud, providers: Iterable[Provider]) -> bool:
+    lineages = {provider.name: [p.name for p in cloud.lineage(provider)] for provider in providers}
+    return any(all(top in lineage for lineage in lineages.values()) for top in lineages)
+
+
+# 3.8 group_policy=isolate
+
+
+def are_isolated(chosen: Mapping[str, Option]) -> bool:
+    suffixed = [option.providers for suffix, option in chosen.items() if suffix]
+    return not any(one & other for one, other in pairs(suffixed, 2))
+
+
+# 3.9 Summing
+
+
+def summed(chosen: Mapping[str, Option]) -> frozenset[tuple[str, str, int]]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for option in chosen.values():
+        for provider, name, amount in option.amounts:
+            sums[provider, name] += amount
+    return frozenset((provider, name, amount) for (provider, name), amount in sums.items())
+
+
+def has_room(cloud: Cloud, amounts: Iterable[tuple[str, str, int]]) -> bool:
+    for supplier, name, amount in amounts:
+        inventory = cloud.provider(supplier).inventories[name]
+        capacity = (inventory.total - inventory.reserved) * inventory.allocation_ratio
+        if inventory.used + amount > capacity or amount > inventory.max_unit:
+            return False
+    return True
+
+
+# 3.10 Below 1.29
+
+
+def takes_one_of_each_tree(cloud: Cloud, candidate: Candidate) -> bool:
+    suppliers = {supplier for supplier, _, _ in candidate.amounts}
+    return len({cloud.root(cloud.provider(supplier)).name for supplier in suppliers}) == len(suppliers)
+
+
+# 3 All candidates
+
+
+def options_at(cloud: Cloud, request: Request, anchor: Provider) -> list[list[Option]]:
+    """Return the options of each group at the anchor (`docs/spec/candidates.md 3.2` to `3.4`)."""
+    return [
+        list(
+            suffixed_options(cloud, group, anchor)
+            if group.suffix
+            else unsuffixed_options(cloud, group, anchor)
+        )
+        for group in request.groups
+    ]
+
+
+def combinations(cloud: Cloud, request: Request) -> int:
+    """Return how many combinations `candidates` has to try."""
+    return sum(
+        prod(map(len, options_at(cloud, request, anchor))) for anchor in allowed_anchors(cloud, request)
+    )
+
+
+def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
+    """Return all candidates of the request with their mappings, whatever its limit."""
+    found = set()
+    for anchor in allowed_anchors(cloud, request):
+        for options in product(*options_at(cloud, request, anchor)):
+            chosen = {group.suffix: option for group, option in zip(request.groups, options, strict=True)}
+            subtrees = [
+                [cloud.provider(name) for suffix in suffixes for name in chosen[suffix].providers]
+                for suffixes in request.same_subtree
+            ]
+            amounts = summed(chosen)
+            if (
+                all(in_one_subtree(cloud, providers) for providers in subtrees)
+                and (request.group_policy != "isolate" or are_isolated(chosen))
+                and has_room(cloud, amounts)
+            ):
+                mappings = frozenset((suffix, tuple(sorted(o.providers))) for suffix, o in chosen.items())
+                found.add(Candidate(amounts, mappings))
+    if not request.since("1.29"):
+        found = {candidate for candidate in found if takes_one_of_each_tree(cloud, candidate)}
+    return found
+
+
+# 4 Response
+
+
+def summary(cloud: Cloud, request: Request, provider: Provider) -> dict[str, Any]:
+    """Return the provider's summary as the answer shows it, traits sorted (`docs/spec/candidates.md 4`)."""
+    requested = {name for group in request.groups for name in group.resources}
+    shown: dict[str, Any] = {
+        "resources": {
+            name: {
+                "capacity": floor((inventory.total - inventory.reserved) * inventory.allocation_ratio),
+                "used": inventory.used,
+            }
+            for name, inventory in provider.inventories.items()
+            if request.since("1.27") or name in requested
+        }
+    }
+    if request.since("1.17"):
+        shown["traits"] = sorted(provider.traits)
+    if request.since("1.29"):
+        shown["parent_provider_uuid"] = uuid_of(provider.parent) if provider.parent else None
+        shown["root_provider_uuid"] = cloud.root(provider).uuid
+    return shown
+
+
+def suppliers(found: Iterable[Candidate]) -> set[str]:
+    """Return the names of the providers that supply something to some candidate."""
+    return {supplier for candidate in found for supplier, _, _ in candidate.amounts}
+
+
+def summarised(
+    cloud: Cloud, request: Request, full: Iterable[Candidate], kept: Iterable[Candidate]
+) -> set[str]:
+    """
+    Return the names of the providers that may have a summary when `kept` is shown of `full`.
+
+    From 1.29 on, all of them must have one; below, only those that supply to a kept candidate must.
+    """
+    trees = [provider.name for name in suppliers(kept) for provider in cloud.tree(cloud.provider(name))]
+    return set(trees) if request.since("1.29") else set(trees) & suppliers(full)
+
+
+def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> Candidate:
+    """
+    Parse an entry of `allocation_requests` in the format of its microversion (`docs/spec/candidates.md 4`).
+
+    Raises:
+        AssertionError: the entry has another form, or names a provider twice in its list.
+    """
+    names = {provider.uuid: provider.name for provider in cloud.providers}
+    assert set(entry) == ({"allocations", "mappings"} if request.since("1.34") else {"allocations"}), entry
+    allocations = entry["allocations"]
+    if not request.since("1.12"):
+        assert all(set(item) == {"resource_provider", "resources"} for item in allocations), entry
+        allocations = {
+            item["resource_provider"]["uuid"]: {"resources": item["resources"]} for item in allocations
+        }
+        assert len(allocations) == len(entry["allocations"]), entry
+    assert all(set(allocation) == {"resources"} for allocation in allocations.values()), entry
+    return Candidate(
+        amounts=frozenset(
+            (names[uuid], name, amount)
+            for uuid, allocation in allocations.items()
+            for name, amount in allocation["resources"].items()
+        ),
+        mappings=frozenset(
+            (suffix, tuple(sorted(names[uuid] for uuid in uuids)))
+            for suffix, uuids in entry["mappings"].items()
+        )
+        if request.since("1.34")
+        else None,
+    )
+
+
+def faults(cloud: Cloud, request: Request, answer: Mapping[str, Any]) -> list[str]:
+    """
+    Return what is wrong with the answer to the request, one line for each fault; nothing if it is right.
+
+    Without a limit the answer must hold every candidate once; with one, any min(limit, count) distinct ones;
+    and in both cases the summaries that belong to those shown (`docs/spec/candidates.md 4` and `5`).
+
+    Raises:
+        AssertionError: an entry does not have the form of the microversion.
+        KeyError: an entry names an unknown provider.
+    """
+    full = candidates(cloud, request)
+    right = Counter(full if request.since("1.34") else [replace(one, mappings=None) for one in full])
+    kept = Counter(read_candidate(cloud, request, entry) for entry in answer["allocation_requests"])
+    wrong = [f"not a candidate, or shown too often: {candidate}" for candidate in kept - right]
+    count = len(full) if request.limit is None else min(request.limit, len(full))
+    if kept.total() != count:
+        missing = sorted(map(str, right - kept))
+        wrong.append(f"{kept.total()} candidates instead of {count}; not shown: {missing}")
+
+    allowed = summarised(cloud, request, full, kept)
+    needed = allowed if request.since("1.29") or request.limit is None else suppliers(kept)
+    names = {provider.uuid: provider.name for provider in cloud.providers}
+    shown = {names.get(uuid, uuid): _sorted_traits(one) for uuid, one in answer["provider_summaries"].items()}
+    wrong += [f"no summary of {name}" for name in sorted(needed - set(shown))]
+    wrong += [f"a summary of {name}" for name in sorted(set(shown) - allowed)]
+    for name in allowed & set(shown):
+        expected = summary(cloud, request, cloud.provider(name))
+        if shown[name] != expected:
+            wrong.append(f"summary of {name}: {shown[name]} instead of {expected}")
+    return wrong
+
+
+def _sorted_traits(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: sorted(value) if key == "traits" else value for key, value in summary.items()}

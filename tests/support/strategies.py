@@ -1,0 +1,227 @@
+"""
+Small nasty clouds, and requests that nearly fit them.
+
+A request is drawn around a *home* tree: each group has a target among the providers that serve it, asks
+mostly for what the target has, and now and then for something else. So most answers hold candidates, and the
+rules bite.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.support.cloud import MAX_INT, SHARING, Cloud, Inventory, Provider
+from tests.support.oracle import Group, Request, anchors, combinations, fits
+
+CLASSES = ["VCPU", "DISK_GB", "SRIOV_NET_VF"]
+TRAITS = ["HW_CPU_X86_AVX", "HW_NUMA_ROOT", "STORAGE_DISK_SSD", "COMPUTE_NODE"]
+AGGREGATES = ["A", "B", "C"]
+NUMBERS = ["1", "2", "3", "10"]
+SUFFIXES = ["1", "_NET", "a-b", "01"]
+NEWEST = ["1.39"]
+OLDER = [f"1.{minor}" for minor in range(10, 39)]
+FILTERS = {
+    "required": "1.17",
+    "required=in": "1.39",
+    "forbidden": "1.22",
+    "member_of": "1.21",
+    "not_member_of": "1.32",
+    "in_tree": "1.31",
+}
+MOST_COMBINATIONS = 3000
+
+_ROLL = st.integers(0, 3)
+
+
+def rarely(draw: st.DrawFn) -> bool:
+    """Draw True about once in four times."""
+    return draw(_ROLL) == 3
+
+
+def subsets(members: Iterable[str], least: int = 0, most: int = 2) -> st.SearchStrategy[frozenset[str]]:
+    """Draw a set of between `least` and `most` members, as far as there are enough."""
+    return _subsets(tuple(sorted(members)), least, most)
+
+
+@cache
+def _subsets(members: tuple[str, ...], least: int, most: int) -> st.SearchStrategy[frozenset[str]]:
+    sizes = {"min_size": min(least, len(members)), "max_size": min(most, len(members))}
+    return st.frozensets(st.sampled_from(members), **sizes) if members else st.just(frozenset())
+
+
+_ODDITIES = subsets(["reserved", "min_unit", "max_unit", "step_size", "ratio"], 1)
+
+
+@st.composite
+def inventories(draw: st.DrawFn) -> Inventory:
+    """Draw an inventory: small, often tight, at times over capacity or unable to give anything."""
+    total = draw(st.sampled_from([4, 8, 2, 3, 1]))
+    odd = draw(_ODDITIES) if draw(st.booleans()) else frozenset()
+    return Inventory(
+        total,
+        reserved=draw(st.integers(1, total)) if "reserved" in odd else 0,
+        min_unit=draw(st.integers(2, 3)) if "min_unit" in odd else 1,
+        max_unit=draw(st.integers(1, 4)) if "max_unit" in odd else MAX_INT,
+        step_size=draw(st.integers(2, 3)) if "step_size" in odd else 1,
+        allocation_ratio=draw(st.sampled_from([0.29, 0.5, 1.25, 1.5, 16.0])) if "ratio" in odd else 1.0,
+        used=draw(st.integers(1, total + 1)) if rarely(draw) else 0,
+    )
+
+
+@st.composite
+def clouds(draw: st.DrawFn) -> Cloud:
+    """Draw one to four trees of one to four levels; any provider may share, any may be in aggregates."""
+    providers: list[Provider] = []
+    for tree in "abcd"[: draw(st.integers(1, 4))]:
+        levels = {tree: 1}
+        for number in range(draw(st.integers(1, 5))):
+            name = f"{tree}{number}" if number else tree
+            parents = [other for other, level in levels.items() if level < 4]
+            parent = draw(st.sampled_from(parents)) if number else None
+            levels[name] = levels[parent] + 1 if parent else 1
+            sharing = {SHARING} if rarely(draw) else frozenset()
+            linked = bool(sharing) or not rarely(draw)
+            providers.append(
+                Provider(
+                    name=name,
+                    parent=parent,
+                    inventories={name: draw(inventories()) for name in sorted(draw(subsets(CLASSES, 0, 3)))},
+                    traits=draw(subsets(TRAITS)) | sharing,
+                    aggregates=draw(subsets(AGGREGATES)) if linked else frozenset(),
+                )
+            )
+    return Cloud(tuple(providers))
+
+
+@st.composite
+def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) -> Request:
+    """Draw a valid request for the cloud at one of the microversions, using only what that one knows."""
+    asked = Request((), version=draw(st.sampled_from(versions)))
+    home = draw(st.sampled_from([provider for provider in cloud.providers if provider.parent is None]))
+    serving = [provider for provider in cloud.providers if home in anchors(cloud, provider)]
+    top = draw(st.sampled_from(cloud.tree(home)))
+    below = [provider for provider in serving if top in cloud.lineage(provider)]
+
+    known = SUFFIXES if asked.since("1.33") else NUMBERS
+    suffixes = known[: draw(st.sampled_from([0, 0, 1, 1, 2, 2, 3, 4]))] if asked.since("1.25") else []
+    targets = below if draw(st.booleans()) else serving
+    groups = [draw(_suffixed_group(asked, cloud, targets, suffix)) for suffix in suffixes]
+    if not any(group.resources for group in groups) or not rarely(draw):
+        groups.insert(draw(st.integers(0, len(groups))), draw(_unsuffixed_group(asked, cloud, serving, home)))
+
+    same_subtree: list[frozenset[str]] = []
+    if asked.since("1.36") and suffixes and (targets == below or rarely(draw)):
+        same_subtree = draw(st.lists(subsets(suffixes, 1, 3), max_size=2))
+    resourceless = frozenset(group.suffix for group in groups if not group.resources)
+    alone = resourceless.difference(*same_subtree)
+    if alone:
+        same_subtree.append(alone | draw(subsets(suffixes, 0, 1)))
+    required, forbidden = frozenset[str](), frozenset[str]()
+    if asked.since("1.35"):
+        required = draw(subsets(home.traits, 1, 1)) if rarely(draw) else required
+        forbidden = draw(_unlike(home.traits)) - required if rarely(draw) else forbidden
+    policies = ["none", "isolate"] if len(suffixes) > 1 else [None, "none", "isolate"]
+    return Request(
+        groups=tuple(groups),
+        root_required=required,
+        root_forbidden=forbidden,
+        same_subtree=tuple(same_subtree),
+        group_policy=draw(st.sampled_from(policies)) if asked.since("1.25") else None,
+        limit=draw(st.sampled_from([None, None, 1, 2, 5, 1000])) if asked.since("1.16") else None,
+        version=asked.version,
+    )
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, versions: Sequence[str] = NEWEST) -> tuple[Cloud, list[Request]]:
+    """Draw a cloud and some requests for it, none with too many combinations for the oracle."""
+    cloud = draw(clouds())
+    fair = requests(cloud, versions).filter(lambda asked: combinations(cloud, asked) <= MOST_COMBINATIONS)
+    return cloud, [draw(fair) for _ in range(draw(st.integers(1, 10)))]
+
+
+@st.composite
+def _suffixed_group(
+    draw: st.DrawFn, asked: Request, cloud: Cloud, targets: Sequence[Provider], suffix: str
+) -> Group:
+    may_be_resourceless = asked.since("1.36")
+    givers = [provider for provider in targets if _given(provider)]
+    target = draw(st.sampled_from(targets if may_be_resourceless else givers or targets))
+    resources = {}
+    if not may_be_resourceless or not (rarely(draw) or not _given(target)):
+        for name in sorted(draw(subsets(_given(target) or CLASSES, 1, 2))):
+            resources[name] = draw(_amounts(target.inventories.get(name)))
+    filters = draw(_filters(asked, cloud, target, target.traits, target.aggregates))
+    if not resources and not any(filters.values()):
+        filters["required"] = (frozenset([draw(st.sampled_from(sorted(target.traits) or TRAITS))]),)
+    return Group(suffix, resources, **filters)
+
+
+@st.composite
+def _unsuffixed_group(
+    draw: st.DrawFn, asked: Request, cloud: Cloud, serving: Sequence[Provider], home: Provider
+) -> Group:
+    known = {name for provider in serving for name in _given(provider)}
+    resources, traits, target = {}, frozenset[str](), home
+    for name in sorted(draw(subsets(known or CLASSES, 1, 3))):
+        givers = [provider for provider in serving if name in _given(provider)]
+        foreign = [provider for provider in givers if cloud.root(provider) != home]
+        prefers_foreign = draw(st.booleans())
+        target = draw(st.sampled_from((foreign if prefers_foreign else givers) or givers or serving))
+        resources[name] = draw(_amounts(target.inventories.get(name)))
+        traits |= target.traits
+    return Group("", resources, **draw(_filters(asked, cloud, target, traits, home.aggregates)))
+
+
+def _given(provider: Provider) -> list[str]:
+    return [name for name, inventory in provider.inventories.items() if _fitting(inventory)]
+
+
+def _fitting(inventory: Inventory | None) -> list[int]:
+    return [amount for amount in range(1, 5) if fits(inventory, amount)]
+
+
+def _amounts(inventory: Inventory | None) -> st.SearchStrategy[int]:
+    fitting = _fitting(inventory) or [1]
+    return st.sampled_from([*fitting * 3, 1, 2, 3])
+
+
+@st.composite
+def _filters(
+    draw: st.DrawFn,
+    asked: Request,
+    cloud: Cloud,
+    target: Provider,
+    traits: frozenset[str],
+    aggregates: frozenset[str],
+) -> dict[str, Any]:
+    """Draw the filters of a group to be met by these traits and aggregates, in the target's tree."""
+    known = [kind for kind, version in FILTERS.items() if asked.since(version)]
+    kinds = draw(subsets(known, 0, 3))
+    filters: dict[str, Any] = {}
+    if "required" in kinds:
+        filters["required"] = tuple(frozenset([trait]) for trait in sorted(draw(subsets(traits, 1))))
+    if "required=in" in kinds:
+        clauses = st.tuples(subsets(traits, 1, 1), subsets(TRAITS, 1)).map(lambda sets: sets[0] | sets[1])
+        filters["required"] = (*filters.get("required", ()), *draw(st.lists(clauses, min_size=1, max_size=2)))
+    if "forbidden" in kinds:
+        forbidden = draw(_unlike(traits))
+        in_conflict = any(clause <= forbidden for clause in filters.get("required", ()))
+        filters["forbidden"] = frozenset() if in_conflict else forbidden
+    if "member_of" in kinds:
+        most = 2 if asked.since("1.24") else 1
+        member_of = draw(st.lists(subsets(aggregates or AGGREGATES, 1), min_size=1, max_size=most))
+        filters["member_of"] = tuple(member_of)
+    if "not_member_of" in kinds:
+        filters["not_member_of"] = draw(subsets(set(AGGREGATES) - aggregates or AGGREGATES, 1))
+    if "in_tree" in kinds:
+        tree = [provider.name for provider in cloud.tree(target)]
+        anywhere = [*(provider.name for provider in cloud.providers), "nowhere"]
+        filters["in_tree"] = draw(st.sampled_from(anywhere if rarely(draw) else tree))
+    return filters
+
+
+def _unlike(traits: frozenset[str]) -> st.SearchStrategy[frozenset[str]]:
+    return subsets({*TRAITS, SHARING} - traits, 1)
