@@ -211,6 +211,18 @@ def test_images_are_pinned() -> None:
     assert [image for image in images if not re.search(r":v?\d+\.\d+", image)] == []
 
 
+def test_image_is_built_from_all_files_that_the_build_needs() -> None:
+    copied = {
+        name for words in re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE, re.M) for name in words.split()
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {project["project"]["readme"], *project["project"]["license-files"], *wheel["packages"]}
+    assert copied == needed | {*wheel["force-include"], "pyproject.toml"}
+    sent = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.M)
+    assert copied == set(sent)
+
+
 def test_kubernetes_runs_the_image_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     [image] = read("deploy/kubernetes/kustomization.yaml")["images"]
