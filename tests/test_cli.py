@@ -1,18 +1,22 @@
-"""The command: its database commands, what it refuses, and how it serves and stops."""
+"""The command line: help, database and token commands, errors, and how `serve` starts and stops."""
 
 import os
 import signal
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import make_url
 
-from placement_svc import config
+from placement_svc import __version__, config
 from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
@@ -263,12 +267,51 @@ def test_arguments_that_cannot_be_are_a_matter_of_usage(arguments: list[str]) ->
     assert result.stderr.startswith("Usage: ")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
-def test_help_lists_every_setting(arguments: list[str]) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 0
-    for setting in fields(Settings):
-        assert config.variable(setting.name) in result.stdout
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and of every group of commands."""
+    yield path
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("command", list(commands(main)), ids=" ".join)
+def test_help_fits_a_screen(command: tuple[str, ...]) -> None:
+    long, short = run(*command, "--help"), run(*command, "-h")
+    assert long.exit_code == short.exit_code == 0
+    assert long.stdout == short.stdout
+    lines = long.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("arguments", [[], ["serve"]])
+def test_help_names_the_list_of_settings(arguments: list[str]) -> None:
+    assert "`placement-svc settings` lists" in " ".join(run(*arguments, "--help").stdout.split())
+
+
+def test_settings_lists_every_setting_with_its_default_and_meaning() -> None:
+    result = run("settings")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    listed = [" ".join(paragraph.split()) for paragraph in result.stdout.split("\n\n")[1:]]
+    assert listed == [
+        f"{config.variable(setting.name)} {setting.metadata['about']} Default: {config.default_text(setting)}"
+        for setting in fields(Settings)
+    ]
+
+
+def test_version_is_that_of_the_project() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert __version__ == pyproject["project"]["version"]
+    assert run("--version").stdout == f"placement-svc {__version__}\n"
+
+
+def test_package_can_be_run_as_a_module() -> None:
+    command = [sys.executable, "-m", "placement_svc", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == f"placement-svc {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -325,5 +368,5 @@ def test_port_that_is_taken_is_told_before_anything_is_started(data_dir: Path) -
 def test_setting_that_is_none_is_told_with_the_one_that_was_meant() -> None:
     result = CliRunner().invoke(main, ["serve"], env={"PLACEMENT_DATABSE_URL": "postgresql://host/placement"})
     assert refused(result) == (
-        "Error: PLACEMENT_DATABSE_URL is no setting: did you mean PLACEMENT_DATABASE_URL?"
+        "Error: PLACEMENT_DATABSE_URL is not a setting: did you mean PLACEMENT_DATABASE_URL?"
     )

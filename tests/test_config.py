@@ -161,7 +161,7 @@ def test_variables_of_others_do_not_matter(variable: str) -> None:
 def test_variable_that_sets_nothing_is_refused(variable: str, hint: str) -> None:
     with pytest.raises(SettingsError) as refused:
         from_environ({variable: "1"})
-    assert str(refused.value) == f"{variable} is no setting{hint}"
+    assert str(refused.value) == f"{variable} is not a setting{hint}"
 
 
 def test_unset_variable_may_have_any_name() -> None:
@@ -178,7 +178,7 @@ def test_data_directory_may_stand_beside_a_url_which_wins() -> None:
     [
         (
             {"PLACEMENT_CORS_ALLOWED_HEADERS": "X-Mine"},
-            "PLACEMENT_CORS_ALLOWED_HEADERS means nothing without PLACEMENT_CORS_ALLOWED_ORIGINS",
+            "PLACEMENT_CORS_ALLOWED_HEADERS has no effect without PLACEMENT_CORS_ALLOWED_ORIGINS",
         ),
         ({"PLACEMENT_AUTH": "token"}, "PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE"),
     ],
