@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from placement_svc.provisioning import embedded
+from placement_svc.provisioning import embedded, installation
 from placement_svc.provisioning.embedded import EmbeddedError
 
 PROGRAM = """\
@@ -420,7 +420,7 @@ def test_server_started_by_hand_is_left_alone(data_dir: Path) -> None:
         url = server.url
     pgdata = data_dir / "postgres"
     owner = pgdata.stat().st_uid if os.geteuid() == 0 else None
-    command: list[str | Path] = [embedded._binary("postgres"), "-D", pgdata, "-k", pgdata, "-h", ""]
+    command: list[str | Path] = [installation.binary("postgres"), "-D", pgdata, "-k", pgdata, "-h", ""]
     with subprocess.Popen(command, cwd="/", stderr=subprocess.DEVNULL, user=owner) as by_hand:
         while not runs(data_dir) or "ready" not in (pgdata / "postmaster.pid").read_text():
             assert by_hand.poll() is None
