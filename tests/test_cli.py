@@ -351,7 +351,7 @@ def test_serve_does_not_touch_the_schema_of_a_named_database(new_database: Calla
     url = new_database()
     with serving(database_url=url) as service:
         told = service.stop()
-    assert "run `placement-svc db upgrade`. Until then requests and /readyz are answered with 503." in told
+    assert "run `placement-svc db upgrade`. Until then, the API and /readyz respond with 503." in told
     assert " is at revision base of " in run("db", "current", database_url=url).stdout
 
 

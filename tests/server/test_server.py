@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import make_url
 
 from placement_svc.db import schema
-from placement_svc.server.serve import GRACE
+from placement_svc.server.serve import GRACEFUL_TIMEOUT
 from tests.support.service import PATIENCE, Service, received, serving, started, wait_until
 
 pytestmark = pytest.mark.long
@@ -215,7 +215,7 @@ def test_service_that_is_interrupted_ends_at_once(database_url: str, attempt: in
             wait_until(lambda: all(client.answers > 5 for client in clients))
             service.process.send_signal(signal.SIGINT)
             # Gunicorn kills what still runs after its time of grace.
-            service.process.wait(GRACE / 2)
+            service.process.wait(GRACEFUL_TIMEOUT / 2)
             for done in running:
                 done.result()
 
