@@ -83,7 +83,7 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     _check_host(settings, host)
     # Each worker repeats this. Doing it here reports an unusable file before any worker starts.
     access(settings)
-    server.serve(create_app, settings, host, port, workers, threads)
+    server.serve(create_app, settings, host=host, port=port, workers=workers, threads=threads)
 
 
 def _check_host(settings: config.Settings, host: str) -> None:
@@ -225,7 +225,7 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
     newer than this version of placement-svc is left unchanged.
     """
     with _engine() as engine:
-        schema.upgrade(engine, revision, lock_timeout, statement_timeout)
+        schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         reached = schema.current(engine)
         newer = "" if schema.knows(reached) else f", which is newer than {schema.newest()}"
         click.echo(f"{shown(engine.url)} is at revision {reached}{newer}")

@@ -233,10 +233,10 @@ def test_noauth_listens_on_loopback_only(host: str) -> None:
 )
 def test_allowed_host_is_served(monkeypatch: pytest.MonkeyPatch, host: str, settings: dict[str, str]) -> None:
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *arguments: served.append(arguments[2:]))
+    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *_, **options: served.append(options))
     result = run("serve", "--host", host, database_url="postgresql://nowhere/none", **settings)
     assert result.exit_code == 0
-    assert served == [(host, 8778, 2, 4)]
+    assert served == [{"host": host, "port": 8778, "workers": 2, "threads": 4}]
 
 
 def test_service_with_authentication_may_listen_on_all_addresses(
@@ -244,7 +244,9 @@ def test_service_with_authentication_may_listen_on_all_addresses(
 ) -> None:
     create_token(tokens)
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *arguments: served.append(arguments[2]))
+    monkeypatch.setattr(
+        "placement_svc.server.serve.serve", lambda *_, **options: served.append(options["host"])
+    )
     settings = {"database_url": "postgresql://nowhere/none", "auth": "token", "token_file": tokens}
     assert run("serve", "--host", "0.0.0.0", **settings).exit_code == 0
     assert served == ["0.0.0.0"]

@@ -88,8 +88,15 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.totals = _InventoryTotals(database)
         self.registry.register(self.totals)
+        self.series: dict[tuple[str, ...], tuple[Counter, Histogram, Histogram, Histogram]] = {}
+        self._create_request_metrics()
+        self._create_placement_metrics()
+        assert isinstance(database.engine.pool, QueuePool)
+        self._create_pool_metrics(database.engine.pool)
+
+    def _create_request_metrics(self) -> None:
+        """Create the metrics of all requests, by route."""
         counter = partial(Counter, registry=self.registry)
-        gauge = partial(Gauge, registry=self.registry, multiprocess_mode="livesum")
         histogram = partial(Histogram, registry=self.registry)
         route = ("method", "route")
         self.requests = counter(
@@ -118,7 +125,11 @@ class Metrics:
             "Transactions retried after a deadlock or a serialization failure.",
             route,
         )
-        self.claims = counter("placement_claims", "Claims by outcome.", ("outcome",))
+
+    def _create_placement_metrics(self) -> None:
+        """Create the metrics of claims and of searches for allocation candidates."""
+        histogram = partial(Histogram, registry=self.registry)
+        self.claims = Counter("placement_claims", "Claims by outcome.", ("outcome",), registry=self.registry)
         self.candidates = histogram(
             "placement_candidates", "Allocation candidates in a response.", buckets=COUNT_BUCKETS
         )
@@ -127,15 +138,18 @@ class Metrics:
             "Provider trees examined by a search for allocation candidates.",
             buckets=COUNT_BUCKETS,
         )
-        self.connection_seconds = histogram(
+
+    def _create_pool_metrics(self, pool: QueuePool) -> None:
+        """Create the metrics of the connection pool, and update them on its events."""
+        gauge = partial(Gauge, registry=self.registry, multiprocess_mode="livesum")
+        self.connection_seconds = Histogram(
             "placement_pool_wait_seconds",
             "Time that a request waited for database connections.",
             buckets=POOL_WAIT_BUCKETS,
+            registry=self.registry,
         )
         self.checked_out = gauge("placement_pool_checked_out_connections", "Database connections in use.")
-        self.series: dict[tuple[str, ...], tuple[Counter, Histogram, Histogram, Histogram]] = {}
-        assert isinstance(database.engine.pool, QueuePool)
-        self.pool = database.engine.pool
+        self.pool = pool
         size = gauge("placement_pool_size_connections", "Maximum number of database connections in use.")
         size.set(self.pool.size())
         event.listen(self.pool, "checkout", lambda *_: self._update_checked_out())

@@ -97,7 +97,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def startup_report(settings: Settings, url: str, workers: int, threads: int) -> dict[str, str]:
+def startup_report(settings: Settings, url: str, *, workers: int, threads: int) -> dict[str, str]:
     """Return the fields of the report that a starting service prints; no secrets."""
     assert settings.database_url is not None
     return {
@@ -136,7 +136,13 @@ def print_report(report: Mapping[str, str], settings: Settings) -> None:
 
 
 def serve(
-    load: Callable[[Settings], Flask], settings: Settings, host: str, port: int, workers: int, threads: int
+    load: Callable[[Settings], Flask],
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    workers: int,
+    threads: int,
 ) -> None:
     """Serve the application that `load` creates in each worker, until SIGTERM or SIGINT.
 
@@ -155,7 +161,7 @@ def serve(
             settings = with_database(settings)
             address = f"[{host}]" if ":" in host else host
             url = f"http://{address}:{port}"
-            print_report(startup_report(settings, url, workers, threads), settings)
+            print_report(startup_report(settings, url, workers=workers, threads=threads), settings)
             options = {
                 # Gunicorn closes this descriptor when it stops; no other one may keep the port open.
                 "bind": f"fd://{listener.detach()}",
@@ -172,4 +178,4 @@ def serve(
                 "post_worker_init": _prepare_worker,
                 "child_exit": _mark_worker_dead,
             }
-            _Gunicorn(lambda: load(settings), options, settings, threads).run()
+            _Gunicorn(lambda: load(settings), options, settings, concurrency=threads).run()

@@ -66,7 +66,9 @@ def test_metrics_to_watch_exist() -> None:
 
 def test_report_is_the_one_that_is_printed(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(database_url=database_url, log_format="console")
-    server.print_report(server.startup_report(settings, "http://127.0.0.1:8778", 2, 4), settings)
+    server.print_report(
+        server.startup_report(settings, "http://127.0.0.1:8778", workers=2, threads=4), settings
+    )
     printed = capsys.readouterr().err
     [shown] = re.findall(r"```\n(placement-svc\n.*?)```", section("Starting"), re.S)
 
