@@ -292,11 +292,11 @@ def audit_data(context: click.Context, fix: bool) -> None:
         click.echo("Nothing is wrong")
 
 
-def _drawn(finding: audit.Finding) -> Table:
+def _drawn(finding: audit.AuditFinding) -> Table:
     table = Table("what", "is", "should be")
-    for fault in finding.faults:
-        table.add_row(fault.what, fault.stored, fault.right)
-    more = finding.count - len(finding.faults)
+    for row in finding.examples:
+        table.add_row(row.subject, row.stored, row.expected)
+    more = finding.count - len(finding.examples)
     if more:
         table.add_row(f"and {more:,} more", "", "")
     return table
