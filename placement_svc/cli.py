@@ -21,7 +21,7 @@ from placement_svc.db.engine import Database, connect, shown
 from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.http import token_file
 from placement_svc.import_export import transfer
-from placement_svc.import_export.placement_client import SourceError
+from placement_svc.import_export.placement_client import PlacementClientError
 from placement_svc.provisioning.database import database_url
 from placement_svc.provisioning.embedded import EmbeddedError
 from placement_svc.server import serve as server
@@ -36,7 +36,7 @@ FORESEEN = (
     PlacementError,
     server.ServerError,
     SetupError,
-    SourceError,
+    PlacementClientError,
     transfer.TransferError,
 )
 """Failures that are told by their message alone."""
