@@ -191,8 +191,7 @@ def main(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     if plot_file:
-        # Only the extra `bench` installs matplotlib. Import it now, so that it is not found missing at the
-        # end.
+        # Only the extra `bench` installs matplotlib. Importing it now makes a missing one an immediate error.
         from bench.plot import draw
     names = names or NAMES
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]

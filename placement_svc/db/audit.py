@@ -51,7 +51,7 @@ class AuditFinding:
         return f"{self.count:,} x {self.rule.inconsistency}"
 
 
-_ALLOCATED_AMOUNTS = """
+_ALLOCATED = """
     SELECT provider_id, resource_class_id, sum(used)::bigint AS used
       FROM allocations
      GROUP BY provider_id, resource_class_id
@@ -159,33 +159,33 @@ RULES = (
     AuditRule(
         inconsistency="used amount that is not the sum of the allocations",
         find=f"""
-            SELECT provider.uuid || ' ' || class.name, inventory.used, coalesce(held.used, 0)
+            SELECT provider.uuid || ' ' || class.name, inventory.used, coalesce(allocated.used, 0)
               FROM inventories AS inventory
               JOIN resource_providers AS provider ON provider.id = inventory.provider_id
               JOIN resource_classes AS class ON class.id = inventory.resource_class_id
-              LEFT JOIN ({_ALLOCATED_AMOUNTS}) AS held USING (provider_id, resource_class_id)
-             WHERE inventory.used <> coalesce(held.used, 0)
+              LEFT JOIN ({_ALLOCATED}) AS allocated USING (provider_id, resource_class_id)
+             WHERE inventory.used <> coalesce(allocated.used, 0)
              ORDER BY provider_id, resource_class_id
         """,
         fix=f"""
             UPDATE inventories AS inventory
-               SET used = coalesce(held.used, 0)
+               SET used = coalesce(allocated.used, 0)
               FROM inventories AS same
-              LEFT JOIN ({_ALLOCATED_AMOUNTS}) AS held USING (provider_id, resource_class_id)
+              LEFT JOIN ({_ALLOCATED}) AS allocated USING (provider_id, resource_class_id)
              WHERE (inventory.provider_id, inventory.resource_class_id)
                  = (same.provider_id, same.resource_class_id)
-               AND inventory.used <> coalesce(held.used, 0)
+               AND inventory.used <> coalesce(allocated.used, 0)
         """,
     ),
     AuditRule(
         inconsistency="allocations that exceed the capacity",
         find=f"""
-            SELECT provider.uuid || ' ' || class.name, held.used, inventory.capacity || ' or less'
+            SELECT provider.uuid || ' ' || class.name, allocated.used, inventory.capacity || ' or less'
               FROM inventories AS inventory
-              JOIN ({_ALLOCATED_AMOUNTS}) AS held USING (provider_id, resource_class_id)
+              JOIN ({_ALLOCATED}) AS allocated USING (provider_id, resource_class_id)
               JOIN resource_providers AS provider ON provider.id = provider_id
               JOIN resource_classes AS class ON class.id = resource_class_id
-             WHERE held.used > inventory.capacity
+             WHERE allocated.used > inventory.capacity
              ORDER BY provider_id, resource_class_id
         """,
         fix=None,
@@ -227,13 +227,13 @@ _LOCK_NAMES = "LOCK TABLE projects, users, consumer_types IN ACCESS EXCLUSIVE MO
 
 
 def find(connection: Connection) -> list[AuditFinding]:
-    """Return a finding for each rule that is broken, in the order of `RULES`."""
+    """Return a finding for each rule that rows break, in the order of `RULES`."""
     disable_timeouts(connection)
     return [finding for rule in RULES if (finding := _check(connection, rule, fixed=False))]
 
 
 def fix(connection: Connection) -> list[AuditFinding]:
-    """Fix what can be fixed without loss; return a finding for each rule that was broken.
+    """Fix what can be fixed without loss; return a finding for each rule that rows broke.
 
     Requests that write or that read consumers wait until the transaction ends.
     """

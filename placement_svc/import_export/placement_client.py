@@ -107,8 +107,7 @@ class PlacementClient:
         """
         yield from self._custom_names()
         providers = self._list_providers()
-        # Amounts by the uuid of the provider, as its own allocations state them and as its consumers state
-        # them.
+        # Allocated amounts by provider uuid: from the allocations of the provider, and from its consumers.
         by_provider: Counter[str] = Counter()
         by_consumers: Counter[str] = Counter()
         consumers: dict[str, None] = {}
