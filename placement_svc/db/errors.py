@@ -55,7 +55,10 @@ def map_constraints(**errors: PlacementError) -> Iterator[None]:
 
 @contextmanager
 def map_driver_errors() -> Iterator[None]:
-    """Turn driver errors of the block into `Unavailable` or `Invalid`; programming errors pass."""
+    """Map driver errors of the block to `Unavailable` or `Invalid`.
+
+    Errors that only a defect of this service can cause, such as a syntax error, pass unchanged.
+    """
     try:
         yield
     except PoolTimeout as error:

@@ -14,7 +14,9 @@ _QUERIES = {
                        FROM unnest(provider.path) WITH ORDINALITY AS ancestor (id, depth)
                        JOIN resource_providers AS ancestor_provider USING (id)
                       ORDER BY depth) AS path,
-               ARRAY(SELECT name FROM unnest(provider.trait_ids) AS held JOIN traits ON traits.id = held
+               ARRAY(SELECT name
+                       FROM unnest(provider.trait_ids) AS trait_id
+                       JOIN traits ON traits.id = trait_id
                       ORDER BY name) AS traits
           FROM resource_providers AS provider
           LEFT JOIN resource_providers AS parent ON parent.id = provider.parent_id
