@@ -18,11 +18,11 @@ from sqlalchemy import Engine
 from placement_svc import __version__, config, demo
 from placement_svc.app import access, create_app
 from placement_svc.db import audit, schema
-from placement_svc.db.engine import Database, connect, shown
+from placement_svc.db.engine import Database, connect, redact_url
 from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.http import token_file
 from placement_svc.import_export import transfer
-from placement_svc.import_export.placement_client import SourceError
+from placement_svc.import_export.placement_client import PlacementClientError
 from placement_svc.provisioning.database import database_url
 from placement_svc.provisioning.embedded import EmbeddedError
 from placement_svc.server import serve as server
@@ -40,7 +40,7 @@ EXPECTED_ERRORS = (
     PlacementError,
     server.ServerError,
     SetupError,
-    SourceError,
+    PlacementClientError,
     transfer.TransferError,
 )
 """Errors that are reported by their message, without a traceback."""
@@ -228,7 +228,7 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
         schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         reached = schema.current(engine)
         newer = "" if schema.knows(reached) else f", which is newer than {schema.newest()}"
-        click.echo(f"{shown(engine.url)} is at revision {reached}{newer}")
+        click.echo(f"{redact_url(engine.url)} is at revision {reached}{newer}")
 
 
 @db.command()
@@ -240,7 +240,7 @@ def downgrade(revision: str) -> None:
     """
     with _engine() as engine:
         schema.downgrade(engine, revision)
-        click.echo(f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'}")
+        click.echo(f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'}")
 
 
 @db.command()
@@ -248,7 +248,7 @@ def current() -> None:
     """Show the schema's revision and the newest revision."""
     with _engine() as engine:
         click.echo(
-            f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
+            f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
         )
 
 
@@ -315,7 +315,7 @@ def audit_data(context: click.Context, fix: bool) -> None:
         findings = database.write(audit.fix) if fix else database.read(audit.find)
     console = Console(highlight=False, markup=False)
     for finding in findings:
-        console.print(f"{finding}:", _fault_table(finding), sep="\n")
+        console.print(f"{finding}:", _audit_table(finding), sep="\n")
     fixed = [str(finding) for finding in findings if finding.fixed]
     left = [str(finding) for finding in findings if not finding.fixed]
     if fixed:
@@ -327,11 +327,11 @@ def audit_data(context: click.Context, fix: bool) -> None:
         click.echo("Nothing is wrong")
 
 
-def _fault_table(finding: audit.Finding) -> Table:
+def _audit_table(finding: audit.AuditFinding) -> Table:
     table = Table("what", "is", "should be")
-    for fault in finding.faults:
-        table.add_row(fault.what, fault.stored, fault.right)
-    more = finding.count - len(finding.faults)
+    for row in finding.examples:
+        table.add_row(row.subject, row.stored, row.expected)
+    more = finding.count - len(finding.examples)
     if more:
         table.add_row(f"and {more:,} more", "", "")
     return table

@@ -122,7 +122,7 @@ class Metrics:
         )
         self.retries = counter(
             "placement_transaction_retries",
-            "Transactions retried after a deadlock or a serialization failure.",
+            "Transactions retried after a deadlock, a serialization failure or a lost connection.",
             route,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from placement_svc.db.engine import shown
+from placement_svc.db.engine import redact_url
 from placement_svc.server import logs
 from tests.conftest import ADMIN, NewApp
 
@@ -142,4 +142,4 @@ def test_field_without_a_value_is_omitted(log_format: str) -> None:
     ],
 )
 def test_url_is_shown_without_its_password(url: str, expected: str) -> None:
-    assert shown(url) == expected
+    assert redact_url(url) == expected
