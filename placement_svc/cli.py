@@ -292,7 +292,7 @@ def import_data(file: str | None, url: str | None, token: str | None, allow_over
     if (file is None) == (url is None):
         raise click.UsageError("Name either a FILE or a service (--from).")
     if url is not None and not token:
-        raise click.UsageError("A service needs a token: set --token or OS_TOKEN.")
+        raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
     with _database() as database:
         if url is not None:
             imported = transfer.import_service(database, url, str(token))

@@ -20,7 +20,8 @@ import pytest
 
 from tests.conftest import examples
 from tests.differential import services
-from tests.differential.drawing import DRAWS, World
+from tests.differential.drawing import DRAW_FUNCTIONS
+from tests.differential.values import RandomValues
 from tests.support.service import TIMEOUT, Service, serving, wait_until
 
 pytestmark = pytest.mark.long
@@ -93,11 +94,11 @@ class Message:
 
 
 class Generator:
-    """Generates conversations from one seed; valid requests refer to the objects of `world`."""
+    """Generates conversations from one seed; valid requests refer to the objects of `values`."""
 
-    def __init__(self, seed: str, world: World) -> None:
+    def __init__(self, seed: str, values: RandomValues) -> None:
         self.random = Random(seed)
-        self.world = world
+        self.values = values
 
     def chance(self, percent: int) -> bool:
         return self.random.randrange(100) < percent
@@ -114,7 +115,7 @@ class Generator:
 
     def message(self) -> Message:
         """Return a request with valid or invalid JSON, mostly malformed as HTTP too."""
-        request = self.random.choice(DRAWS)(self.world)
+        request = self.random.choice(DRAW_FUNCTIONS)(self.values)
         headers = [b"Host: x", *(f"{name}: {value}".encode() for name, value in request.headers)]
         body = request.body or b""
         if self.chance(40):
@@ -242,9 +243,9 @@ def test_workers_survive_any_input(service: Service) -> None:
     until = time.monotonic() + examples(DURATION, 90 * DURATION)
 
     def client(number: int) -> list[Result]:
-        world, results = World(Random(number), target), []
+        values, results = RandomValues(Random(number), target), []
         while time.monotonic() < until:
-            results.append(converse(service, Generator(f"{number}/{len(results)}", world)))
+            results.append(converse(service, Generator(f"{number}/{len(results)}", values)))
         return results
 
     with ThreadPoolExecutor(CLIENTS) as threads:
