@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import Engine
 from werkzeug.test import TestResponse
 
-from placement_svc.db.search import candidates
+from placement_svc.db.search import batches
+from placement_svc.db.search.criteria import SearchCriteria
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
 
@@ -81,8 +82,8 @@ def test_random_search_that_goes_on_behind_the_first_look_finds_all(
     asking: Callable[..., Get], engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The roots are looked at one by one, and hardly any at first.
-    monkeypatch.setattr(candidates, "FIRST_STEPS", (0, 2))
-    monkeypatch.setattr(candidates.Search, "is_scarce", lambda *_: False)
+    monkeypatch.setattr(batches, "FIRST_SCAN", (0, 2))
+    monkeypatch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: False)
     get = asking(randomize_candidates=True)
     for _ in range(30):
         assert sorted(suppliers(get(f"{QUERY}&limit=100"))) == sorted(NODES)

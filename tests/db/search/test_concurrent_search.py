@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from werkzeug.test import TestResponse
 
-from placement_svc.db.search import candidates
+from placement_svc.db.search import trees
 from placement_svc.domain import candidates as combining
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.support.cloud import read
@@ -25,7 +25,7 @@ QUERIES = {
 
 @pytest.fixture(autouse=True)
 def one_is_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "MANY", 1)
+    monkeypatch.setattr(trees, "MIN_TREES_FOR_THREAD", 1)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_answer_is_the_same(get: Get, query: str, monkeypatch: pytest.MonkeyPatc
     summaries = meanwhile.get_json()["provider_summaries"].values()
     assert summaries
     assert all(summary["resources"] for summary in summaries)
-    monkeypatch.setattr(candidates, "MANY", HOSTS + 1)
+    monkeypatch.setattr(trees, "MIN_TREES_FOR_THREAD", HOSTS + 1)
     assert get(query).text == meanwhile.text
 
 
@@ -59,6 +59,6 @@ def test_lost_connection_is_not_noticed(get: Get, wire: Wire) -> None:
 
 def test_who_is_refused_meanwhile_leaves_a_connection_that_can_be_used(get: Get) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(combining, "PATIENCE", 0)
+        patch.setattr(combining, "MAX_FAILURES", 0)
         assert get(QUERIES["the last one, after looking again"]).status_code == 400
     assert get(QUERIES["the last one, after looking again"]).status_code == 200
