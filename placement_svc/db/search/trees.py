@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Text,
     any_,
     bindparam,
     cast,
@@ -33,15 +32,12 @@ TreeProvider = tuple[int, str, int | None, int]
 
 
 class ClassInventories(NamedTuple):
-    """The inventories of one resource class: the ids of the providers, and capacity and used of each.
-
-    The numbers are decimal text: neither the driver nor Python has to convert thousands of them.
-    """
+    """The inventories of one resource class: three lists in the same order."""
 
     resource_class: str
     provider_ids: list[int]
-    capacities: list[str]
-    used: list[str]
+    capacities: list[int]
+    used: list[int]
 
 
 class TraitSet(NamedTuple):
@@ -104,9 +100,7 @@ class Trees:
                 self._trait_ids.update(dict.fromkeys(provider_ids, frozenset(trait_ids)))
                 self.trait_sets.append(TraitSet(trait_names, provider_ids))
             else:
-                self.inventories.append(
-                    ClassInventories(resource_class, provider_ids, capacities.split(), used.split())
-                )
+                self.inventories.append(ClassInventories(resource_class, provider_ids, capacities, used))
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""
@@ -205,8 +199,8 @@ _inventories = (
         .where(resource_classes.c.id == inventories.c.resource_class_id)
         .scalar_subquery(),
         func.array_agg(inventories.c.provider_id),
-        func.string_agg(cast(inventories.c.capacity, Text), " "),
-        func.string_agg(cast(inventories.c.used, Text), " "),
+        func.array_agg(inventories.c.capacity),
+        func.array_agg(inventories.c.used),
         null(),
         null(),
     )
