@@ -14,7 +14,7 @@ ONE_VCPU = Demand("", (("VCPU", 1),))
 TWO_VGPUS = Demand("", (("VGPU", 2),))
 
 
-def test_the_unsuffixed_group_is_taken_apart_by_class():
+def test_unsuffixed_group_has_one_demand_for_each_class():
     request = CandidatesRequest(
         groups=(
             RequestGroup("a", {"VCPU": 1, "VGPU": 2}),
@@ -54,6 +54,6 @@ def test_the_unsuffixed_group_is_taken_apart_by_class():
         ([Demand("a", ()), Demand("b", (("VCPU", 1),))], "21", {"1": {"VCPU": 1}}, {"a": ["2"], "b": ["1"]}),
     ],
 )
-def test_suppliers_tell_what_is_claimed_and_who_satisfies_which_group(demands, uuids, allocations, mappings):
+def test_allocations_and_mappings_of_suppliers(demands, uuids, allocations, mappings):
     assert allocations_of(demands, uuids) == allocations
     assert mappings_of(demands, uuids) == mappings

@@ -29,8 +29,8 @@ class SearchOptions:
     With `one_provider_per_tree`, a candidate uses at most one provider of each tree (before 1.29).
     `summary_classes` are the resource classes that the summaries show (None: all). `randomize` puts
     trees, and the providers in each, in random order. `depth_first` takes all candidates of a tree before
-    those of the next tree; the default takes one of each tree in turn. `max_candidates` is an upper bound
-    of the request's limit (None: no bound).
+    those of the next tree; the default takes one of each tree, then the next of each.
+    `max_candidates` is an upper bound of the request's limit (None: no bound).
     """
 
     deadline: Deadline
@@ -101,7 +101,8 @@ class CandidateSearch:
         """Return at most `limit` candidates: fetch a batch of anchors, combine, decide whether to continue.
 
         In breadth-first order the loop takes one candidate of each tree, so that the candidates are from as
-        many trees as possible. When it has stopped, the rest come from the same trees, in turn.
+        many trees as possible. After the loop, the remaining candidates come from the same trees, one of
+        each at a time.
         """
         depth_first = self._options.depth_first
         has_rare_criterion = self._criteria.has_rare_criterion({supply.demand for supply in self._shared})
@@ -130,7 +131,7 @@ class CandidateSearch:
     def _fetch_batch(self, state: SearchState, size: BatchSize) -> tuple[list[Anchor], SearchState]:
         """Return the next anchors that can yield new candidates, their trees fetched, and the state after."""
         self._fetcher.wait()
-        found, cursor = find_anchors(
+        all_anchors, cursor = find_anchors(
             self._connection,
             self._criteria,
             self._shared,
@@ -138,13 +139,13 @@ class CandidateSearch:
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
         )
-        request_stats.current().trees += len(found)
-        anchors = self._repeated.new_anchors(found)
+        request_stats.current().trees += len(all_anchors)
+        anchors = self._repeated.new_anchors(all_anchors)
         self._fetcher.fetch(self._repeated.root_ids(anchors))
         if self._options.randomize:
             random.shuffle(anchors)
         return anchors, replace(
-            state, cursor=cursor, batches=state.batches + 1, anchors=state.anchors + len(found)
+            state, cursor=cursor, batches=state.batches + 1, anchors=state.anchors + len(all_anchors)
         )
 
     def _combine(self, anchor: Anchor) -> Iterator[Candidate]:

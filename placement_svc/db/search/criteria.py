@@ -25,10 +25,6 @@ class ResolvedMembership:
     any_of: tuple[frozenset[int], ...]
     forbidden: frozenset[int]
 
-    def __bool__(self) -> bool:
-        """Return whether there is any condition."""
-        return bool(self.any_of or self.forbidden)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SupplierCriteria:
