@@ -8,6 +8,7 @@ from placement_svc.db import allocations, consumers, inventories, names, provide
 from placement_svc.db.consumers import LockedConsumer
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
+from placement_svc.db.provider_trees import lock_tree_shape_shared
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import allocations as allocations_table
 from placement_svc.db.tables import inventories as inventories_table
@@ -24,7 +25,7 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     generation, then what `allocations.replace` raises, and `InventoryInUse` when there still are
     allocations of an inventory that is to go.
     """
-    providers.lock_tree_shape_shared(connection)
+    lock_tree_shape_shared(connection)
     locked = consumers.lock_and_increment(connection, wanted.claims)
     claimed = _claimed(connection, wanted.claims, locked)
     found = providers.lock_all(connection, claimed | wanted.providers.keys())
@@ -89,12 +90,12 @@ def _put(
     """Add and change inventories; what is used of them stays."""
     vanished = Invalid("malformed reshaper data: A resource class was deleted meanwhile.")
     with map_constraints(inventories_resource_class_id_fkey=vanished):
-        inventories.put(
+        inventories.upsert(
             connection,
             [
                 row
                 for uuid, reshape in reshapes.items()
-                for row in inventories.rows(found[uuid], class_ids, reshape.inventories)
+                for row in inventories.to_rows(found[uuid], class_ids, reshape.inventories)
             ],
         )
 

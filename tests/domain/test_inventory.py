@@ -1,7 +1,7 @@
 import pytest
 
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.inventory import MOST, Inventory, check_capacities
+from placement_svc.domain.inventory import MAX_CAPACITY, Inventory, check_capacities
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from placement_svc.domain.inventory import MOST, Inventory, check_capacities
         (Inventory(10, reserved=20, allocation_ratio=-1.0), 10),
         (Inventory(10, allocation_ratio=0.0), 0),
         (Inventory(2**31 - 1, allocation_ratio=16.0), 34359738352),
-        (Inventory(2**31 - 1, allocation_ratio=3.40282e38), MOST),
-        (Inventory(2**31 - 1, allocation_ratio=-1e308), -MOST),
+        (Inventory(2**31 - 1, allocation_ratio=3.40282e38), MAX_CAPACITY),
+        (Inventory(2**31 - 1, allocation_ratio=-1e308), -MAX_CAPACITY),
     ],
 )
 def test_capacity_is_truncated_toward_zero(inventory, capacity):
