@@ -213,7 +213,7 @@ def change(
 def _lock_with_inventories(connection: Connection, *conditions: ColumnElement[bool]) -> None:
     """Lock providers and then their inventories, each in the order of their keys.
 
-    This comes before a statement whose foreign keys cascade to the inventories in no fixed order.
+    Needed before a statement whose foreign keys cascade to the inventories in no fixed order.
     """
     locked = select(providers.c.id).where(*conditions).order_by(providers.c.id).with_for_update()
     ids = connection.scalars(locked).all()

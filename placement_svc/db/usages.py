@@ -10,8 +10,8 @@ from placement_svc.domain.inventory import Totals
 ALL_TYPES = "all"
 """The value of `consumer_type` that sums over all consumer types; no consumer type has this name."""
 
-# The cost is proportional to the allocations of the project. The index on consumers (project_id) and the
-# primary key of allocations serve it. A row without a resource class has the consumer count of a type.
+# The cost is proportional to the allocations of the project. It uses the index on consumers (project_id)
+# and the primary key of allocations. A row without a resource class has the consumer count of a type.
 _OF_PROJECT = text("""
     WITH project_allocations AS (
         SELECT consumer.id AS consumer_id,

@@ -1,8 +1,8 @@
 """Schemas of response bodies (`docs/spec/resources.md`, `docs/spec/allocations.md`).
 
 They only describe responses, for OpenAPI: no response is checked against them. A field with `since` is
-present from that microversion on. Every class name ends in `Schema`, which tells it apart from the domain
-class of the same name; the OpenAPI components are named without that ending.
+present from that microversion on. Every class name ends in `Schema` and so
+differs from the domain class of the same name. OpenAPI components are named without that ending.
 """
 
 from placement_svc.domain.inventory import MAX_INTEGER
@@ -184,7 +184,7 @@ class InventoryUsageSchema(Schema):
 
 
 class ProviderSummarySchema(Schema):
-    """A provider's inventories with their usage, its traits, its parent and its root."""
+    """The inventory usages, traits, parent and root of a provider."""
 
     resources = Map(NAME, Object(InventoryUsageSchema()), required=True)
     traits = Array(String(pattern=NAME), required=True, since="1.17")
