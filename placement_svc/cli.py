@@ -196,7 +196,7 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
     with _engine() as engine:
         schema.upgrade(engine, revision, lock_timeout, statement_timeout)
         found = schema.current(engine)
-        newer = "" if schema.knows(found) else f", which is newer than {schema.newest()}"
+        newer = f", which is newer than {schema.newest()}" if schema.is_newer(found) else ""
         click.echo(f"{shown(engine.url)} is at revision {found}{newer}")
 
 

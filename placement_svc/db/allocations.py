@@ -60,10 +60,10 @@ _PARAMETERS = """(
 _CLAIM = f"""
     CALL claim{_PARAMETERS}"""
 _CLAIM_TOGETHER = f"""
-    CALL claim_together{_PARAMETERS}"""
-_REMOVE = "SELECT remove_consumer(%(uuid)s)"
-_TAKE_BACK = text("SELECT * FROM take_back_allocations(:consumer_ids, :provider_ids)")
-_GIVE = select(func.give_allocations(*map(bindparam, (*_HOLDINGS, "emptied", "raised"))))
+    CALL claim_batch{_PARAMETERS}"""
+_REMOVE = "SELECT delete_consumer(%(uuid)s)"
+_TAKE_BACK = text("SELECT * FROM release_allocations(:consumer_ids, :provider_ids)")
+_GIVE = select(func.insert_allocations(*map(bindparam, (*_HOLDINGS, "emptied", "raised"))))
 
 
 def of_consumer(connection: Connection, uuid: str) -> list[Allocation]:
@@ -103,7 +103,7 @@ def replace(database: Database, claims: Sequence[Claim], compares_generations: b
     if compares_generations:
         consumers.check_generations(claims, refused["generations"])
     check_providers(claims, refused["providers"])
-    stocks = _stocks(refused["stocks"], refused["providers"])
+    stocks = _stocks(refused["inventories"], refused["providers"])
     if not {resource_class for _, resource_class in stocks} >= set(classes_of(claims)):
         database.read(names.resource_class_ids, classes_of(claims), problem)
     check(claims, stocks)
@@ -202,7 +202,7 @@ def take_back(
 def _stocks(
     rows: Iterable[Sequence[Any]], provider_ids: Mapping[str, int]
 ) -> dict[tuple[str, str], InventoryUsage]:
-    """Return what `take_back_allocations` tells of some providers."""
+    """Return what `release_allocations` tells of some providers."""
     uuids = {id: uuid for uuid, id in provider_ids.items()}
     return {
         (uuids[provider_id], resource_class): InventoryUsage(Inventory(*inventory), used, replaced)

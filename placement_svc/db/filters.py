@@ -7,7 +7,7 @@ than the rest of a condition. A condition is a subquery of its own, where an ali
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal, not_, or_
+from sqlalchemy import Boolean, ColumnElement, FromClause, and_, any_, exists, false, func, literal, not_
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.db.tables import provider_aggregates
@@ -24,16 +24,21 @@ def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[b
 def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
     """Return the condition that `inventory` is of this class and can give `amount` of it right now.
 
-    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, room).
+    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, max_allocatable).
     """
     if amount > MAX_INTEGER:
         return false()
     return and_(
         inventory.c.resource_class_id == resource_class_id,
-        inventory.c.room >= amount,
-        inventory.c.min_unit <= amount,
-        # That nearly all steps are 1 the planner knows; of the remainder it would expect the worst.
-        or_(inventory.c.step_size == 1, literal(amount) % inventory.c.step_size == 0),
+        # max_allocatable is max_unit or, if that is less, the free capacity; PostgreSQL inlines the function,
+        # so the condition on it can use the index.
+        func.fits_units(
+            amount,
+            inventory.c.min_unit,
+            inventory.c.max_allocatable,
+            inventory.c.step_size,
+            type_=Boolean,
+        ),
     )
 
 

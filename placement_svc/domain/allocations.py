@@ -112,7 +112,7 @@ def _no_inventory(classes: Iterable[str], providers: Iterable[str]) -> Conflict:
 def _problem(stock: InventoryUsage, amount: int, granted: int) -> tuple[type[Conflict], str] | None:
     """Return what is wrong with `amount` of `stock` when `granted` went to the claims before it."""
     inventory = stock.inventory
-    if not inventory.min_unit <= amount <= inventory.max_unit or amount % inventory.step_size:
+    if not inventory.fits_units(amount):
         return Conflict, "violate inventory constraints"
     used = stock.used - stock.replaced + granted + amount
     if used > inventory.capacity and used > stock.used:

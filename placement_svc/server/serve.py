@@ -116,7 +116,7 @@ def _revision(database_url: str) -> str:
     engine = connect(database_url)
     try:
         found = schema.current(engine)
-        problem, revision = schema.problem(found), found or "base"
+        problem, revision = schema.mismatch(found), found or "base"
     except Unavailable as error:
         problem, revision = str(error), "unknown"
     finally:

@@ -1,4 +1,4 @@
-"""The schema: the way down, what its triggers keep right, what its constraints refuse."""
+"""The schema: downgrades, what its triggers update, what its constraints refuse."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,7 +36,6 @@ FUNCTIONS = """
       FROM pg_proc
      WHERE pronamespace = 'public'::regnamespace
 """
-LEFT_AT_0002 = {"allocations_keep_used", "provider_traits_keep_ids"}
 
 
 def connect(url: str) -> Engine:
@@ -56,12 +55,14 @@ def test_nothing_is_left_over_at_the_base(new_database: Callable[[], str]) -> No
     assert rows(engine, LEFT_OVER) <= {("alembic_version_pkc",)}
 
 
-def test_functions_of_claims_go_and_come_back_as_they_were(new_database: Callable[[], str]) -> None:
+def test_downgrade_drops_the_functions_and_upgrade_creates_them_again(
+    new_database: Callable[[], str],
+) -> None:
     engine = connect(new_database())
     schema.upgrade(engine)
     functions = functions_of(engine)
-    schema.downgrade(engine, "0002")
-    assert {name for name, *_ in functions_of(engine)} == LEFT_AT_0002
+    schema.downgrade(engine, "base")
+    assert functions_of(engine) == []
     schema.upgrade(engine)
     assert functions_of(engine) == functions
 
@@ -74,35 +75,32 @@ def functions_of(engine: Engine) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("function", "arguments", "result"),
     [
+        ("delete_consumer", "consumer_uuid text", "boolean"),
         (
-            "claim_allocations",
-            "consumer_uuids text[], project_names text[], user_names text[], type_names text[],"
-            " holders text[], provider_uuids text[], class_names text[], amounts numeric[]",
-            "json",
-        ),
-        ("remove_consumer", "consumer_uuid text", "boolean"),
-        (
-            "lock_and_raise_consumers",
+            "lock_and_increment_consumers",
             "uuids text[], project_names text[], user_names text[], type_names text[]",
             "TABLE(consumer_id bigint, consumer_uuid text, generation_before bigint)",
         ),
         (
-            "lock_providers",
-            "uuids text[], emptied bigint[]",
-            "TABLE(provider_id integer, provider_uuid text)",
-        ),
-        (
-            "take_back_allocations",
+            "release_allocations",
             "consumer_ids bigint[], provider_ids integer[]",
-            "TABLE(stock_provider_id integer, stock_class text, stock_total integer, stock_reserved integer,"
-            " stock_min_unit integer, stock_max_unit integer, stock_step_size integer,"
-            " stock_ratio double precision, stock_used bigint, replaced bigint)",
+            "TABLE(inventory_provider_id integer, inventory_class text, inventory_total integer,"
+            " inventory_reserved integer, inventory_min_unit integer, inventory_max_unit integer,"
+            " inventory_step_size integer, inventory_allocation_ratio double precision,"
+            " inventory_used bigint, replaced bigint)",
         ),
         (
-            "give_allocations",
+            "insert_allocations",
             "consumer_uuids text[], provider_uuids text[], class_names text[], amounts numeric[],"
-            " emptied bigint[], raised integer[]",
+            " deleted_consumer_ids bigint[], incremented_provider_ids integer[]",
             "void",
+        ),
+        (
+            "apply_claims",
+            "consumer_uuids text[], project_names text[], user_names text[], type_names text[],"
+            " check_generations boolean, expected_generations numeric[], allocation_consumer_uuids text[],"
+            " provider_uuids text[], class_names text[], amounts numeric[]",
+            "json",
         ),
     ],
 )
@@ -360,7 +358,7 @@ def test_a_provider_goes_with_its_inventories_traits_and_aggregates(cloud: Cloud
 
 
 @pytest.mark.parametrize(
-    ("values", "capacity", "room"),
+    ("values", "capacity", "max_allocatable"),
     [
         ({"total": 8, "max_unit": 8}, 8, 8),
         ({"total": 8, "max_unit": 3}, 8, 3),
@@ -370,13 +368,14 @@ def test_a_provider_goes_with_its_inventories_traits_and_aggregates(cloud: Cloud
         ({"total": 2147483647, "max_unit": 2147483647, "ratio": 3.4e38}, 4 * 10**18, 2147483647),
     ],
 )
-def test_capacity_and_room_are_worked_out(
-    cloud: Cloud, values: dict[str, Any], capacity: int, room: int
+def test_capacity_and_max_allocatable_are_computed(
+    cloud: Cloud, values: dict[str, Any], capacity: int, max_allocatable: int
 ) -> None:
     provider = cloud.provider()
     cloud.inventory(provider, **values)
     assert cloud.run("SELECT capacity FROM inventories WHERE provider_id = :id", id=provider) == capacity
-    assert cloud.run("SELECT room FROM inventories WHERE provider_id = :id", id=provider) == room
+    stored = cloud.run("SELECT max_allocatable FROM inventories WHERE provider_id = :id", id=provider)
+    assert stored == max_allocatable
 
 
 def refused(cloud: Cloud, constraint: str, sql: str, **values: Any) -> None:

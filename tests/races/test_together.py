@@ -19,7 +19,7 @@ from tests.support.service import wait_until
 
 pytestmark = pytest.mark.usefixtures("books")
 
-TOGETHER = "\n    CALL claim_together("
+TOGETHER = "\n    CALL claim_batch("
 
 Meet = Callable[[Sequence[tuple[Any, Any]]], list[TestResponse]]
 
@@ -76,7 +76,7 @@ def test_claims_on_one_provider_go_together(meet, provider, used, api, wire):
     consumers = [uuid4() for _ in range(5)]
     answers = meet([(uuid, consumer(held(host, 2))) for uuid in consumers])
     assert [answer.status_code for answer in answers] == [204] * 5
-    assert claims(wire) == ["CALL claim", "CALL claim_together"]
+    assert claims(wire) == ["CALL claim", "CALL claim_batch"]
     assert used(host) == {"VCPU": 10}
     # One more for each claim, after that for the inventory: as if they had come one after the other.
     assert api("GET", f"/resource_providers/{host}").json["generation"] == 1 + 5
@@ -91,7 +91,7 @@ def test_claims_on_several_providers_go_together_if_all_are_the_same(meet, provi
     bodies = [consumer(both), consumer(both), consumer(other_order), consumer(held(hosts[0], 1))]
     answers = meet([(uuid4(), body) for body in bodies])
     assert [answer.status_code for answer in answers] == [204] * 4
-    assert sorted(claims(wire)) == ["CALL claim"] * 2 + ["CALL claim_together"]
+    assert sorted(claims(wire)) == ["CALL claim"] * 2 + ["CALL claim_batch"]
     assert [used(host) for host in hosts] == [{"VCPU": 3, "DISK_GB": 1}, {"VCPU": 4, "DISK_GB": 2}]
     generations = [api("GET", f"/resource_providers/{host}").json["generation"] for host in hosts]
     assert generations == [1 + 4, 1 + 3]

@@ -93,7 +93,7 @@ def find_anchors(
     many: that costs a few index entries for each demand, on (root_id, resource_class_id), however
     large the cloud is. In one of 10,000 hosts with 7 providers, 1000 anchors with 3 demands took 11 ms
     and 10 anchors 1 ms. Without `steps` PostgreSQL looks for all anchors that are left, and starts from
-    the rarest of what is demanded: by the index on (resource_class_id, room), of a trait, or of an
+    the rarest of what is demanded: by the index on (resource_class_id, max_allocatable), of a trait, or of an
     aggregate.
     """
     make = _kept_statement if len(search.needs) <= MOST_KEPT_NEEDS else _statement

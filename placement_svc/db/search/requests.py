@@ -219,7 +219,8 @@ def _find_rooms() -> Select[str, str, int, int]:
         .render_derived("wanted")
     )
     room = select(literal(1)).where(
-        inventories.c.resource_class_id == resource_classes.c.id, inventories.c.room >= wanted.c.amount
+        inventories.c.resource_class_id == resource_classes.c.id,
+        inventories.c.max_allocatable >= wanted.c.amount,
     )
     return select(
         literal("rooms"),
