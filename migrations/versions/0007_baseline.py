@@ -148,6 +148,11 @@ def _create_providers() -> None:
         sa.UniqueConstraint("name", name="resource_providers_name_key"),
         sa.UniqueConstraint("uuid", name="resource_providers_uuid_key"),
     )
+    _create_provider_indexes()
+
+
+def _create_provider_indexes() -> None:
+    """Create the indexes on resource providers."""
     op.create_index(
         "resource_providers_parent_id_idx",
         "resource_providers",
