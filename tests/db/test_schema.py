@@ -47,7 +47,7 @@ def rows(engine: Engine, query: str) -> set[tuple[Any, ...]]:
         return {tuple(row) for row in connection.execute(text(query)) if row[0] != "alembic_version"}
 
 
-def test_nothing_is_left_over_at_the_base(new_database: Callable[[], str]) -> None:
+def test_downgrade_to_the_base_drops_everything(new_database: Callable[[], str]) -> None:
     engine = connect(new_database())
     schema.upgrade(engine)
     schema.downgrade(engine, "base")
@@ -104,14 +104,14 @@ def functions_of(engine: Engine) -> list[tuple[Any, ...]]:
         ),
     ],
 )
-def test_function_has_the_signature_that_running_services_call(
+def test_function_has_the_signature_that_services_call(
     engine: Engine, function: str, arguments: str, result: str
 ) -> None:
     options = ["plan_cache_mode=force_generic_plan", "enable_seqscan=off"]
     assert (function, arguments, result, options) in functions_of(engine)
 
 
-def test_up_to_where_it_is_changes_nothing(new_database: Callable[[], str]) -> None:
+def test_upgrade_of_the_newest_schema_changes_nothing(new_database: Callable[[], str]) -> None:
     engine = connect(new_database())
     schema.upgrade(engine)
     with engine.begin() as connection:
@@ -123,22 +123,22 @@ def test_up_to_where_it_is_changes_nothing(new_database: Callable[[], str]) -> N
 @pytest.mark.parametrize(
     "catalog", [COLUMNS, CONSTRAINTS, INDEXES], ids=["columns", "constraints", "indexes"]
 )
-def test_tables_of_the_models_are_those_of_the_migrations(
-    engine: Engine, modelled: Engine, catalog: str
+def test_tables_of_the_metadata_equal_those_of_the_migrations(
+    engine: Engine, from_metadata: Engine, catalog: str
 ) -> None:
-    assert rows(modelled, catalog) == rows(engine, catalog)
+    assert rows(from_metadata, catalog) == rows(engine, catalog)
 
 
 @pytest.fixture(scope="module")
-def modelled(new_database: Callable[[], str]) -> Engine:
-    """An engine of a database whose tables come straight from the models."""
+def from_metadata(new_database: Callable[[], str]) -> Engine:
+    """An engine of a database whose tables are created from the metadata."""
     engine = connect(new_database())
     metadata.create_all(engine)
     return engine
 
 
 class Cloud:
-    """Rows in the tables, by plain SQL."""
+    """A cloud whose rows are written with SQL, not through the service."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -216,7 +216,7 @@ class Cloud:
 
 @pytest.fixture
 def cloud(engine: Engine) -> Iterator[Cloud]:
-    """Rows that are gone after the test; the names are there."""
+    """An empty cloud with resource classes and traits; it is rolled back after the test."""
     with engine.connect() as connection:
         connection.execute(
             text(
@@ -236,7 +236,7 @@ def cloud(engine: Engine) -> Iterator[Cloud]:
 
 @pytest.fixture
 def claimed(cloud: Cloud) -> tuple[list[int], list[int]]:
-    """Two providers with inventories of two classes, and two consumers who hold 1 and 2 of each."""
+    """Two providers with two inventories each, and two consumers with allocations of 1 and 2 of each."""
     providers = [cloud.provider(), cloud.provider()]
     consumers = [cloud.consumer(), cloud.consumer()]
     for provider in providers:
@@ -344,7 +344,7 @@ def test_trait_ids_follow_a_truncate(cloud: Cloud) -> None:
     assert cloud.trait_ids(one) == []
 
 
-def test_a_provider_goes_with_its_inventories_traits_and_aggregates(cloud: Cloud) -> None:
+def test_deleting_a_provider_deletes_its_inventories_traits_and_aggregates(cloud: Cloud) -> None:
     provider = cloud.provider()
     cloud.inventory(provider)
     cloud.run("INSERT INTO provider_traits (provider_id, trait_id) VALUES (:id, 7)", id=provider)
@@ -397,7 +397,7 @@ def refused(cloud: Cloud, constraint: str, sql: str, **values: Any) -> None:
         ("resource_class_id = 9999", "inventories_resource_class_id_fkey"),
     ],
 )
-def test_inventory_cannot_be(cloud: Cloud, change: str, constraint: str) -> None:
+def test_invalid_inventory_is_refused(cloud: Cloud, change: str, constraint: str) -> None:
     provider = cloud.provider()
     cloud.inventory(provider)
     refused(cloud, constraint, f"UPDATE inventories SET {change} WHERE provider_id = :id", id=provider)
@@ -418,13 +418,13 @@ def test_inventory_cannot_be(cloud: Cloud, change: str, constraint: str) -> None
         ("parent_id = :other, path = ARRAY[root_id, :other, id]", "resource_providers_parent_fkey"),
     ],
 )
-def test_place_in_a_tree_cannot_be(cloud: Cloud, change: str, constraint: str) -> None:
+def test_invalid_position_in_a_tree_is_refused(cloud: Cloud, change: str, constraint: str) -> None:
     child, other = cloud.provider(cloud.provider()), cloud.provider()
     sql = f"UPDATE resource_providers SET {change} WHERE id = :child"
     refused(cloud, constraint, sql, child=child, **({"other": other} if ":other" in change else {}))
 
 
-def test_root_with_children_cannot_join_another_tree_alone(cloud: Cloud) -> None:
+def test_root_cannot_move_to_another_tree_without_its_children(cloud: Cloud) -> None:
     root, other = cloud.provider(), cloud.provider()
     cloud.provider(root)
     refused(
@@ -437,7 +437,7 @@ def test_root_with_children_cannot_join_another_tree_alone(cloud: Cloud) -> None
     )
 
 
-def test_parent_cannot_go_before_its_children(cloud: Cloud) -> None:
+def test_provider_with_children_cannot_be_deleted(cloud: Cloud) -> None:
     parent = cloud.provider()
     cloud.provider(parent)
     refused(
@@ -446,17 +446,21 @@ def test_parent_cannot_go_before_its_children(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("table", ["inventories WHERE provider_id", "resource_providers WHERE id"])
-def test_inventory_in_use_cannot_go(cloud: Cloud, claimed: tuple[list[int], list[int]], table: str) -> None:
+def test_inventory_in_use_cannot_be_deleted(
+    cloud: Cloud, claimed: tuple[list[int], list[int]], table: str
+) -> None:
     constraint = "allocations_provider_id_resource_class_id_fkey"
     refused(cloud, constraint, f"DELETE FROM {table} = :id", id=claimed[0][0])
 
 
-def test_consumer_that_holds_something_cannot_go(cloud: Cloud, claimed: tuple[list[int], list[int]]) -> None:
+def test_consumer_with_allocations_cannot_be_deleted(
+    cloud: Cloud, claimed: tuple[list[int], list[int]]
+) -> None:
     sql = "DELETE FROM consumers WHERE id = :id"
     refused(cloud, "allocations_consumer_id_fkey", sql, id=claimed[1][0])
 
 
-def test_allocation_stands_in_an_inventory(cloud: Cloud) -> None:
+def test_allocation_requires_an_inventory(cloud: Cloud) -> None:
     refused(
         cloud,
         "allocations_provider_id_resource_class_id_fkey",
@@ -468,7 +472,7 @@ def test_allocation_stands_in_an_inventory(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("used", [0, -1])
-def test_allocation_is_of_something(cloud: Cloud, claimed: tuple[list[int], list[int]], used: int) -> None:
+def test_allocation_must_be_positive(cloud: Cloud, claimed: tuple[list[int], list[int]], used: int) -> None:
     refused(cloud, "allocations_used_check", "UPDATE allocations SET used = :used", used=used)
 
 
@@ -476,7 +480,7 @@ def test_allocation_is_of_something(cloud: Cloud, claimed: tuple[list[int], list
     ("table", "constraint"),
     [("traits", "provider_traits_trait_id_fkey"), ("resource_classes", "inventories_resource_class_id_fkey")],
 )
-def test_name_in_use_cannot_go(cloud: Cloud, table: str, constraint: str) -> None:
+def test_name_in_use_cannot_be_deleted(cloud: Cloud, table: str, constraint: str) -> None:
     provider = cloud.provider()
     cloud.inventory(provider, 0)
     cloud.run("INSERT INTO provider_traits (provider_id, trait_id) VALUES (:id, 0)", id=provider)
