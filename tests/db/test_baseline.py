@@ -16,7 +16,7 @@ from placement_svc.db import names, schema, sql
 from placement_svc.db.tables import metadata
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN, NewApp
-from tests.support.soundness import unsound
+from tests.support.soundness import audit_faults
 
 FORMER_SCHEMA = Path(__file__).parent / "data" / "revision_0007.sql"
 """The schema at revision 0007 before the baseline."""
@@ -76,20 +76,21 @@ NEW_NAMES = {
         for event in ("insert", "delete", "update", "truncate")
     },
     # Parameters, variables and aliases of all functions.
-    "compares_generations": "check_generations",
+    "amounts": "allocation_amounts",
+    "class_names": "allocation_classes",
+    "compares_generations": "compare_generations",
     "come": "added",
-    "emptied": "deleted_consumer_ids",
+    "emptied": "consumers_to_delete",
     "given": "allocated_after",
     "given_count": "inserted_count",
     "gone": "removed",
-    "holders": "allocation_consumer_uuids",
+    "holders": "allocation_consumers",
     "i": "inventory",
     "is_known": "generations_match",
-    "known": "expected",
-    "known_generations": "expected_generations",
     "owner": "user_name",
     "p": "provider",
     "project": "project_name",
+    "provider_uuids": "allocation_providers",
     "raised_providers": "incremented_provider_uuids",
     "raised_uuids": "upserted_uuids",
     "refused": "refusal",
@@ -109,8 +110,9 @@ NEW_NAMES = {
 """The names of today by those before the baseline."""
 
 NEW_NAMES_IN = {
-    "give_allocations": {"raised": "incremented_provider_ids"},
+    "give_allocations": {"consumer_uuids": "allocation_consumers", "raised": "providers_to_increment"},
     "held_of": {"held": "allocated"},
+    "raise_providers": {"provider_uuids": "provider_uuids"},
     "take_back_allocations": {"held": "allocated"},
     "try_claims": {"held": "allocated_before", "raised": "upserted"},
 }
@@ -261,7 +263,7 @@ def test_upgrade_keeps_the_data_and_rewrites_no_table(former: Engine) -> None:
     schema.upgrade(former)
     assert rows(former) == rows_before
     assert files() == files_before
-    assert unsound(former) == {}
+    assert audit_faults(former) == {}
 
 
 def test_upgraded_database_is_served(upgraded: Engine, url: str, new_app: NewApp) -> None:

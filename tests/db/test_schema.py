@@ -91,15 +91,15 @@ def functions_of(engine: Engine) -> list[tuple[Any, ...]]:
         ),
         (
             "insert_allocations",
-            "consumer_uuids text[], provider_uuids text[], class_names text[], amounts numeric[],"
-            " deleted_consumer_ids bigint[], incremented_provider_ids integer[]",
+            "allocation_consumers text[], allocation_providers text[], allocation_classes text[],"
+            " allocation_amounts numeric[], consumers_to_delete bigint[], providers_to_increment integer[]",
             "void",
         ),
         (
             "apply_claims",
             "consumer_uuids text[], project_names text[], user_names text[], type_names text[],"
-            " check_generations boolean, expected_generations numeric[], allocation_consumer_uuids text[],"
-            " provider_uuids text[], class_names text[], amounts numeric[]",
+            " compare_generations boolean, known_generations numeric[], allocation_consumers text[],"
+            " allocation_providers text[], allocation_classes text[], allocation_amounts numeric[]",
             "json",
         ),
     ],

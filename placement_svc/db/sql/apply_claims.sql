@@ -9,10 +9,10 @@
 --                allocation_ratio, used, replaced] for each inventory of these providers; `replaced` is the
 --                part of `used` that the consumers had allocated
 --
--- If `check_generations` is true and a generation is not the expected one, only `generations` is
+-- If `compare_generations` is true and a generation differs from the known one, only `generations` is
 -- returned.
 --
--- The first four arrays and `expected_generations` are parallel: one element per consumer. So are
+-- The first four arrays and `known_generations` are parallel: one element per consumer. So are
 -- the last four: one element per allocation. A consumer without an allocation there is deleted.
 --
 -- It is a function of several statements, and not one statement with many parts, because each
@@ -29,12 +29,12 @@ CREATE OR REPLACE FUNCTION apply_claims(
     project_names text[],
     user_names text[],
     type_names text[],
-    check_generations boolean,
-    expected_generations numeric[],
-    allocation_consumer_uuids text[],
-    provider_uuids text[],
-    class_names text[],
-    amounts numeric[]
+    compare_generations boolean,
+    known_generations numeric[],
+    allocation_consumers text[],
+    allocation_providers text[],
+    allocation_classes text[],
+    allocation_amounts numeric[]
 )
 RETURNS json
 LANGUAGE plpgsql
@@ -47,7 +47,7 @@ DECLARE
     generations_before bigint[];
     any_existed boolean;
     generations_match boolean;
-    deleted_consumer_ids bigint[];
+    consumers_to_delete bigint[];
     incremented_provider_uuids text[];
     provider_ids int[];
     allocated_before jsonb;
@@ -110,10 +110,10 @@ BEGIN
            array_agg(upserted.uuid),
            array_agg(upserted.generation_before),
            bool_or(upserted.generation_before IS NOT NULL),
-           bool_and(upserted.generation_before IS NOT DISTINCT FROM expected.generation),
+           bool_and(upserted.generation_before IS NOT DISTINCT FROM known.generation),
            coalesce(
                array_agg(upserted.id)
-                   FILTER (WHERE upserted.uuid NOT IN (SELECT unnest(allocation_consumer_uuids))),
+                   FILTER (WHERE upserted.uuid NOT IN (SELECT unnest(allocation_consumers))),
                '{}'
            )
       INTO consumer_ids,
@@ -121,11 +121,11 @@ BEGIN
            generations_before,
            any_existed,
            generations_match,
-           deleted_consumer_ids
+           consumers_to_delete
       FROM upserted
-      JOIN unnest(consumer_uuids, expected_generations) AS expected (uuid, generation)
-        ON expected.uuid = upserted.uuid;
-    IF check_generations AND NOT generations_match THEN
+      JOIN unnest(consumer_uuids, known_generations) AS known (uuid, generation)
+        ON known.uuid = upserted.uuid;
+    IF compare_generations AND NOT generations_match THEN
         RETURN json_build_object(
             'generations', (
                 SELECT json_object_agg(uuid, generation)
@@ -136,12 +136,12 @@ BEGIN
 
     -- 3. Lock the providers whose generations are incremented: those that the claims name, and
     -- those of which the consumers to delete have allocations.
-    incremented_provider_uuids := provider_uuids;
-    IF deleted_consumer_ids <> '{}' THEN
+    incremented_provider_uuids := allocation_providers;
+    IF consumers_to_delete <> '{}' THEN
         incremented_provider_uuids := incremented_provider_uuids || ARRAY(
             SELECT (SELECT uuid FROM resource_providers WHERE id = provider_id)
               FROM allocations
-             WHERE consumer_id = ANY (deleted_consumer_ids)
+             WHERE consumer_id = ANY (consumers_to_delete)
         );
     END IF;
     provider_ids := ARRAY(
@@ -172,8 +172,8 @@ BEGIN
     IF allocated_before IS NOT NULL THEN
         DELETE FROM allocations WHERE consumer_id = ANY (consumer_ids);
     END IF;
-    IF deleted_consumer_ids <> '{}' THEN
-        DELETE FROM consumers WHERE id = ANY (deleted_consumer_ids);
+    IF consumers_to_delete <> '{}' THEN
+        DELETE FROM consumers WHERE id = ANY (consumers_to_delete);
     END IF;
 
     -- 5. Increment the generations of the providers, here and not by the statement that locks the
@@ -191,7 +191,7 @@ BEGIN
                    AND id = ANY (provider_ids)) AS provider_id,
                (SELECT id FROM resource_classes WHERE name = claimed.class) AS class_id,
                claimed.amount
-          FROM unnest(allocation_consumer_uuids, provider_uuids, class_names, amounts)
+          FROM unnest(allocation_consumers, allocation_providers, allocation_classes, allocation_amounts)
             AS claimed (consumer, provider, class, amount)
     )
     INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used)
@@ -209,7 +209,7 @@ BEGIN
     -- 6. Grant the claims if every allocation was inserted, and none made an inventory exceed its
     -- capacity. An inventory that exceeded it before (its total was reduced) may be used as much
     -- again, but not more.
-    IF inserted_count = cardinality(amounts) AND NOT EXISTS (
+    IF inserted_count = cardinality(allocation_amounts) AND NOT EXISTS (
         SELECT
           FROM inventories AS inventory
          WHERE provider_id = ANY (provider_ids)

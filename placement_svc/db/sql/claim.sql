@@ -10,20 +10,20 @@ CREATE OR REPLACE PROCEDURE claim(
     project_names text[],
     user_names text[],
     type_names text[],
-    check_generations boolean,
-    expected_generations numeric[],
-    allocation_consumer_uuids text[],
-    provider_uuids text[],
-    class_names text[],
-    amounts numeric[],
+    compare_generations boolean,
+    known_generations numeric[],
+    allocation_consumers text[],
+    allocation_providers text[],
+    allocation_classes text[],
+    allocation_amounts numeric[],
     INOUT refusal json
 )
 LANGUAGE plpgsql
 AS $$
 BEGIN
     refusal := apply_claims(
-        consumer_uuids, project_names, user_names, type_names, check_generations, expected_generations,
-        allocation_consumer_uuids, provider_uuids, class_names, amounts
+        consumer_uuids, project_names, user_names, type_names, compare_generations, known_generations,
+        allocation_consumers, allocation_providers, allocation_classes, allocation_amounts
     );
     IF refusal IS NOT NULL THEN
         ROLLBACK;

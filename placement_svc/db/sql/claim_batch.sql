@@ -12,23 +12,23 @@ CREATE OR REPLACE PROCEDURE claim_batch(
     project_names text[],
     user_names text[],
     type_names text[],
-    check_generations boolean,
-    expected_generations numeric[],
-    allocation_consumer_uuids text[],
-    provider_uuids text[],
-    class_names text[],
-    amounts numeric[],
+    compare_generations boolean,
+    known_generations numeric[],
+    allocation_consumers text[],
+    allocation_providers text[],
+    allocation_classes text[],
+    allocation_amounts numeric[],
     INOUT refusal json
 )
 LANGUAGE plpgsql
 AS $$
 BEGIN
     refusal := apply_claims(
-        consumer_uuids, project_names, user_names, type_names, check_generations, expected_generations,
-        allocation_consumer_uuids, provider_uuids, class_names, amounts
+        consumer_uuids, project_names, user_names, type_names, compare_generations, known_generations,
+        allocation_consumers, allocation_providers, allocation_classes, allocation_amounts
     );
     IF refusal IS NULL THEN
-        PERFORM increment_provider_generations(provider_uuids, cardinality(consumer_uuids) - 1);
+        PERFORM increment_provider_generations(allocation_providers, cardinality(consumer_uuids) - 1);
     ELSE
         ROLLBACK;
     END IF;

@@ -2,16 +2,16 @@
 -- the consumers that get none, and increment the generations of providers.
 --
 -- The text and numeric arrays are parallel: one element per allocation. A provider must be one of
--- `incremented_provider_ids`, which are locked.
+-- `providers_to_increment`, which are locked.
 --
 -- A reshape calls this function. The options keep every lookup on keys: see apply_claims.sql.
 CREATE OR REPLACE FUNCTION insert_allocations(
-    consumer_uuids text[],
-    provider_uuids text[],
-    class_names text[],
-    amounts numeric[],
-    deleted_consumer_ids bigint[],
-    incremented_provider_ids integer[]
+    allocation_consumers text[],
+    allocation_providers text[],
+    allocation_classes text[],
+    allocation_amounts numeric[],
+    consumers_to_delete bigint[],
+    providers_to_increment integer[]
 )
 RETURNS void
 LANGUAGE plpgsql
@@ -19,8 +19,8 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 AS $$
 BEGIN
-    IF deleted_consumer_ids <> '{}' THEN
-        DELETE FROM consumers WHERE id = ANY (deleted_consumer_ids);
+    IF consumers_to_delete <> '{}' THEN
+        DELETE FROM consumers WHERE id = ANY (consumers_to_delete);
     END IF;
     -- Generations are incremented here and not by the statement that locks the rows. A statement
     -- that locks a row and updates it looks for it twice in its one snapshot; in between, a
@@ -28,7 +28,7 @@ BEGIN
     UPDATE resource_providers
        SET generation = generation + 1,
            updated_at = now()
-     WHERE id = ANY (incremented_provider_ids);
+     WHERE id = ANY (providers_to_increment);
     -- MATERIALIZED with one scalar subquery per name leaves PostgreSQL no other plan than to look
     -- up keys.
     WITH requested AS MATERIALIZED (
@@ -36,10 +36,10 @@ BEGIN
                (SELECT id
                   FROM resource_providers
                  WHERE uuid = claimed.provider
-                   AND id = ANY (incremented_provider_ids)) AS provider_id,
+                   AND id = ANY (providers_to_increment)) AS provider_id,
                (SELECT id FROM resource_classes WHERE name = claimed.class) AS class_id,
                claimed.amount
-          FROM unnest(consumer_uuids, provider_uuids, class_names, amounts)
+          FROM unnest(allocation_consumers, allocation_providers, allocation_classes, allocation_amounts)
             AS claimed (consumer, provider, class, amount)
     )
     INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used)
