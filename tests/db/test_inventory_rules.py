@@ -77,19 +77,29 @@ def test_capacity_is_computed_alike(engine: Engine, cases: list[tuple[int, int, 
     assert [most for _, most in in_sql] == [min(capacity - 3, MAX_INTEGER) for capacity in in_python]
 
 
-def test_unit_rule_is_inlined(engine: Engine) -> None:
-    with engine.begin() as connection:
-        connection.execute(text("SET LOCAL enable_seqscan = off"))
-        plan = "\n".join(
-            connection.scalars(
-                text(
-                    "EXPLAIN SELECT FROM inventories WHERE resource_class_id = 0"
-                    " AND fits_units(4, min_unit, max_allocatable, step_size)"
-                )
-            )
-        )
+ADD_HOSTS = """
+    INSERT INTO resource_classes (id, name) VALUES (0, 'VCPU') ON CONFLICT DO NOTHING;
+    INSERT INTO resource_providers (id, uuid, name, root_id, path)
+    SELECT -id, gen_random_uuid(), gen_random_uuid(), -id, ARRAY[-id] FROM generate_series(1, 5000) AS id;
+    INSERT INTO inventories (provider_id, root_id, resource_class_id, total, reserved, min_unit, max_unit,
+                             step_size, allocation_ratio)
+    SELECT -id, -id, 0, id, 0, 1, id, 1, 1 FROM generate_series(1, 5000) AS id;
+    ANALYZE inventories
+"""
+
+
+def test_unit_rule_is_inlined_and_uses_the_index(engine: Engine) -> None:
+    query = """
+        EXPLAIN SELECT FROM inventories
+         WHERE resource_class_id = 0 AND fits_units(4990, min_unit, max_allocatable, step_size)
+    """
+    with engine.connect() as connection:
+        connection.execute(text(ADD_HOSTS))
+        plan = "\n".join(connection.scalars(text(query)))
+        connection.rollback()
     assert "fits_units" not in plan
-    assert "Index Cond: ((resource_class_id = 0) AND (max_allocatable >= '4'::bigint))" in plan
+    assert "inventories_resource_class_id_max_allocatable_idx" in plan
+    assert "Index Cond: ((resource_class_id = 0) AND (max_allocatable >= '4990'::bigint))" in plan
 
 
 def test_rules_are_written_once() -> None:
