@@ -24,7 +24,7 @@ def list_candidates() -> Response:
     check_size(pairs, settings().max_groups)
     wanted = parse_request(pairs, g.microversion)
     found = database().read(find_candidates, wanted, _manner(wanted))
-    return caching.stamp(respond(Answer(found).pieces()), caching.now())
+    return caching.set_cache_headers(respond(Answer(found).pieces()), caching.now())
 
 
 def _manner(wanted: CandidatesRequest) -> Manner:

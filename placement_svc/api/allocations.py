@@ -33,7 +33,7 @@ def replace_allocations() -> Response:
 
 
 @bp.get("/allocations/<consumer_uuid>")
-@endpoint("allocations:list", checks_accept=True)
+@endpoint("allocations:list", introduced="1.0", checks_accept=True)
 def show_allocations(consumer_uuid: str) -> Response:
     """Show what a consumer holds, and whose it is."""
     found = database().read(allocations.of_consumer, consumer_uuid)
@@ -53,7 +53,9 @@ def show_allocations(consumer_uuid: str) -> Response:
             answer["consumer_generation"] = consumer.consumer_generation
         if since("1.38"):
             answer["consumer_type"] = consumer.consumer_type
-    return caching.stamp(jsonify(answer), caching.newest(allocation.created_at for allocation in found))
+    return caching.set_cache_headers(
+        jsonify(answer), caching.newest(allocation.created_at for allocation in found)
+    )
 
 
 def _incomplete_consumer() -> dict[str, str]:
@@ -65,7 +67,7 @@ def _incomplete_consumer() -> dict[str, str]:
 
 
 @bp.put("/allocations/<consumer_uuid>")
-@endpoint("allocations:update", reads_json=True)
+@endpoint("allocations:update", introduced="1.0", reads_json=True)
 def replace_consumer_allocations(consumer_uuid: str) -> Response:
     """Replace what a consumer holds."""
     if not UUID_FORM.fullmatch(consumer_uuid):
@@ -82,7 +84,7 @@ def replace_consumer_allocations(consumer_uuid: str) -> Response:
 
 
 @bp.delete("/allocations/<consumer_uuid>")
-@endpoint("allocations:delete")
+@endpoint("allocations:delete", introduced="1.0")
 def delete_allocations(consumer_uuid: str) -> Response:
     """Take away all that a consumer holds."""
     allocations.remove(database(), consumer_uuid)
@@ -90,7 +92,7 @@ def delete_allocations(consumer_uuid: str) -> Response:
 
 
 @bp.get("/resource_providers/<uuid>/allocations")
-@endpoint("resource_providers:allocations:list", checks_accept=True)
+@endpoint("resource_providers:allocations:list", introduced="1.0", checks_accept=True)
 def list_provider_allocations(uuid: str) -> Response:
     """List what is held of a provider, by consumer."""
     generation, found = database().read(allocations.of_provider, uuid)
@@ -101,4 +103,4 @@ def list_provider_allocations(uuid: str) -> Response:
         if since("1.28"):
             shown["consumer_generation"] = allocation.consumer_generation
     answer = jsonify(allocations=by_consumer, resource_provider_generation=generation)
-    return caching.stamp(answer, caching.newest(allocation.created_at for allocation in found))
+    return caching.set_cache_headers(answer, caching.newest(allocation.created_at for allocation in found))

@@ -1,10 +1,11 @@
-"""What every endpoint reaches for: the database and the present request, checked."""
+"""Helpers of the views: the database, the settings, and the parsed request."""
 
 from typing import Any
 
 from flask import current_app, g, request
 
 from placement_svc.config import Settings
+from placement_svc.db import providers
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
 from placement_svc.schemas.base import Document
@@ -12,29 +13,41 @@ from placement_svc.schemas.query import LEAD, check_lists, parse_pairs
 
 
 def database() -> Database:
-    """Return the database of the present application."""
-    found: Database = current_app.extensions["database"]
-    return found
+    """Return the database of the current application."""
+    current: Database = current_app.extensions["database"]
+    return current
 
 
 def settings() -> Settings:
-    """Return the settings of the present application."""
-    configured: Settings = current_app.extensions["settings"]
-    return configured
+    """Return the settings of the current application."""
+    current: Settings = current_app.extensions["settings"]
+    return current
+
+
+def require_provider(uuid: str) -> None:
+    """Raise `NotFound` unless the resource provider exists.
+
+    A view that reads a body calls this first, because a missing provider takes precedence over an
+    invalid body.
+    """
+    database().read(providers.get_id, uuid)
 
 
 def load_body(document: type[Document]) -> Any:
-    """Return what the body means as `document`; raises `Invalid` for what it may not say."""
+    """Return the JSON body as `document` loads it at the microversion; raise `Invalid` if it is not valid."""
     return document.at(g.microversion).check(read_json())
 
 
 def load_pairs() -> list[tuple[str, str]]:
-    """Return the keys and values of the query string; raises `Invalid` for lists that are too long."""
+    """Return the keys and values of the query string; raise `Invalid` for a list that is too long."""
     pairs = parse_pairs(request.query_string)
     check_lists(pairs, settings().max_items)
     return pairs
 
 
 def load_query(document: type[Document]) -> Any:
-    """Return what the query string means as `document`; of a repeated key the last value counts."""
+    """Return the query string as `document` loads it; of a repeated key the last value counts.
+
+    Raises `Invalid`.
+    """
     return document.at(g.microversion).check(dict(load_pairs()), LEAD)

@@ -1,7 +1,4 @@
-"""Microversions: which there are, which one a request asks for, and what each one changed.
-
-The rules are `docs/spec/http.md 3`.
-"""
+"""Microversions: the history of changes, and negotiation (`docs/spec/http.md 3`)."""
 
 from functools import cache, lru_cache
 
@@ -57,18 +54,18 @@ CHANGES: dict[str, str] = {
 OLDEST, *_, NEWEST = CHANGES
 
 HEADER = "OpenStack-API-Version"
-"""Where a request names the version it wants."""
+"""The header with which a request selects a microversion."""
 
 
 class BadMicroversion(BadRequest):
-    """The version asked for is no version."""
+    """The requested microversion is malformed."""
 
     def __init__(self, sent: str) -> None:
         super().__init__(f"Invalid microversion: invalid version string: {sent}")
 
 
 class UnacceptableMicroversion(NotAcceptable):
-    """The version asked for is not served; `range` tells which are."""
+    """The requested microversion is not supported; `range` has the oldest and the newest that are."""
 
     def __init__(self, sent: str) -> None:
         super().__init__(f"Unacceptable version header: {sent}")
@@ -82,10 +79,10 @@ def _parsed(version: str) -> Version:
 
 @lru_cache
 def negotiate(header: str) -> Version:
-    """Return the microversion that the header of this name asks for; 1.0 if it asks for none.
+    """Return the microversion that the value of `HEADER` selects; 1.0 if it selects none.
 
-    Headers that are repeated are one, with commas. Raises `BadMicroversion` for what is no version and
-    `UnacceptableMicroversion` for one that is not served.
+    The values of a repeated header are joined with commas. Raises `BadMicroversion` for a malformed
+    version and `UnacceptableMicroversion` for an unsupported one.
     """
     sent = microversion_parse.get_version({HEADER: header}, "placement") or OLDEST
     try:
@@ -98,16 +95,16 @@ def negotiate(header: str) -> Version:
 
 
 def negotiate_request() -> None:
-    """Settle the microversion of the present request."""
+    """Set `g.microversion` for the current request; raise what `negotiate` raises."""
     g.microversion = negotiate(request.headers.get(HEADER, ""))
 
 
 def current() -> Version | None:
-    """Return the microversion of the present request, None while it is not settled."""
+    """Return the microversion of the current request, None before negotiation."""
     version: Version | None = g.get("microversion")
     return version
 
 
 def since(version: str) -> bool:
-    """Tell whether the present request asks for `version` or a newer one."""
+    """Return whether the microversion of the current request is `version` or newer."""
     return bool(g.microversion >= _parsed(version))

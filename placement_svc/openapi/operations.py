@@ -1,4 +1,4 @@
-"""What the endpoints read and answer at the newest microversion, by the names of their views."""
+"""Requests and responses of every endpoint at the newest microversion, for the OpenAPI document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import microversion_parse
 
 from placement_svc.http.microversion import NEWEST
-from placement_svc.schemas import responses
+from placement_svc.schemas import responses as bodies
 from placement_svc.schemas.aggregates import ChangedAggregates
 from placement_svc.schemas.allocation_candidates import GroupQuery, WideQuery
 from placement_svc.schemas.allocations import KeyedClaim, claims_field
@@ -23,119 +23,126 @@ _NEWEST = microversion_parse.parse_version_string(NEWEST)
 
 @dataclass(frozen=True)
 class Operation:
-    """What an endpoint reads and answers.
+    """The request and the responses of an endpoint.
 
-    `answers` has the body of the answer (None: there is none) for each status of success, `conflict`
-    tells when the answer is 409. `group_query` are keys to which the suffix of a request group may be
-    added. `path` describes what in the path is not as elsewhere. With `locates` the answer says where
-    to find what was made. What is `ours` is not in Placement.
+    - `responses`: the body for each status of success, None for an empty body.
+    - `body`: the JSON body of the request.
+    - `query`: the query parameters. `group_query`: those that take the suffix of a request group.
+    - `conflict`: when the response has the status 409.
+    - `path`: the path parameters that differ from the defaults in `document.PATH_PARAMETERS`.
+    - `has_location`: whether a response has a `Location` header.
+    - `is_extension`: whether the endpoint is an extension of this service, not part of Placement.
     """
 
-    answers: Mapping[int, Value | None]
+    responses: Mapping[int, Value | None]
     body: Value | None = None
     query: type[Document] | None = None
     group_query: type[Document] | None = None
     conflict: str | None = None
     path: Mapping[str, String] = field(default_factory=dict)
-    locates: bool = False
-    ours: bool = False
+    has_location: bool = False
+    is_extension: bool = False
 
 
 def _object(document: type[Document]) -> Object:
     return Object(document.at(_NEWEST))
 
 
-def _shows(document: type[Document]) -> Mapping[int, Value | None]:
+def _ok(document: type[Document]) -> Mapping[int, Value | None]:
     return {200: _object(document)}
 
 
 _EMPTY: Mapping[int, Value | None] = {204: None}
 _ENSURED: Mapping[int, Value | None] = {201: None, 204: None}
 
-_CHANGED = "The generation sent is not that of the provider: it has changed."
-_EXCEEDED = (
-    "There is not enough left, a generation has changed, or an inventory is not given in such portions."
+_GENERATION_CHANGED = "The generation in the request is not the current generation of the provider."
+_NOT_ALLOCATABLE = (
+    "An inventory does not allow the amount (capacity, `min_unit`, `max_unit` or `step_size`), or a"
+    " generation is not the current one."
 )
 
 OPERATIONS: Mapping[str, Operation] = {
-    "root.show_versions": Operation(_shows(responses.Versions)),
-    "resource_providers.list_providers": Operation(_shows(responses.Providers), query=ProviderQuery),
+    "root.show_versions": Operation(_ok(bodies.Versions)),
+    "resource_providers.list_providers": Operation(_ok(bodies.Providers), query=ProviderQuery),
     "resource_providers.create_provider": Operation(
-        _shows(responses.Provider),
+        _ok(bodies.Provider),
         body=_object(NewProvider),
         conflict="The name or the uuid is taken.",
-        locates=True,
+        has_location=True,
     ),
-    "resource_providers.show_provider": Operation(_shows(responses.Provider)),
+    "resource_providers.show_provider": Operation(_ok(bodies.Provider)),
     "resource_providers.change_provider": Operation(
-        _shows(responses.Provider), body=_object(ChangedProvider), conflict="The name is taken."
+        _ok(bodies.Provider), body=_object(ChangedProvider), conflict="The name is taken."
     ),
     "resource_providers.delete_provider": Operation(
         _EMPTY, conflict="The provider has children or allocations."
     ),
-    "inventories.list_inventories": Operation(_shows(responses.Inventories)),
+    "inventories.list_inventories": Operation(_ok(bodies.Inventories)),
     "inventories.create_inventory": Operation(
-        {201: _object(responses.Inventory)},
+        {201: _object(bodies.Inventory)},
         body=_object(NewInventory),
         conflict="The provider has an inventory of this class already.",
-        locates=True,
+        has_location=True,
     ),
     "inventories.replace_inventories": Operation(
-        _shows(responses.Inventories),
+        _ok(bodies.Inventories),
         body=_object(ChangedInventories),
-        conflict=f"{_CHANGED} Or an inventory that is left out has allocations.",
+        conflict=f"{_GENERATION_CHANGED} Or an inventory that the request omits has allocations.",
     ),
     "inventories.delete_inventories": Operation(_EMPTY, conflict="An inventory has allocations."),
-    "inventories.show_inventory": Operation(_shows(responses.Inventory)),
+    "inventories.show_inventory": Operation(_ok(bodies.Inventory)),
     "inventories.replace_inventory": Operation(
-        _shows(responses.Inventory), body=_object(ChangedInventory), conflict=_CHANGED
+        _ok(bodies.Inventory), body=_object(ChangedInventory), conflict=_GENERATION_CHANGED
     ),
     "inventories.delete_inventory": Operation(_EMPTY, conflict="The inventory has allocations."),
-    "usages.show_provider_usages": Operation(_shows(responses.ProviderUsages)),
-    "usages.show_usages": Operation(_shows(responses.Usages), query=UsagesQuery),
-    "provider_aggregates.list_provider_aggregates": Operation(_shows(responses.JoinedAggregates)),
+    "usages.show_provider_usages": Operation(_ok(bodies.ProviderUsages)),
+    "usages.show_usages": Operation(_ok(bodies.Usages), query=UsagesQuery),
+    "provider_aggregates.list_provider_aggregates": Operation(_ok(bodies.JoinedAggregates)),
     "provider_aggregates.replace_provider_aggregates": Operation(
-        _shows(responses.JoinedAggregates), body=_object(ChangedAggregates), conflict=_CHANGED
+        _ok(bodies.JoinedAggregates), body=_object(ChangedAggregates), conflict=_GENERATION_CHANGED
     ),
-    "provider_traits.list_provider_traits": Operation(_shows(responses.HeldTraits)),
+    "provider_traits.list_provider_traits": Operation(_ok(bodies.HeldTraits)),
     "provider_traits.replace_provider_traits": Operation(
-        _shows(responses.HeldTraits), body=_object(ChangedTraits), conflict=_CHANGED
+        _ok(bodies.HeldTraits), body=_object(ChangedTraits), conflict=_GENERATION_CHANGED
     ),
-    "provider_traits.delete_provider_traits": Operation(_EMPTY, conflict="Somebody else was faster."),
-    "traits.list_traits": Operation(_shows(responses.Traits), query=TraitQuery),
+    "provider_traits.delete_provider_traits": Operation(
+        _EMPTY, conflict="A concurrent request changed the provider."
+    ),
+    "traits.list_traits": Operation(_ok(bodies.Traits), query=TraitQuery),
     "traits.show_trait": Operation(_EMPTY),
-    "traits.ensure_trait": Operation(_ENSURED, locates=True),
+    "traits.ensure_trait": Operation(_ENSURED, has_location=True),
     "traits.delete_trait": Operation(_EMPTY, conflict="A provider has the trait."),
-    "resource_classes.list_resource_classes": Operation(_shows(responses.ResourceClasses)),
+    "resource_classes.list_resource_classes": Operation(_ok(bodies.ResourceClasses)),
     "resource_classes.create_resource_class": Operation(
-        {201: None}, body=_object(NamedResourceClass), conflict="The name is taken.", locates=True
+        {201: None}, body=_object(NamedResourceClass), conflict="The name is taken.", has_location=True
     ),
-    "resource_classes.show_resource_class": Operation(_shows(responses.ResourceClass)),
-    "resource_classes.put_resource_class": Operation(_ENSURED, locates=True),
+    "resource_classes.show_resource_class": Operation(_ok(bodies.ResourceClass)),
+    "resource_classes.put_resource_class": Operation(_ENSURED, has_location=True),
     "resource_classes.delete_resource_class": Operation(
         _EMPTY, conflict="A provider has an inventory of the class."
     ),
     "allocation_candidates.list_candidates": Operation(
-        _shows(responses.AllocationCandidates), query=WideQuery, group_query=GroupQuery
+        _ok(bodies.AllocationCandidates), query=WideQuery, group_query=GroupQuery
     ),
     "allocations.replace_allocations": Operation(
-        _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_EXCEEDED
+        _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_NOT_ALLOCATABLE
     ),
     "allocations.show_allocations": Operation(
-        _shows(responses.ConsumerAllocations), path={"consumer_uuid": String()}
+        _ok(bodies.ConsumerAllocations), path={"consumer_uuid": String()}
     ),
     "allocations.replace_consumer_allocations": Operation(
-        _EMPTY, body=_object(KeyedClaim), conflict=_EXCEEDED
+        _EMPTY, body=_object(KeyedClaim), conflict=_NOT_ALLOCATABLE
     ),
     "allocations.delete_allocations": Operation(_EMPTY),
-    "allocations.list_provider_allocations": Operation(_shows(responses.ProviderAllocations)),
+    "allocations.list_provider_allocations": Operation(_ok(bodies.ProviderAllocations)),
     "reshaper.reshape": Operation(
         _EMPTY,
         body=Object(reshape_document(_NEWEST)),
-        conflict=f"{_EXCEEDED} Or an inventory that is left out has allocations.",
+        conflict=f"{_NOT_ALLOCATABLE} Or an inventory that the request omits has allocations.",
     ),
-    "aggregates.list_aggregates": Operation(_shows(responses.AggregateList), ours=True),
+    "aggregates.list_aggregates": Operation(_ok(bodies.AggregateList), is_extension=True),
     "aggregates.show_aggregate": Operation(
-        _shows(responses.AggregateMembers), path={"uuid": String()}, ours=True
+        _ok(bodies.AggregateMembers), path={"uuid": String()}, is_extension=True
     ),
 }
+"""The operation of every endpoint, by blueprint and view; `registry` checks that none is missing."""

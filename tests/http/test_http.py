@@ -297,7 +297,7 @@ def six_hosts(load_cloud):
 def test_a_long_answer_says_the_same_as_a_short_one(at_once, send, six_hosts, monkeypatch):
     short = send("GET", "/allocation_candidates", **six_hosts)
     monkeypatch.setattr(candidates_response, "AT_ONCE", at_once)
-    monkeypatch.setattr(http_json, "WHOLE", 6)
+    monkeypatch.setattr(http_json, "STREAMING_THRESHOLD", 6)
     long = send("GET", "/allocation_candidates", **six_hosts)
     assert len(short.json["allocation_requests"]) == 6
     assert long.data == short.data
@@ -311,11 +311,11 @@ def test_only_so_many_long_answers_are_on_their_way(app, monkeypatch):
     def ask():
         return app.test_client().get("/allocation_candidates?resources=VCPU:1", headers=ADMIN)
 
-    monkeypatch.setattr(http_json, "WHOLE", 1)
-    on_their_way = [ask() for _ in range(http_json.LONG_ANSWERS)]
+    monkeypatch.setattr(http_json, "STREAMING_THRESHOLD", 1)
+    on_their_way = [ask() for _ in range(http_json.MAX_STREAMED_RESPONSES)]
     refused = ask()
     assert refused.status_code == 503
-    assert f"{http_json.LONG_ANSWERS} long answers" in refused.text
+    assert f"{http_json.MAX_STREAMED_RESPONSES} long answers" in refused.text
     for answer in on_their_way:
         answer.close()
         answer.close()

@@ -8,7 +8,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from placement_svc.domain.errors import SetupError
-from placement_svc.http.keystone import keystone
+from placement_svc.http.keystone import keystone_strategy
 from tests.conftest import NewApp
 from tests.support.identity import PASSWORD, USERNAME, Identity, serving, token
 
@@ -286,7 +286,7 @@ def test_settings_that_do_not_suffice_are_told_in_a_line(
 ) -> None:
     left = {name: value for name, value in (options | change).items() if value is not None}
     with pytest.raises(SetupError, match=message) as refused:
-        keystone(write(tmp_path / "keystone.conf", **left))
+        keystone_strategy(write(tmp_path / "keystone.conf", **left))
     assert "\n" not in str(refused.value)
 
 
@@ -295,16 +295,16 @@ def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, content: s
     file = tmp_path / "keystone.conf"
     file.write_text(content, encoding="latin-1")
     with pytest.raises(SetupError, match="The settings of Keystone cannot be used") as refused:
-        keystone(file)
+        keystone_strategy(file)
     assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="missing"):
-        keystone(tmp_path / "missing")
+        keystone_strategy(tmp_path / "missing")
 
 
 def test_the_missing_extra_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keystonemiddleware.auth_token", None)
     with pytest.raises(SetupError, match=r"pip install 'placement-svc\[keystone\]'$"):
-        keystone(None)
+        keystone_strategy(None)

@@ -243,15 +243,15 @@ BROKEN = [
     ("\xff", "is not YAML"),
     ("- role:admin", "must map the names of rules to checks"),
     ("role:admin", "must map the names of rules to checks"),
-    ('"placement:traits:list": nonsense', "has a check for placement:traits:list that is none: 'nonsense'"),
-    ('"placement:traits:list": role:a or nonsense', "has a check for placement:traits:list that is none"),
-    ('"placement:traits:list": (role:a', "has a check for placement:traits:list that is none"),
-    ('"placement:traits:list":', "has a check for placement:traits:list that is none: None"),
-    ('"placement:traits:list": true', "has a check for placement:traits:list that is none: True"),
-    ('"placement:traits:list": [[]]', "has a check for placement:traits:list that is none"),
-    ("5: role:admin", "has a name of a rule that is none: 5"),
-    ('"placement:traits:list": rule:nonsense', "lead to themselves or to none that exists"),
-    ("a: rule:b\nb: rule:a", "lead to themselves or to none that exists"),
+    ('"placement:traits:list": nonsense', "has an invalid check for placement:traits:list: 'nonsense'"),
+    ('"placement:traits:list": role:a or nonsense', "has an invalid check for placement:traits:list"),
+    ('"placement:traits:list": (role:a', "has an invalid check for placement:traits:list"),
+    ('"placement:traits:list":', "has an invalid check for placement:traits:list: None"),
+    ('"placement:traits:list": true', "has an invalid check for placement:traits:list: True"),
+    ('"placement:traits:list": [[]]', "has an invalid check for placement:traits:list"),
+    ("5: role:admin", "has a rule name that is not a string: 5"),
+    ('"placement:traits:list": rule:nonsense', "refer to themselves or to undefined rules"),
+    ("a: rule:b\nb: rule:a", "refer to themselves or to undefined rules"),
 ]
 
 
@@ -275,7 +275,7 @@ def test_a_rule_that_nothing_asks_for_is_told(policy_file: Path, caplog: pytest.
     policy_file.write_text('"placement:trait:list": "role:admin"\nmine: "role:admin"\n')
     load("secure", policy_file)
     [record] = caplog.records
-    assert record.getMessage().endswith("a rule that nothing asks for: placement:trait:list")
+    assert record.getMessage().endswith("a rule that no endpoint uses: placement:trait:list")
 
 
 @pytest.fixture

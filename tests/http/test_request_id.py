@@ -19,7 +19,7 @@ def test_every_request_has_an_id_of_its_own():
     ids = set()
     for _ in range(3):
         with Flask(__name__).test_request_context():
-            request_id.start()
+            request_id.assign()
             ids.add(g.request_id)
     assert len(ids) == 3
     assert all(map(OWN.fullmatch, ids))
@@ -27,8 +27,8 @@ def test_every_request_has_an_id_of_its_own():
 
 def test_the_answer_has_the_id():
     with Flask(__name__).test_request_context():
-        request_id.start()
-        assert request_id.stamp(Response()).headers["x-openstack-request-id"] == g.request_id
+        request_id.assign()
+        assert request_id.set_header(Response()).headers["x-openstack-request-id"] == g.request_id
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_answer_has_the_id():
 )
 def test_the_id_of_the_caller_is_for_the_log_alone(sent, accepted, record):
     with Flask(__name__).test_request_context(headers={"X-Openstack-Request-Id": sent}):
-        request_id.start()
+        request_id.assign()
         assert request_id.RequestIdFilter().filter(record)
         assert record.request_id == g.request_id != sent
         assert record.global_request_id == (sent if accepted else None)

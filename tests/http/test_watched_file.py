@@ -32,10 +32,10 @@ def path(tmp_path: Path) -> Path:
 def test_file_is_read_once_until_it_changes(path: Path) -> None:
     reader = Reader()
     file = WatchedFile(path, reader)
-    assert [file.meaning() for _ in range(3)] == ["one"] * 3
+    assert [file.value() for _ in range(3)] == ["one"] * 3
     assert reader.reads == 1
     path.write_text("two two")
-    assert [file.meaning() for _ in range(3)] == ["two two"] * 3
+    assert [file.value() for _ in range(3)] == ["two two"] * 3
     assert reader.reads == 2
 
 
@@ -43,7 +43,7 @@ def test_another_file_in_its_place_is_read(path: Path, tmp_path: Path) -> None:
     file = WatchedFile(path, Reader())
     (tmp_path / "new").write_text("two")
     (tmp_path / "new").rename(path)
-    assert file.meaning() == "two"
+    assert file.value() == "two"
 
 
 def test_many_who_ask_at_once_read_it_once(path: Path) -> None:
@@ -52,7 +52,7 @@ def test_many_who_ask_at_once_read_it_once(path: Path) -> None:
 
     def ask(_: int) -> str:
         together.wait()
-        return file.meaning()
+        return file.value()
 
     path.write_text("two two")
     with ThreadPoolExecutor(8) as pool:
@@ -65,12 +65,12 @@ def test_a_broken_file_is_told_once_for_each_change(path: Path, caplog: pytest.L
     for content in ("broken", "broken again", None):
         path.write_text(content) if content else path.unlink()
         with caplog.at_level(logging.ERROR):
-            assert [file.meaning() for _ in range(3)] == ["one"] * 3
+            assert [file.value() for _ in range(3)] == ["one"] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path} is broken; what it said before still counts"
+        f"{path} is broken; its previous content stays in effect"
     ] * 3
     path.write_text("two")
-    assert file.meaning() == "two"
+    assert file.value() == "two"
 
 
 def test_a_file_that_is_broken_at_first_has_no_meaning(path: Path) -> None:
