@@ -15,11 +15,11 @@ from psycopg2.extensions import make_dsn  # type: ignore[import-untyped]
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from placement_svc.domain.limits import MAX_ID_LENGTH
+
 DATA_DIR = platformdirs.user_data_path("placement-svc")
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
-LONGEST_ID = 255
-"""Characters of the longest project or user that a consumer may have."""
 
 
 class SettingsError(Exception):
@@ -111,8 +111,8 @@ class Settings:
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
         for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
-            if len(getattr(self, setting)) > LONGEST_ID:
-                raise SettingsError(f"{variable(setting)} must have no more than {LONGEST_ID} characters")
+            if len(getattr(self, setting)) > MAX_ID_LENGTH:
+                raise SettingsError(f"{variable(setting)} must have no more than {MAX_ID_LENGTH} characters")
         if not self.request_deadline > 0:
             raise SettingsError("PLACEMENT_REQUEST_DEADLINE must be more than 0")
         if self.log_format is not None:

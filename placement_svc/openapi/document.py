@@ -9,6 +9,7 @@ from apispec import APISpec
 from flask import Flask
 from werkzeug.routing import Rule
 
+from placement_svc.domain.limits import MAX_NAME_LENGTH
 from placement_svc.http.endpoint import EndpointInfo, View, get_info
 from placement_svc.http.microversion import HEADER, NEWEST
 from placement_svc.http.rules import PREFIX
@@ -30,8 +31,8 @@ This document describes microversion {NEWEST}, the newest, which the header `Ope
 PATH_PARAMETERS = {
     "uuid": String(uuid=DASHED_UUID, metadata={"description": "The uuid of a resource provider."}),
     "consumer_uuid": String(uuid=DASHED_UUID, metadata={"description": "The uuid of a consumer."}),
-    "name": String(pattern=NAME, max_length=255),
-    "resource_class": String(pattern=NAME, max_length=255),
+    "name": String(pattern=NAME, max_length=MAX_NAME_LENGTH),
+    "resource_class": String(pattern=NAME, max_length=MAX_NAME_LENGTH),
 }
 """The path parameters. A value off the pattern is not an error by itself; its resource does not exist."""
 

@@ -12,6 +12,7 @@ from placement_svc.domain.errors import (
     MissingQueryValue,
 )
 from placement_svc.domain.groups import NO_CONDITION, CandidatesRequest, Membership, RequestGroup
+from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import UUID, Document, Map, String, check
 from placement_svc.schemas.groups import (
     MEMBER_OF,
@@ -28,7 +29,7 @@ from placement_svc.schemas.query import LEAD
 
 Pairs = list[tuple[str, str]]
 
-SUFFIX = r"[a-zA-Z0-9_-]{1,64}"
+SUFFIX = rf"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}"
 """What a request group's suffix looks like, since 1.33."""
 
 LONGEST_LIMIT = 18

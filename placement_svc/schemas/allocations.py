@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from placement_svc.domain.allocations import Claim
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import (
     NAME,
     UUID,
@@ -31,7 +32,7 @@ class ConsumerType(String):
     """The name of a type of consumers."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(min_length=1, max_length=255, pattern=NAME, **options)
+        super().__init__(min_length=1, max_length=MAX_NAME_LENGTH, pattern=NAME, **options)
 
 
 class NamedProvider(Document):
@@ -58,20 +59,20 @@ class ListedClaim(Document):
     """PUT /allocations/{consumer_uuid} before 1.12."""
 
     allocations = Array(Object(ListedAllocation()), min_items=1, required=True)
-    project_id = String(min_length=1, max_length=255, required=True, since="1.8")
-    user_id = String(min_length=1, max_length=255, required=True, since="1.8")
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True, since="1.8")
+    user_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True, since="1.8")
 
 
 class KeyedClaim(Document):
     """A consumer in POST /allocations and POST /reshaper, and since 1.28 PUT /allocations/{consumer_uuid}."""
 
     allocations = Map(UUID_KEY, Object(KeyedAllocation()), required=True)
-    project_id = String(min_length=1, max_length=255, required=True)
-    user_id = String(min_length=1, max_length=255, required=True)
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
+    user_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
     consumer_generation = Integer(allow_none=True, required=True, since="1.28")
     # Checked for those who send back what allocation candidates told them, and then ignored.
     mappings = Map(
-        "[a-zA-Z0-9_-]{1,64}",
+        f"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}",
         Array(String(uuid=UUID), min_items=1),
         min_members=1,
         closed=False,

@@ -15,6 +15,7 @@ import microversion_parse
 from marshmallow import RAISE, Schema, ValidationError, fields
 
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.limits import UUID_LENGTH
 
 LONGEST_QUOTE = 1000
 """Characters of a client's own data that an error quotes at most."""
@@ -28,7 +29,7 @@ UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
 DASHED_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NAME = r"^[A-Z0-9_]+$"
 CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"
-UUID_KEY = r"^[0-9a-fA-F-]{36}$"
+UUID_KEY = rf"^[0-9a-fA-F-]{{{UUID_LENGTH}}}$"
 
 
 def _quote(value: Any) -> str:

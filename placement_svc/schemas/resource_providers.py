@@ -1,6 +1,7 @@
 """Resource providers: bodies, and the query of their list (`docs/spec/resources.md 3`)."""
 
 from placement_svc.domain.groups import RequestGroup
+from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.schemas.base import DASHED_UUID, UUID, Document, String
 from placement_svc.schemas.groups import (
@@ -18,7 +19,7 @@ from placement_svc.schemas.query import LEAD
 class NewProvider(Document):
     """POST /resource_providers."""
 
-    name = String(max_length=200, required=True)
+    name = String(max_length=MAX_PROVIDER_NAME_LENGTH, required=True)
     uuid = String(uuid=UUID)
     parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
 
@@ -26,7 +27,7 @@ class NewProvider(Document):
 class ChangedProvider(Document):
     """PUT /resource_providers/{uuid}; an absent parent stays as it is."""
 
-    name = String(max_length=200, required=True)
+    name = String(max_length=MAX_PROVIDER_NAME_LENGTH, required=True)
     parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
 
 

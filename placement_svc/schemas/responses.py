@@ -5,6 +5,7 @@ on that it names. What a body may say as well as an answer stands with the bodie
 """
 
 from placement_svc.domain.inventory import MAX_INTEGER
+from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import (
     DASHED_UUID,
     NAME,
@@ -48,7 +49,7 @@ class Provider(Document):
     """A resource provider; a root has no parent, and is its own root."""
 
     uuid = String(required=True, uuid=DASHED_UUID)
-    name = String(required=True, max_length=200)
+    name = String(required=True, max_length=MAX_PROVIDER_NAME_LENGTH)
     generation = Integer(required=True, metadata=GENERATION)
     links = Array(Object(Link()), required=True)
     parent_provider_uuid = String(required=True, uuid=DASHED_UUID, allow_none=True, since="1.14")
@@ -167,7 +168,7 @@ class AllocationRequest(Document):
 
     allocations = Map(UUID_KEY, Object(Amounts()), required=True)
     mappings = Map(
-        r"^[a-zA-Z0-9_-]{0,64}$",
+        rf"^[a-zA-Z0-9_-]{{0,{MAX_SUFFIX_LENGTH}}}$",
         Array(String(uuid=DASHED_UUID), min_items=1),
         required=True,
         since="1.34",

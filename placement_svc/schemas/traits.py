@@ -3,17 +3,16 @@
 from typing import Any
 
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.limits import MAX_NAME_LENGTH
 from placement_svc.domain.traits import TraitFilter
 from placement_svc.schemas.base import CUSTOM_NAME, Array, Document, Integer, String, matches
-
-MAX_NAME = 255
 
 
 class Traits(Array):
     """The names of traits."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(String(min_length=1, max_length=MAX_NAME), **options)
+        super().__init__(String(min_length=1, max_length=MAX_NAME_LENGTH), **options)
 
 
 class ChangedTraits(Document):
@@ -69,8 +68,8 @@ def _parse_associated(text: str | None) -> bool | None:
 
 def check_custom_name(name: str) -> None:
     """Refuse, with `Invalid`, what a custom trait cannot be called."""
-    if len(name) > MAX_NAME or not matches(CUSTOM_NAME, name):
+    if len(name) > MAX_NAME_LENGTH or not matches(CUSTOM_NAME, name):
         raise Invalid(
-            f"The trait is invalid. A valid trait must be no longer than {MAX_NAME} characters, start with "
-            'the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
+            f"The trait is invalid. A valid trait must be no longer than {MAX_NAME_LENGTH} characters, start "
+            'with the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
         )
