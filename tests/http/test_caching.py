@@ -16,7 +16,7 @@ def test_newest():
     assert caching.newest(iter([OLD, NEW, OLD])) == NEW
 
 
-def test_the_newest_of_nothing_is_now():
+def test_newest_of_no_times_is_now():
     assert is_now(caching.newest([]))
 
 
