@@ -6,6 +6,7 @@ from flask import current_app, g, request
 
 from placement_svc.config import Settings
 from placement_svc.db import providers
+from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
 from placement_svc.schemas.base import Document
@@ -15,6 +16,12 @@ from placement_svc.schemas.query import LEAD, check_lists, parse_pairs
 def database() -> Database:
     """Return the database of the current application."""
     current: Database = current_app.extensions["database"]
+    return current
+
+
+def claim_service() -> ClaimService:
+    """Return the claim service of the current application."""
+    current: ClaimService = current_app.extensions["claim_service"]
     return current
 
 
