@@ -9,8 +9,8 @@ from placement_svc.db import providers
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
-from placement_svc.schemas.base import Document
-from placement_svc.schemas.query import LEAD, check_lists, parse_pairs
+from placement_svc.schemas.base import Schema
+from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
 
 
 def database() -> Database:
@@ -40,9 +40,9 @@ def require_provider(uuid: str) -> None:
     database().read(providers.get_id, uuid)
 
 
-def load_body(document: type[Document]) -> Any:
-    """Return the JSON body as `document` loads it at the microversion; raise `Invalid` if it is not valid."""
-    return document.at(g.microversion).check(read_json())
+def load_body(schema: type[Schema]) -> Any:
+    """Return the JSON body as `schema` loads it at the microversion; raise `Invalid` if it is not valid."""
+    return schema.at(g.microversion).check(read_json())
 
 
 def load_pairs() -> list[tuple[str, str]]:
@@ -52,9 +52,9 @@ def load_pairs() -> list[tuple[str, str]]:
     return pairs
 
 
-def load_query(document: type[Document]) -> Any:
-    """Return the query string as `document` loads it; of a repeated key the last value counts.
+def load_query(schema: type[Schema]) -> Any:
+    """Return the query string as `schema` loads it; of a repeated key the last value counts.
 
     Raises `Invalid`.
     """
-    return document.at(g.microversion).check(dict(load_pairs()), LEAD)
+    return schema.at(g.microversion).check(dict(load_pairs()), ERROR_PREFIX)

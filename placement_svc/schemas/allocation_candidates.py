@@ -13,7 +13,7 @@ from placement_svc.domain.errors import (
 )
 from placement_svc.domain.groups import NO_CONDITION, CandidatesRequest, Membership, RequestGroup
 from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
-from placement_svc.schemas.base import UUID, Document, Map, String, check
+from placement_svc.schemas.base import UUID, Map, Schema, String, check
 from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
@@ -25,7 +25,7 @@ from placement_svc.schemas.groups import (
     parse_resources,
     parse_root_required,
 )
-from placement_svc.schemas.query import LEAD
+from placement_svc.schemas.query import ERROR_PREFIX
 
 Pairs = list[tuple[str, str]]
 
@@ -36,7 +36,7 @@ LONGEST_LIMIT = 18
 """Digits of a limit that means anything: no answer is longer."""
 
 
-class GroupQuery(Document):
+class GroupQuery(Schema):
     """The keys of a request group; its suffix stands behind each of them."""
 
     resources = String(metadata=RESOURCES)
@@ -48,7 +48,7 @@ class GroupQuery(Document):
     )
 
 
-class WideQuery(Document):
+class WideQuery(Schema):
     """The keys that are about the whole request, since request groups have suffixes."""
 
     limit = String(
@@ -100,7 +100,7 @@ def check_size(pairs: Pairs, most: int) -> None:
     """Refuse `pairs` that make more than `most` request groups; raises `Invalid`."""
     suffixes = {found[2] for key, _ in pairs if (found := _GROUP_KEY.fullmatch(key))}
     if len(suffixes) > most:
-        raise Invalid(f"{LEAD}there are more than {most} request groups")
+        raise Invalid(f"{ERROR_PREFIX}there are more than {most} request groups")
 
 
 def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
@@ -141,12 +141,12 @@ def _keys(version: Version) -> str:
 
 def _check_keys(pairs: Pairs, version: Version) -> None:
     if version >= (1, 25):
-        check(Map(_keys(version), String()), dict(pairs), LEAD)
+        check(Map(_keys(version), String()), dict(pairs), ERROR_PREFIX)
     else:
-        UnsuffixedQuery.at(version).check(dict(pairs), LEAD)
+        UnsuffixedQuery.at(version).check(dict(pairs), ERROR_PREFIX)
     wide = [(key, value) for key, value in pairs if key in WideQuery.at(version).fields]
     for query in (dict(wide), *({key: value} for key, value in wide)):
-        WideQuery.at(version).check(query, LEAD)
+        WideQuery.at(version).check(query, ERROR_PREFIX)
 
 
 def _parse_groups(pairs: Pairs, version: Version) -> tuple[RequestGroup, ...]:
@@ -177,7 +177,7 @@ def _parse_values(kind: str, key: str, values: list[str], version: Version) -> d
 def _parse_in_tree(value: str) -> str:
     uuid = value.strip()
     if not UUID.fullmatch(uuid):
-        raise Invalid(f"{LEAD}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
+        raise Invalid(f"{ERROR_PREFIX}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
     return uuid
 
 

@@ -1,40 +1,40 @@
-"""Traits: bodies, names, and the query of their list (`docs/spec/resources.md 6 and 7`)."""
+"""Schemas of trait bodies, trait names and the trait query (`docs/spec/resources.md 6 and 7`)."""
 
 from typing import Any
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import MAX_NAME_LENGTH
 from placement_svc.domain.traits import TraitFilter
-from placement_svc.schemas.base import CUSTOM_NAME, Array, Document, Integer, String, matches
+from placement_svc.schemas.base import CUSTOM_NAME, Array, Integer, Schema, String, matches
 
 
-class Traits(Array):
-    """The names of traits."""
+class TraitNames(Array):
+    """Names of traits."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(String(min_length=1, max_length=MAX_NAME_LENGTH), **options)
 
 
-class ChangedTraits(Document):
-    """PUT /resource_providers/{uuid}/traits."""
+class ChangedTraits(Schema):
+    """The body of PUT /resource_providers/{uuid}/traits."""
 
-    traits = Traits(required=True)
+    traits = TraitNames(required=True)
     resource_provider_generation = Integer(required=True)
 
 
-class TraitQuery(Document):
-    """The keys of GET /traits."""
+class TraitQuery(Schema):
+    """The query parameters of GET /traits."""
 
     name = String(
         metadata={
-            "description": "Names, or how they begin.",
+            "description": "Names with `in:`, or a prefix of names with `startswith:`.",
             "pattern": "^(in|startswith):.*$",
             "examples": ["startswith:CUSTOM_", "in:HW_CPU_X86_AVX2,CUSTOM_MAGIC"],
         }
     )
     associated = String(
         metadata={
-            "description": "Whether a provider has the trait, in any case of letters.",
+            "description": "`true`: traits that a provider has; `false`: the others. Case is ignored.",
             "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$",
             "examples": ["true"],
         }
@@ -42,7 +42,7 @@ class TraitQuery(Document):
 
 
 def to_filter(query: dict[str, str]) -> TraitFilter:
-    """Return which traits a checked query wants; raises `Invalid`."""
+    """Return the filter that a loaded `TraitQuery` describes; raise `Invalid`."""
     names, prefix = None, ""
     if "name" in query:
         operator, colon, operand = query["name"].partition(":")
@@ -67,7 +67,7 @@ def _parse_associated(text: str | None) -> bool | None:
 
 
 def check_custom_name(name: str) -> None:
-    """Refuse, with `Invalid`, what a custom trait cannot be called."""
+    """Raise `Invalid` if `name` is not a valid name of a custom trait."""
     if len(name) > MAX_NAME_LENGTH or not matches(CUSTOM_NAME, name):
         raise Invalid(
             f"The trait is invalid. A valid trait must be no longer than {MAX_NAME_LENGTH} characters, start "

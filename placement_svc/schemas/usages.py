@@ -1,11 +1,11 @@
-"""Usages: the query of those of a project (`docs/spec/allocations.md 10`)."""
+"""Schema of the usages query (`docs/spec/allocations.md 10`)."""
 
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
-from placement_svc.schemas.base import Document, String
+from placement_svc.schemas.base import Schema, String
 
 
-class UsagesQuery(Document):
-    """The keys of GET /usages."""
+class UsagesQuery(Schema):
+    """The query parameters of GET /usages."""
 
     project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
     user_id = String(min_length=1, max_length=MAX_ID_LENGTH)
@@ -14,5 +14,7 @@ class UsagesQuery(Document):
         max_length=MAX_NAME_LENGTH,
         pattern="^[A-Z0-9_]+$|^all|^unknown$",
         since="1.38",
-        metadata={"description": "A type of consumers; `all`: the sum of all; `unknown`: those of none."},
+        metadata={
+            "description": "A consumer type, or `all` for the sum, or `unknown` for consumers without a type."
+        },
     )
