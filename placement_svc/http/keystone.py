@@ -65,16 +65,20 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
             abort(response)
         if response.status != CONFIRMED:
             raise ServiceUnavailable("Keystone cannot be asked.")
-        user = g.keystone_user
-        return Caller(
-            user_id=user.user_id,
-            project_id=user.project_id,
-            roles=role_names(user.role_names),
-            domain_id=user.domain_id,
-            system_scope="all" if user.system_scoped else None,
-        )
+        return _to_caller(g.keystone_user)
 
     return AuthStrategy(identify)
+
+
+def _to_caller(user: Any) -> Caller:
+    """Return the caller that keystonemiddleware describes as `user`."""
+    return Caller(
+        user_id=user.user_id,
+        project_id=user.project_id,
+        roles=role_names(user.role_names),
+        domain_id=user.domain_id,
+        system_scope="all" if user.system_scoped else None,
+    )
 
 
 def _config(file: Path | None) -> cfg.ConfigOpts:
