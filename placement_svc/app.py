@@ -85,7 +85,7 @@ def _add_middleware(
     app.wsgi_app = ProbesMiddleware(  # type: ignore[method-assign]
         wsgi_app,
         unready_reason=partial(_unready_reason, database),
-        metrics=metrics.answer if metrics else None,
+        metrics=metrics.response if metrics else None,
     )
 
 
