@@ -17,7 +17,7 @@ from placement_svc.schemas.allocation_candidates import (
     SUFFIX,
     GroupQuery,
     UnsuffixedQuery,
-    WideQuery,
+    WholeRequestQuery,
 )
 from placement_svc.schemas.resource_providers import ProviderQuery
 from placement_svc.schemas.traits import TraitQuery
@@ -30,7 +30,7 @@ PAGE = (ROOT / "docs/api.md").read_text()
 CANDIDATES = "/allocation_candidates"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
     "/resource_providers": (ProviderQuery,),
-    CANDIDATES: (GroupQuery, WideQuery),
+    CANDIDATES: (GroupQuery, WholeRequestQuery),
     "/traits": (TraitQuery,),
     "/usages": (UsagesQuery,),
 }
