@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 from flask import Flask
 from oslo_policy.policy import Enforcer
@@ -14,34 +15,36 @@ from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import cors, errors, pipeline, proxy
-from placement_svc.http.auth import Strategy
-from placement_svc.http.documentation import Documentation
+from placement_svc.http.auth import AuthStrategy
+from placement_svc.http.documentation import DocumentationMiddleware
 from placement_svc.http.json import OrjsonProvider
-from placement_svc.http.keystone import keystone
+from placement_svc.http.keystone import keystone_strategy
 from placement_svc.http.noauth import NOAUTH
 from placement_svc.http.policy import Policy, load
-from placement_svc.http.probes import Probes
-from placement_svc.http.tokens import tokens
+from placement_svc.http.probes import ProbesMiddleware
+from placement_svc.http.tokens import token_strategy
 from placement_svc.observability import access_log
 from placement_svc.observability.metrics import Metrics
 from placement_svc.openapi.document import describe
+from placement_svc.openapi.registry import check_endpoints
 from placement_svc.provisioning.database import with_database
 
 
 class _Application(Flask):
-    """Flask, told that no function of ours is a coroutine; it would look at each of them, every time."""
+    """Flask without its check for coroutine functions, which runs at every call of a view or hook."""
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function as it is."""
+        """Return the function unchanged: none of this application is a coroutine function."""
         return func
 
 
 def create_app(settings: config.Settings | None = None) -> Flask:
-    """Return the WSGI application; without `settings` those of the environment apply.
+    """Return the WSGI application; without `settings`, read them from the environment.
 
-    A database that is named need not be there yet: until it is, requests are answered with 503. If
-    none is named, the embedded one runs as long as this process. Raises `SetupError` if something else
-    that the settings name cannot be used.
+    A database that the settings name may still be down: until it is up, responses have the status 503.
+    If they name none, the embedded database runs as long as this process. Raises `SetupError` if
+    something else that the settings name cannot be used, and `DeclarationError` if the declarations of
+    an endpoint are incomplete.
     """
     settings = settings or config.from_environ()
     strategy, policy = access(settings)
@@ -61,49 +64,60 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     access_log.install(app, settings.slow_request, metrics.count if metrics else None)
     pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
-    app.wsgi_app = Documentation(app.wsgi_app, cache(partial(describe, app)))  # type: ignore[method-assign]
-    if settings.proxy_headers:
-        app.wsgi_app = proxy.BehindProxy(app.wsgi_app)  # type: ignore[method-assign]
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
-    problem = partial(_problem, database)
-    app.wsgi_app = Probes(app.wsgi_app, problem, metrics.response if metrics else None)  # type: ignore[method-assign]
+    check_endpoints(app)
+    _add_middleware(app, settings, database, metrics)
     try:
         database.prepare()
-    except Unavailable as problem:
-        app.logger.warning("Starting without a database: %s", problem)
+    except Unavailable as error:
+        app.logger.warning("Starting without a database: %s", error)
     return app
 
 
-def access(settings: config.Settings) -> tuple[Strategy, Policy]:
-    """Return how callers become known, and what they may do then.
+def _add_middleware(
+    app: Flask, settings: config.Settings, database: Database, metrics: Metrics | None
+) -> None:
+    """Wrap the WSGI application of `app`; the last middleware added sees a request first."""
+    wsgi_app: WSGIApplication = DocumentationMiddleware(app.wsgi_app, cache(partial(describe, app)))
+    if settings.proxy_headers:
+        wsgi_app = proxy.ProxyHeadersMiddleware(wsgi_app)
+    app.wsgi_app = ProbesMiddleware(  # type: ignore[method-assign]
+        wsgi_app,
+        unready_reason=partial(_unready_reason, database),
+        metrics=metrics.response if metrics else None,
+    )
 
-    Raises `SetupError` if something that the settings name for it cannot be used.
+
+def access(settings: config.Settings) -> tuple[AuthStrategy, Policy]:
+    """Return the authentication strategy and the policy that the settings select.
+
+    Raises `SetupError` if a file that the settings name for them cannot be used.
     """
     return _strategy(settings), Policy(settings.policy_profile, settings.policy_file)
 
 
-def _strategy(settings: config.Settings) -> Strategy:
+def _strategy(settings: config.Settings) -> AuthStrategy:
     if settings.auth == "keystone":
-        return keystone(settings.keystone_file)
+        return keystone_strategy(settings.keystone_file)
     if settings.auth == "token":
         assert settings.token_file is not None
-        return tokens(settings.token_file)
+        return token_strategy(settings.token_file)
     return NOAUTH
 
 
 def policy_enforcer() -> Enforcer:
-    """Return the policy that the settings of the environment mean, for the tools of oslo.policy."""
+    """Return the policy that the environment's settings select; the tools of oslo.policy call this."""
     settings = config.from_environ()
     return load(settings.policy_profile, settings.policy_file)
 
 
-def _problem(database: Database) -> str | None:
-    """Return why requests cannot be served from `database`, None if they can."""
+def _unready_reason(database: Database) -> str | None:
+    """Return why `database` cannot serve requests, None if it can."""
     try:
         return schema.mismatch(database.read(schema.revision_of))
-    except Unavailable as problem:
-        return str(problem)
+    except Unavailable as error:
+        return str(error)
 
 
 def _cors(settings: config.Settings) -> cors.Cors | None:

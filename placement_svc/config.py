@@ -15,13 +15,12 @@ from psycopg2.extensions import make_dsn  # type: ignore[import-untyped]
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from placement_svc.domain.limits import MAX_ID_LENGTH
+
 DATA_DIR = platformdirs.user_data_path("placement-svc")
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """The project and the user of a consumer whose client sent none."""
-
-MAX_ID_LENGTH = 255
-"""Characters of the longest project id or user id of a consumer."""
 
 
 class SettingsError(Exception):

@@ -1,4 +1,4 @@
-"""One PostgreSQL for the session, one database for each worker, emptied for each test that uses it."""
+"""Fixtures: one PostgreSQL server per session, one database per worker, emptied for each test."""
 
 import os
 import shutil
@@ -30,9 +30,9 @@ from tests.support.postgres_proxy import PostgresProxy
 DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
 
 DEEP = "deep"
-"""The Hypothesis profile in which tests draw `DEEPER` times as many examples."""
+"""The Hypothesis profile in which tests draw `DEEP_FACTOR` times as many examples."""
 
-DEEPER = 30
+DEEP_FACTOR = 30
 
 settings.register_profile(DEEP)
 
@@ -45,14 +45,14 @@ LoadCloud = Callable[[Cloud], None]
 
 
 def examples(usual: int, deep: int | None = None) -> int:
-    """Return how many examples a test draws that usually draws so many; `deep` if it is deep, if given."""
+    """Return how many examples a test draws: `usual`, or in the profile `deep` more, `deep` if given."""
     if settings.get_current_profile_name() != DEEP:
         return usual
-    return usual * DEEPER if deep is None else deep
+    return usual * DEEP_FACTOR if deep is None else deep
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make one data directory, before the workers of pytest-xdist start: they share the server."""
+    """Create one data directory before the workers of pytest-xdist start, because they share the server."""
     if DATA_DIR not in os.environ:
         os.environ[DATA_DIR] = tempfile.mkdtemp(prefix="placement-tests-")
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(DATA_DIR)))
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module")
 def passable_dir() -> Iterator[Path]:
-    """A directory that any user may pass, as PostgreSQL must if root starts it; pytest's own are root's."""
+    """A directory that any user may enter, which PostgreSQL needs if root runs the tests."""
     path = Path(tempfile.mkdtemp(prefix="placement-tests-"))
     path.chmod(0o711)
     yield path
@@ -69,7 +69,10 @@ def passable_dir() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    """The URL of a PostgreSQL whose user may create databases: the embedded one, unless one is named."""
+    """The URL of a PostgreSQL server whose user may create databases.
+
+    It is the server of `PLACEMENT_DATABASE_URL` if that is set, else the embedded one.
+    """
     named = os.environ.get("PLACEMENT_DATABASE_URL")
     if named:
         yield named
@@ -80,7 +83,7 @@ def server_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def new_database(server_url: str) -> Iterator[Callable[[], str]]:
-    """A function that creates an empty database and returns its URL; all of them are dropped at last."""
+    """A function that creates an empty database and returns its URL; the session drops it at its end."""
     admin = create_engine(server_url, isolation_level="AUTOCOMMIT")
     created: list[str] = []
 
@@ -118,7 +121,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @contextmanager
 def application(settings: Settings) -> Iterator[Flask]:
-    """Make an application, whose connections are closed at the end of the block."""
+    """Create an application, and close its connections at the end of the block."""
     app = create_app(settings)
     yield app
     app.extensions["database"].engine.dispose()
@@ -126,14 +129,14 @@ def application(settings: Settings) -> Iterator[Flask]:
 
 @pytest.fixture(scope="session")
 def shared_app(database_url: str) -> Iterator[Flask]:
-    """The application on this worker's database, whatever is in it."""
+    """The application on this worker's database, which may contain data."""
     with application(Settings(database_url=database_url, pool_size=20)) as app:
         yield app
 
 
 @pytest.fixture
 def new_app(database_url: str) -> Iterator[NewApp]:
-    """A function that makes an application with settings, on this worker's database if they name none."""
+    """A function that creates an application with settings, by default on this worker's database."""
     with ExitStack() as stack:
 
         def new_app(**settings: Any) -> Flask:
@@ -163,7 +166,7 @@ def empty(engine: Engine) -> None:
 
 @pytest.fixture
 def clean_database(engine: Engine) -> Callable[[], None]:
-    """A function that empties the database; it has been called once."""
+    """A function that empties the database; the fixture has already emptied it once."""
     empty(engine)
     return lambda: empty(engine)
 
@@ -182,7 +185,7 @@ def database(app: Flask) -> Database:
 
 @pytest.fixture
 def api(app: Flask) -> Api:
-    """A caller of the API as the user admin, at the newest microversion unless told otherwise."""
+    """A function that calls the API as the user admin, by default at the newest microversion."""
 
     def call(
         method: str,
@@ -199,7 +202,7 @@ def api(app: Flask) -> Api:
 
 @pytest.fixture
 def load_cloud(api: Api) -> LoadCloud:
-    """A function that builds a cloud with the API."""
+    """A function that creates a cloud through the API."""
 
     def request(method: str, path: str, json: Any = None, headers: Any = None) -> tuple[int, Any]:
         response = api(method, path, json, headers=headers)
@@ -210,19 +213,19 @@ def load_cloud(api: Api) -> LoadCloud:
 
 @pytest.fixture
 def call(api: Api) -> Callable[..., Any]:
-    """A caller of the API whose requests must succeed; it returns what the answer says."""
+    """A function that sends a request that must succeed, and returns the JSON body of the response."""
 
     def call(method: str, path: str, json: Any = None, **options: Any) -> Any:
-        answer = api(method, path, json, **options)
-        assert answer.status_code < 300, (method, path, answer.get_data())
-        return answer.get_json(silent=True)
+        response = api(method, path, json, **options)
+        assert response.status_code < 300, (method, path, response.get_data())
+        return response.get_json(silent=True)
 
     return call
 
 
 @pytest.fixture
 def live(app: Flask) -> Iterator[str]:
-    """The URL of a live server with nothing in it."""
+    """The URL of a running server on an empty database."""
     server = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "placement_svc"
 
 REQUEST_STATS = "observability.request_stats"
-"""A module that imports nothing, so that every layer may count what a request costs."""
+"""A module that imports nothing; every layer may use it to count the cost of a request."""
 
 MAY_IMPORT = {
     "domain": set(),
@@ -38,7 +38,7 @@ ONLY_IN = {
 
 
 def imports(layer: str) -> Iterator[tuple[Path, str]]:
-    """Yield each file of a layer with the full name of each thing that it imports."""
+    """Yield each file of a layer with the qualified name of each import."""
     for path in sorted((PACKAGE / layer).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The endpoints: one blueprint for each kind of thing."""
+"""The endpoints: one blueprint for each kind of resource."""
 
 from placement_svc.api import (
     aggregates,
@@ -29,4 +29,4 @@ BLUEPRINTS = (
     reshaper.bp,
     aggregates.bp,
 )
-"""Every blueprint, in the order of `docs/spec/http.md 4`; the last one is not in it."""
+"""Every blueprint, in the order of `docs/spec/http.md 4`, followed by the extensions of this service."""

@@ -1,4 +1,4 @@
-"""Aggregates and who is in them, which only this service tells."""
+"""Aggregates and their members, an extension of this service."""
 
 from dataclasses import asdict
 
@@ -13,18 +13,18 @@ bp = Blueprint("aggregates", __name__)
 
 
 @bp.get("/aggregates")
-@endpoint("aggregates:list", checks_accept=True)
+@endpoint("aggregates:list", introduced="1.0", checks_accept=True)
 def list_aggregates() -> Response:
-    """List the aggregates that providers are in, with the number of those."""
+    """List the aggregates that have members, with the number of members."""
     found = database().read(aggregates.find)
-    answer = jsonify(aggregates=[asdict(aggregate) for aggregate in found])
-    return caching.stamp(answer, caching.now())
+    response = jsonify(aggregates=[asdict(aggregate) for aggregate in found])
+    return caching.set_cache_headers(response, caching.now())
 
 
 @bp.get("/aggregates/<uuid>")
-@endpoint("aggregates:show", checks_accept=True)
+@endpoint("aggregates:show", introduced="1.0", checks_accept=True)
 def show_aggregate(uuid: str) -> Response:
-    """Show the providers that are in an aggregate."""
+    """Show the providers in an aggregate."""
     members = database().read(aggregates.members, uuid)
-    answer = jsonify(uuid=uuid, resource_providers=[asdict(member) for member in members])
-    return caching.stamp(answer, caching.now())
+    response = jsonify(uuid=uuid, resource_providers=[asdict(member) for member in members])
+    return caching.set_cache_headers(response, caching.now())

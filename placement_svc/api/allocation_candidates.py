@@ -24,7 +24,7 @@ def list_candidates() -> Response:
     check_group_count(pairs, settings().max_groups)
     candidates_request = parse_request(pairs, g.microversion)
     result = database().read(find_candidates, candidates_request, _search_options(candidates_request))
-    return caching.stamp(respond(CandidatesResponse(result).pieces()), caching.now())
+    return caching.set_cache_headers(respond(CandidatesResponse(result).pieces()), caching.now())
 
 
 def _search_options(candidates_request: CandidatesRequest) -> SearchOptions:

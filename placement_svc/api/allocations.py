@@ -32,7 +32,7 @@ def replace_allocations() -> Response:
 
 
 @bp.get("/allocations/<consumer_uuid>")
-@endpoint("allocations:list", checks_accept=True)
+@endpoint("allocations:list", introduced="1.0", checks_accept=True)
 def show_allocations(consumer_uuid: str) -> Response:
     """Show the allocations of a consumer, with its project, user, generation and type."""
     found = database().read(allocations.of_consumer, consumer_uuid)
@@ -52,7 +52,9 @@ def show_allocations(consumer_uuid: str) -> Response:
             body["consumer_generation"] = consumer.consumer_generation
         if since("1.38"):
             body["consumer_type"] = consumer.consumer_type
-    return caching.stamp(jsonify(body), caching.newest(allocation.created_at for allocation in found))
+    return caching.set_cache_headers(
+        jsonify(body), caching.newest(allocation.created_at for allocation in found)
+    )
 
 
 def _incomplete_consumer() -> dict[str, str]:
@@ -65,7 +67,7 @@ def _incomplete_consumer() -> dict[str, str]:
 
 
 @bp.put("/allocations/<consumer_uuid>")
-@endpoint("allocations:update", reads_json=True)
+@endpoint("allocations:update", introduced="1.0", reads_json=True)
 def replace_consumer_allocations(consumer_uuid: str) -> Response:
     """Replace the allocations of a consumer."""
     if not UUID_FORM.fullmatch(consumer_uuid):
@@ -82,7 +84,7 @@ def replace_consumer_allocations(consumer_uuid: str) -> Response:
 
 
 @bp.delete("/allocations/<consumer_uuid>")
-@endpoint("allocations:delete")
+@endpoint("allocations:delete", introduced="1.0")
 def delete_allocations(consumer_uuid: str) -> Response:
     """Delete all allocations of a consumer."""
     claim_service().delete_consumer(consumer_uuid)
@@ -90,7 +92,7 @@ def delete_allocations(consumer_uuid: str) -> Response:
 
 
 @bp.get("/resource_providers/<uuid>/allocations")
-@endpoint("resource_providers:allocations:list", checks_accept=True)
+@endpoint("resource_providers:allocations:list", introduced="1.0", checks_accept=True)
 def list_provider_allocations(uuid: str) -> Response:
     """List the allocations of a provider, by consumer."""
     generation, found = database().read(allocations.of_provider, uuid)
@@ -101,4 +103,4 @@ def list_provider_allocations(uuid: str) -> Response:
         if since("1.28"):
             of_consumer["consumer_generation"] = allocation.consumer_generation
     response = jsonify(allocations=by_consumer, resource_provider_generation=generation)
-    return caching.stamp(response, caching.newest(allocation.created_at for allocation in found))
+    return caching.set_cache_headers(response, caching.newest(allocation.created_at for allocation in found))

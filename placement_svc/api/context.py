@@ -1,10 +1,11 @@
-"""What every endpoint reaches for: the database and the present request, checked."""
+"""Helpers of the views: the database, the settings, and the parsed request."""
 
 from typing import Any
 
 from flask import current_app, g, request
 
 from placement_svc.config import Settings
+from placement_svc.db import providers
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
@@ -13,35 +14,47 @@ from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
 
 
 def database() -> Database:
-    """Return the database of the present application."""
-    found: Database = current_app.extensions["database"]
-    return found
+    """Return the database of the current application."""
+    current: Database = current_app.extensions["database"]
+    return current
 
 
 def claim_service() -> ClaimService:
-    """Return the claim service of the present application."""
-    found: ClaimService = current_app.extensions["claim_service"]
-    return found
+    """Return the claim service of the current application."""
+    current: ClaimService = current_app.extensions["claim_service"]
+    return current
 
 
 def settings() -> Settings:
-    """Return the settings of the present application."""
-    configured: Settings = current_app.extensions["settings"]
-    return configured
+    """Return the settings of the current application."""
+    current: Settings = current_app.extensions["settings"]
+    return current
 
 
-def load_body(document: type[Schema]) -> Any:
-    """Return what the body means as `document`; raises `Invalid` for what it may not say."""
-    return document.at(g.microversion).check(read_json())
+def require_provider(uuid: str) -> None:
+    """Raise `NotFound` unless the resource provider exists.
+
+    A view that reads a body calls this first, because a missing provider takes precedence over an
+    invalid body.
+    """
+    database().read(providers.get_id, uuid)
+
+
+def load_body(schema: type[Schema]) -> Any:
+    """Return the JSON body as `schema` loads it at the microversion; raise `Invalid` if it is not valid."""
+    return schema.at(g.microversion).check(read_json())
 
 
 def load_pairs() -> list[tuple[str, str]]:
-    """Return the keys and values of the query string; raises `Invalid` for lists that are too long."""
+    """Return the keys and values of the query string; raise `Invalid` for a list that is too long."""
     pairs = parse_pairs(request.query_string)
     check_lists(pairs, settings().max_items)
     return pairs
 
 
-def load_query(document: type[Schema]) -> Any:
-    """Return what the query string means as `document`; of a repeated key the last value counts."""
-    return document.at(g.microversion).check(dict(load_pairs()), ERROR_PREFIX)
+def load_query(schema: type[Schema]) -> Any:
+    """Return the query string as `schema` loads it; of a repeated key the last value counts.
+
+    Raises `Invalid`.
+    """
+    return schema.at(g.microversion).check(dict(load_pairs()), ERROR_PREFIX)

@@ -1,13 +1,13 @@
-"""URLs of this service's own resources (`docs/spec/http.md 11`)."""
+"""URLs of the resources of this service (`docs/spec/http.md 11`)."""
 
 from flask import request
 
 
 def path(*parts: str) -> str:
-    """Return the path of a resource, the mount prefix included, without the host."""
+    """Return the path of a resource, including the mount prefix but not the host."""
     return "/".join((request.script_root, *parts))
 
 
 def url(*parts: str) -> str:
-    """Return the absolute URL of a resource, as the caller sees this host."""
+    """Return the absolute URL of a resource, with the scheme and host that the caller used."""
     return f"{request.scheme}://{request.host}{path(*parts)}"

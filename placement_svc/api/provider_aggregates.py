@@ -2,8 +2,8 @@
 
 from flask import Blueprint, Response, jsonify
 
-from placement_svc.api.context import database, load_body
-from placement_svc.db import provider_aggregates, providers
+from placement_svc.api.context import database, load_body, require_provider
+from placement_svc.db import provider_aggregates
 from placement_svc.domain.aggregates import ProviderAggregates
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
@@ -15,29 +15,29 @@ from placement_svc.schemas.base import check
 bp = Blueprint("provider_aggregates", __name__)
 
 
-def _answer(joined: ProviderAggregates) -> Response:
-    shown: dict[str, list[str] | int] = {"aggregates": joined.uuids}
+def _response(found: ProviderAggregates) -> Response:
+    body: dict[str, list[str] | int] = {"aggregates": found.uuids}
     if since("1.19"):
-        shown["resource_provider_generation"] = joined.generation
-    return caching.stamp(jsonify(shown), caching.now())
+        body["resource_provider_generation"] = found.generation
+    return caching.set_cache_headers(jsonify(body), caching.now())
 
 
 @bp.get("/resource_providers/<uuid>/aggregates")
 @endpoint("resource_providers:aggregates:list", introduced="1.1", checks_accept=True, media_first=True)
 def list_provider_aggregates(uuid: str) -> Response:
-    """List the aggregates that a provider is in."""
-    return _answer(database().read(provider_aggregates.get, uuid))
+    """List the aggregates of a provider."""
+    return _response(database().read(provider_aggregates.get, uuid))
 
 
 @bp.put("/resource_providers/<uuid>/aggregates")
 @endpoint("resource_providers:aggregates:update", introduced="1.1", reads_json=True, media_first=True)
 def replace_provider_aggregates(uuid: str) -> Response:
-    """Replace the aggregates that a provider is in; since 1.19 only at the generation sent."""
-    database().read(providers.get_id, uuid)
+    """Replace the aggregates of a provider; since 1.19 the request names the provider's generation."""
+    require_provider(uuid)
     if since("1.19"):
         body = load_body(ChangedAggregates)
         uuids, expected = body["aggregates"], body["resource_provider_generation"]
     else:
         uuids, expected = check(AggregateUuids(), read_json()), None
     generation = database().write(provider_aggregates.replace, uuid, uuids, expected)
-    return _answer(ProviderAggregates(generation, uuids))
+    return _response(ProviderAggregates(generation, uuids))

@@ -12,18 +12,18 @@ from placement_svc.schemas.traits import ChangedTraits
 bp = Blueprint("provider_traits", __name__)
 
 
-def _answer(held: ProviderTraits) -> Response:
-    answer = jsonify(
-        traits=[trait.name for trait in held.traits], resource_provider_generation=held.generation
+def _response(found: ProviderTraits) -> Response:
+    response = jsonify(
+        traits=[trait.name for trait in found.traits], resource_provider_generation=found.generation
     )
-    return caching.stamp(answer, caching.newest(trait.modified for trait in held.traits))
+    return caching.set_cache_headers(response, caching.newest(trait.modified for trait in found.traits))
 
 
 @bp.get("/resource_providers/<uuid>/traits")
 @endpoint("resource_providers:traits:list", introduced="1.6", checks_accept=True)
 def list_provider_traits(uuid: str) -> Response:
     """List the traits of a provider."""
-    return _answer(database().read(provider_traits.get, uuid))
+    return _response(database().read(provider_traits.get, uuid))
 
 
 @bp.put("/resource_providers/<uuid>/traits")
@@ -31,7 +31,7 @@ def list_provider_traits(uuid: str) -> Response:
 def replace_provider_traits(uuid: str) -> Response:
     """Replace the traits of a provider."""
     body = load_body(ChangedTraits)
-    return _answer(
+    return _response(
         database().write(provider_traits.replace, uuid, body["resource_provider_generation"], body["traits"])
     )
 
@@ -39,6 +39,6 @@ def replace_provider_traits(uuid: str) -> Response:
 @bp.delete("/resource_providers/<uuid>/traits")
 @endpoint("resource_providers:traits:delete", introduced="1.6")
 def delete_provider_traits(uuid: str) -> Response:
-    """Take all traits from a provider."""
+    """Delete all traits of a provider."""
     database().write(provider_traits.remove_all, uuid)
     return Response(status=204)

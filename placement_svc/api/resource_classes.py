@@ -16,13 +16,13 @@ from placement_svc.schemas.resource_classes import NamedResourceClass
 bp = Blueprint("resource_classes", __name__)
 
 
-def show(name: str) -> dict[str, Any]:
-    """Return how a resource class is told about."""
+def to_json(name: str) -> dict[str, Any]:
+    """Return the JSON object of a resource class."""
     return {"name": name, "links": [{"rel": "self", "href": links.path("resource_classes", name)}]}
 
 
-def renames() -> bool:
-    """Tell whether PUT of a resource class renames it; since 1.7 it creates or confirms it."""
+def put_renames() -> bool:
+    """Return whether PUT of a resource class renames it; since 1.7 it creates the class if missing."""
     return not since("1.7")
 
 
@@ -31,8 +31,10 @@ def renames() -> bool:
 def list_resource_classes() -> Response:
     """List all resource classes."""
     found = database().read(resource_classes.find)
-    answer = jsonify(resource_classes=[show(resource_class.name) for resource_class in found])
-    return caching.stamp(answer, caching.newest(resource_class.modified for resource_class in found))
+    response = jsonify(resource_classes=[to_json(resource_class.name) for resource_class in found])
+    return caching.set_cache_headers(
+        response, caching.newest(resource_class.modified for resource_class in found)
+    )
 
 
 @bp.post("/resource_classes")
@@ -49,17 +51,17 @@ def create_resource_class() -> Response:
 def show_resource_class(name: str) -> Response:
     """Show one resource class."""
     found = database().read(resource_classes.get, name)
-    return caching.stamp(jsonify(show(found.name)), found.modified)
+    return caching.set_cache_headers(jsonify(to_json(found.name)), found.modified)
 
 
 @bp.put("/resource_classes/<name>")
-@endpoint("resource_classes:update", introduced="1.2", reads_json=renames)
+@endpoint("resource_classes:update", introduced="1.2", reads_json=put_renames)
 def put_resource_class(name: str) -> Response:
-    """Rename a custom resource class, or see to it that there is one of this name."""
-    if renames():
+    """Create a custom resource class if it does not exist; before 1.7, rename it."""
+    if put_renames():
         new_name = load_body(NamedResourceClass)["name"]
         database().write(resource_classes.rename, name, new_name)
-        return jsonify(show(new_name))
+        return jsonify(to_json(new_name))
     if '"' in name or "\\" in name:
         raise Invalid("Malformed JSON: the name cannot stand in a JSON text")
     NamedResourceClass.at(g.microversion).check({"name": name})
@@ -70,12 +72,12 @@ def put_resource_class(name: str) -> Response:
 @bp.delete("/resource_classes/<name>")
 @endpoint("resource_classes:delete", introduced="1.2")
 def delete_resource_class(name: str) -> Response:
-    """Delete a custom resource class that nobody has an inventory of."""
+    """Delete a custom resource class; fails if a provider has an inventory of it."""
     database().write(resource_classes.remove, name)
     return Response(status=204)
 
 
 def _empty(status: int, name: str) -> Response:
-    answer = Response(status=status)
-    answer.location = links.url("resource_classes", name)
-    return answer
+    response = Response(status=status)
+    response.location = links.url("resource_classes", name)
+    return response

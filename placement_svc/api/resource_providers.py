@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from flask import Blueprint, Response, g, jsonify
 
 from placement_svc.api import links
-from placement_svc.api.context import database, load_body, load_pairs
+from placement_svc.api.context import database, load_body, load_pairs, require_provider
 from placement_svc.db import providers
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import Provider
@@ -18,14 +18,14 @@ from placement_svc.schemas.resource_providers import ChangedProvider, NewProvide
 bp = Blueprint("resource_providers", __name__)
 
 LINKS = {"inventories": "1.0", "usages": "1.0", "aggregates": "1.1", "traits": "1.6", "allocations": "1.11"}
-"""What a provider links to, and the microversion that brought the link."""
+"""The links of a provider, each with the microversion that introduced it."""
 
 
-def show(provider: Provider) -> dict[str, Any]:
-    """Return how a provider is told about at the present microversion."""
+def to_json(provider: Provider) -> dict[str, Any]:
+    """Return the JSON object of a provider at the microversion of the current request."""
     rels = [rel for rel, introduced in LINKS.items() if since(introduced)]
     self_path = links.path("resource_providers", provider.uuid)
-    shown: dict[str, Any] = {
+    body: dict[str, Any] = {
         "uuid": provider.uuid,
         "name": provider.name,
         "generation": provider.generation,
@@ -35,58 +35,58 @@ def show(provider: Provider) -> dict[str, Any]:
         ],
     }
     if since("1.14"):
-        shown["parent_provider_uuid"] = provider.parent_uuid
-        shown["root_provider_uuid"] = provider.root_uuid
-    return shown
+        body["parent_provider_uuid"] = provider.parent_uuid
+        body["root_provider_uuid"] = provider.root_uuid
+    return body
 
 
 @bp.get("/resource_providers")
-@endpoint("resource_providers:list", checks_accept=True)
+@endpoint("resource_providers:list", introduced="1.0", checks_accept=True)
 def list_providers() -> Response:
-    """List the providers that meet all of the query."""
+    """List the providers that match all filters of the query."""
     found = database().read(providers.find, parse_filter(load_pairs(), g.microversion))
-    answer = jsonify(resource_providers=[show(provider) for provider in found])
-    return caching.stamp(answer, caching.newest(provider.modified for provider in found))
+    response = jsonify(resource_providers=[to_json(provider) for provider in found])
+    return caching.set_cache_headers(response, caching.newest(provider.modified for provider in found))
 
 
 @bp.post("/resource_providers")
-@endpoint("resource_providers:create", reads_json=True)
+@endpoint("resource_providers:create", introduced="1.0", reads_json=True)
 def create_provider() -> Response:
-    """Create a provider, below a parent if one is named."""
+    """Create a provider, with a parent if the body names one."""
     body = load_body(NewProvider)
     uuid = str(UUID(body["uuid"])) if "uuid" in body else str(uuid4())
     if not body["name"]:
         raise Invalid(f'Unable to create resource provider "", {uuid}: name is required')
     created = database().write(providers.create, uuid, body["name"], body.get("parent_provider_uuid"))
     if since("1.20"):
-        answer = caching.stamp(jsonify(show(created)), created.modified)
+        response = caching.set_cache_headers(jsonify(to_json(created)), created.modified)
     else:
-        answer = Response(status=201)
-    answer.location = links.url("resource_providers", created.uuid)
-    return answer
+        response = Response(status=201)
+    response.location = links.url("resource_providers", created.uuid)
+    return response
 
 
 @bp.get("/resource_providers/<uuid>")
-@endpoint("resource_providers:show", checks_accept=True)
+@endpoint("resource_providers:show", introduced="1.0", checks_accept=True)
 def show_provider(uuid: str) -> Response:
     """Show one provider."""
     found = database().read(providers.get, uuid)
-    return caching.stamp(jsonify(show(found)), found.modified)
+    return caching.set_cache_headers(jsonify(to_json(found)), found.modified)
 
 
 @bp.delete("/resource_providers/<uuid>")
-@endpoint("resource_providers:delete")
+@endpoint("resource_providers:delete", introduced="1.0")
 def delete_provider(uuid: str) -> Response:
-    """Delete a provider that has no children and no allocations."""
+    """Delete a provider; fails if it has children or allocations."""
     database().write(providers.remove, uuid)
     return Response(status=204)
 
 
 @bp.put("/resource_providers/<uuid>")
-@endpoint("resource_providers:update", reads_json=True)
+@endpoint("resource_providers:update", introduced="1.0", reads_json=True)
 def change_provider(uuid: str) -> Response:
-    """Give a provider a name and, where the body says so, a parent."""
-    database().read(providers.get_id, uuid)
+    """Rename a provider and, if the body has `parent_provider_uuid`, move it."""
+    require_provider(uuid)
     body = load_body(ChangedProvider)
     if "parent_provider_uuid" in body:
         changed = database().write(
@@ -94,4 +94,4 @@ def change_provider(uuid: str) -> Response:
         )
     else:
         changed = database().write(providers.rename, uuid, body["name"])
-    return caching.stamp(jsonify(show(changed.provider)), changed.changed_before)
+    return caching.set_cache_headers(jsonify(to_json(changed.provider)), changed.changed_before)

@@ -1,16 +1,18 @@
-"""The root document: which versions are served (`docs/spec/http.md 2`)."""
+"""The root document, which lists the supported versions (`docs/spec/http.md 2`)."""
 
 from flask import Blueprint, Response, jsonify
 
 from placement_svc.http import caching
+from placement_svc.http.endpoint import public_endpoint
 from placement_svc.http.microversion import NEWEST, OLDEST
 
 bp = Blueprint("root", __name__)
 
 
 @bp.get("/", strict_slashes=False)
+@public_endpoint(introduced="1.0")
 def show_versions() -> Response:
-    """Show the one API there is and the microversions of it."""
+    """Show the version of the API and the range of its microversions."""
     version = {
         "id": "v1.0",
         "min_version": OLDEST,
@@ -18,4 +20,4 @@ def show_versions() -> Response:
         "status": "CURRENT",
         "links": [{"rel": "self", "href": ""}],
     }
-    return caching.stamp(jsonify(versions=[version]), caching.now())
+    return caching.set_cache_headers(jsonify(versions=[version]), caching.now())

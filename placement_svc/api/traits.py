@@ -15,34 +15,34 @@ bp = Blueprint("traits", __name__)
 @bp.get("/traits")
 @endpoint("traits:list", introduced="1.6", checks_accept=True)
 def list_traits() -> Response:
-    """List the traits that meet all of the query."""
+    """List the traits that match all filters of the query."""
     found = database().read(traits.find, to_filter(load_query(TraitQuery)))
-    answer = jsonify(traits=[trait.name for trait in found])
-    return caching.stamp(answer, caching.newest(trait.modified for trait in found))
+    response = jsonify(traits=[trait.name for trait in found])
+    return caching.set_cache_headers(response, caching.newest(trait.modified for trait in found))
 
 
 @bp.get("/traits/<name>")
 @endpoint("traits:show", introduced="1.6")
 def show_trait(name: str) -> Response:
-    """Tell that there is a trait of this name."""
+    """Check that a trait exists."""
     trait = database().read(traits.get, name)
-    return caching.stamp(Response(status=204), trait.modified)
+    return caching.set_cache_headers(Response(status=204), trait.modified)
 
 
 @bp.put("/traits/<name>")
 @endpoint("traits:update", introduced="1.6")
 def ensure_trait(name: str) -> Response:
-    """See to it that there is a custom trait of this name."""
+    """Create a custom trait if it does not exist."""
     check_custom_name(name)
     trait, created = database().write(traits.ensure, name)
-    answer = caching.stamp(Response(status=201 if created else 204), trait.modified)
-    answer.location = links.url("traits", name)
-    return answer
+    response = caching.set_cache_headers(Response(status=201 if created else 204), trait.modified)
+    response.location = links.url("traits", name)
+    return response
 
 
 @bp.delete("/traits/<name>")
 @endpoint("traits:delete", introduced="1.6")
 def delete_trait(name: str) -> Response:
-    """Delete a custom trait that no provider has."""
+    """Delete a custom trait; fails if a provider has it."""
     database().write(traits.remove, name)
     return Response(status=204)

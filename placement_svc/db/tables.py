@@ -29,6 +29,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH, UUID_LENGTH
+
 FIRST_CUSTOM_ID = 10_000
 """The first id of custom traits and resource classes; the ids of standard ones are below it."""
 
@@ -43,8 +45,8 @@ metadata = MetaData(
 )
 
 # Collation C compares and sorts bytes: it is faster, and the same under every locale.
-Uuid = String(36, collation="C")
-Name = String(255, collation="C")
+Uuid = String(UUID_LENGTH, collation="C")
+Name = String(MAX_NAME_LENGTH, collation="C")
 
 
 def _id() -> Column[int]:
@@ -83,7 +85,7 @@ resource_providers = Table(
     metadata,
     _id(),
     Column("uuid", Uuid, nullable=False, unique=True),
-    Column("name", String(200, collation="C"), nullable=False, unique=True),
+    Column("name", String(MAX_PROVIDER_NAME_LENGTH, collation="C"), nullable=False, unique=True),
     _generation(),
     Column("parent_id", Integer),
     Column("root_id", Integer, nullable=False),
@@ -192,8 +194,12 @@ inventories = Table(
     Index(None, "resource_class_id", "max_allocatable"),
 )
 
-projects = Table("projects", metadata, _id(), Column("external_id", String(255), nullable=False, unique=True))
-users = Table("users", metadata, _id(), Column("external_id", String(255), nullable=False, unique=True))
+projects = Table(
+    "projects", metadata, _id(), Column("external_id", String(MAX_ID_LENGTH), nullable=False, unique=True)
+)
+users = Table(
+    "users", metadata, _id(), Column("external_id", String(MAX_ID_LENGTH), nullable=False, unique=True)
+)
 consumer_types = Table("consumer_types", metadata, _id(), Column("name", Name, nullable=False, unique=True))
 
 consumers = Table(

@@ -1,1 +1,1 @@
-"""What every endpoint shares of HTTP: versions, authentication, policy, errors, caching."""
+"""The HTTP rules that all endpoints share: microversions, authentication, policy, errors, caching."""

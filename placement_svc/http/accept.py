@@ -1,4 +1,4 @@
-"""What a request is willing to read (`docs/spec/http.md 5 and 6`)."""
+"""Media types that the `Accept` header of a request allows (`docs/spec/http.md 5 and 6`)."""
 
 import re
 
@@ -19,28 +19,28 @@ _WELL_FORMED = re.compile(rf"(?:,|{_RANGE})(?:[ \t]*,(?:[ \t]*{_RANGE})?)*", re.
 
 
 def _parse(header: str) -> MIMEAccept | None:
-    """Return what an Accept `header` says, None if it is no such header (RFC 7231, 5.3.2)."""
+    """Return an `Accept` header parsed, None if it is malformed (RFC 7231, section 5.3.2)."""
     if not _WELL_FORMED.fullmatch(header.strip()):
         return None
-    return MIMEAccept([(found[1], float(found[2] or 1)) for found in _RANGES.finditer(header)])
+    return MIMEAccept([(match[1], float(match[2] or 1)) for match in _RANGES.finditer(header)])
 
 
-def _is_open(header: str | None) -> bool:
-    """Tell whether `header` leaves the choice to us, so that JSON is the answer."""
+def _allows_anything(header: str | None) -> bool:
+    """Return whether `header` leaves the media type to the service, which then responds with JSON."""
     return header is None or header.strip() in ("", "*/*")
 
 
 def accepts_json(header: str | None) -> bool:
-    """Tell whether an Accept `header` admits JSON; one that is no Accept header at all does."""
-    if header is None or _is_open(header):
+    """Return whether an `Accept` header allows JSON; a malformed header does."""
+    if header is None or _allows_anything(header):
         return True
     accept = _parse(header)
     return accept is None or accept.quality(JSON) > 0
 
 
 def error_format(header: str | None) -> str:
-    """Return the media type in which an error is told to somebody who sent this Accept `header`."""
-    if header is None or _is_open(header):
+    """Return the media type of an error response to a request with this `Accept` header."""
+    if header is None or _allows_anything(header):
         return JSON
     accept = _parse(header)
     if accept is None:

@@ -1,4 +1,4 @@
-"""Who is asking (`docs/spec/http.md 14`)."""
+"""Authentication (`docs/spec/http.md 14`)."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -8,10 +8,9 @@ from flask import Request, g, request
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: their ids, their role names in lower case, and what their token is for.
+    """An authenticated caller: ids, role names in lower case, and the scope of the token.
 
-    It is for the whole system if there is a `system_scope`, else for a domain if there is a
-    `domain_id`, else for a project.
+    The scope is the system if `system_scope` is set, else a domain if `domain_id` is set, else a project.
     """
 
     user_id: str
@@ -22,11 +21,11 @@ class Caller:
 
 
 @dataclass(frozen=True)
-class Strategy:
-    """One way to know callers.
+class AuthStrategy:
+    """One way to authenticate callers, which the setting `PLACEMENT_AUTH` selects.
 
-    `identify` returns who sent a request, and raises an `HTTPException` if that is nobody known;
-    the paths of `exempt` are for everybody.
+    `identify` returns the caller of a request, or raises an `HTTPException` if it cannot authenticate
+    the request. The paths of `exempt` need no authentication.
     """
 
     identify: Callable[[Request], Caller]
@@ -34,26 +33,26 @@ class Strategy:
 
 
 def role_names(names: Collection[str]) -> frozenset[str]:
-    """Return `names` as roles are compared: without blanks around them, in lower case."""
+    """Return role names in the form in which they are compared: stripped, in lower case."""
     return frozenset(name.strip().lower() for name in names if name.strip())
 
 
-_WHO = ("USER", "USER_DOMAIN", "PROJECT", "PROJECT_DOMAIN", "DOMAIN", "TENANT")
-_TOLD = (
-    *(f"{who}_{what}" for who in _WHO for what in ("ID", "NAME")),
+_ENTITIES = ("USER", "USER_DOMAIN", "PROJECT", "PROJECT_DOMAIN", "DOMAIN", "TENANT")
+_IDENTITY_HEADERS = (
+    *(f"{entity}_{attribute}" for entity in _ENTITIES for attribute in ("ID", "NAME")),
     *("USER", "TENANT", "ROLE", "ROLES", "CATALOG", "IDENTITY_STATUS", "SYSTEM_SCOPE", "IS_ADMIN_PROJECT"),
 )
 IDENTITY_KEYS = (
-    *(f"HTTP_X_{whose}{told}" for whose in ("", "SERVICE_") for told in _TOLD),
+    *(f"HTTP_X_{prefix}{header}" for prefix in ("", "SERVICE_") for header in _IDENTITY_HEADERS),
     "HTTP_OPENSTACK_SYSTEM_SCOPE",
 )
-"""Where the WSGI environment has the headers by which identity services tell who asks."""
+"""Keys of the WSGI environment for the headers in which identity middleware passes the caller on."""
 
 
-def authenticate(strategy: Strategy) -> None:
-    """Settle who asks as `g.caller`, which alone counts from here on.
+def authenticate(strategy: AuthStrategy) -> None:
+    """Set `g.caller` to the caller of the current request; raise what `strategy.identify` raises.
 
-    The headers that tell the same are removed: the caller may have sent them.
+    Identity headers are removed from the request, because a caller can forge them.
     """
     environ = request.environ
     if environ["PATH_INFO"] not in strategy.exempt:

@@ -9,9 +9,9 @@ from placement_svc.domain.errors import Invalid
 
 
 def read_json() -> Any:
-    """Return what the body of the present request says; raises `Invalid` when it is not JSON."""
+    """Return the JSON body of the current request; raise `Invalid` if it is not JSON."""
     body = request.get_data(cache=False)
-    # A body in chunks seems to end at the limit; only who reads on is told that it is too large.
+    # A chunked body seems to end at the size limit. Only a further read raises the error 413.
     request.stream.read(1)
     try:
         return orjson.loads(body)

@@ -9,17 +9,20 @@ from placement_svc.http.microversion import since
 
 
 def now() -> datetime:
-    """Return the present moment, for what has no older time of its own."""
+    """Return the current time, which is the modification time of a resource without one of its own."""
     return datetime.now(UTC)
 
 
 def newest(times: Iterable[datetime]) -> datetime:
-    """Return the newest of `times`; the present moment if there are none."""
+    """Return the newest of `times`, or the current time if there are none."""
     return max(times, default=None) or now()
 
 
-def stamp(response: Response, modified: datetime | None) -> Response:
-    """Mark `response` as last modified then; None leaves that header out."""
+def set_cache_headers(response: Response, modified: datetime | None) -> Response:
+    """Set `Cache-Control` and `Last-Modified` since 1.15, and return `response`.
+
+    `modified` is the value of `Last-Modified`; None omits that header.
+    """
     if since("1.15"):
         response.cache_control.no_cache = True
         if modified is not None:

@@ -1,4 +1,4 @@
-"""Answers that a browser may show to pages of other origins (`docs/spec/http.md 10`)."""
+"""Cross-origin resource sharing, CORS (`docs/spec/http.md 10`)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ HEADERS = (
     "X-Tenant-Id",
     "OpenStack-API-Version",
 )
-"""Headers that a page may send, unless the settings name others."""
+"""Request headers that are allowed by default."""
 
 SIMPLE_HEADERS = (
     "Accept",
@@ -28,7 +28,7 @@ SIMPLE_HEADERS = (
     "Last-Modified",
     "Pragma",
 )
-"""Headers that a page may send in any case."""
+"""Request headers that are always allowed."""
 
 EXPOSED_HEADERS = (
     "X-Auth-Token",
@@ -37,38 +37,43 @@ EXPOSED_HEADERS = (
     "X-Service-Token",
     "OpenStack-API-Version",
 )
+"""Response headers that the script of a page may read."""
+
 MAX_AGE = 3600
-"""Seconds that a browser may remember what it was allowed."""
+"""Seconds for which a browser may cache the response to a preflight request."""
 
 
 @dataclass(frozen=True)
 class Cors:
-    """Which origins may read answers (``*``: all), and which headers their pages may send."""
+    """The allowed origins (``*`` allows all) and the request headers that their pages may send."""
 
     origins: Collection[str]
     headers: Collection[str] = HEADERS
 
     def preflight(self, request: Request) -> Response:
-        """Return the answer to OPTIONS: always 200 and empty, with leave for what is allowed."""
-        answer = Response(status=200)
-        asked = request.headers.get("Access-Control-Request-Headers", "")
+        """Return the response to OPTIONS: always 200 and empty.
+
+        It has the CORS headers only if the origin, the method and all headers are allowed.
+        """
+        response = Response(status=200)
+        requested_headers = request.headers.get("Access-Control-Request-Headers", "")
         method = request.headers.get("Access-Control-Request-Method")
         origin = self._allowed_origin(request)
-        if origin is None or method not in METHODS or not self._may_send(asked):
-            return answer
-        answer.headers["Access-Control-Max-Age"] = str(MAX_AGE)
-        answer.headers["Access-Control-Allow-Methods"] = method
-        if asked:
-            answer.headers["Access-Control-Allow-Headers"] = asked
-        return _for_origin(answer, origin)
+        if origin is None or method not in METHODS or not self._allows_headers(requested_headers):
+            return response
+        response.headers["Access-Control-Max-Age"] = str(MAX_AGE)
+        response.headers["Access-Control-Allow-Methods"] = method
+        if requested_headers:
+            response.headers["Access-Control-Allow-Headers"] = requested_headers
+        return _allow_origin(response, origin)
 
-    def stamp(self, request: Request, answer: Response) -> Response:
-        """Let a page of an allowed origin read `answer`, an error included."""
+    def add_headers(self, request: Request, response: Response) -> Response:
+        """Allow a page of an allowed origin to read `response`, errors included."""
         origin = self._allowed_origin(request)
         if origin is None:
-            return answer
-        answer.headers["Access-Control-Expose-Headers"] = ",".join(EXPOSED_HEADERS)
-        return _for_origin(answer, origin)
+            return response
+        response.headers["Access-Control-Expose-Headers"] = ",".join(EXPOSED_HEADERS)
+        return _allow_origin(response, origin)
 
     def _allowed_origin(self, request: Request) -> str | None:
         origin = request.headers.get("Origin")
@@ -76,14 +81,14 @@ class Cors:
             return origin or None
         return "*" if "*" in self.origins else None
 
-    def _may_send(self, asked: str) -> bool:
+    def _allows_headers(self, requested: str) -> bool:
         allowed = {header.lower() for header in (*self.headers, *SIMPLE_HEADERS)}
-        return all(header.strip().lower() in allowed for header in asked.split(",") if header.strip())
+        return all(header.strip().lower() in allowed for header in requested.split(",") if header.strip())
 
 
-def _for_origin(answer: Response, origin: str) -> Response:
-    vary = answer.headers.get("Vary")
-    answer.headers["Vary"] = f"{vary},Origin" if vary else "Origin"
-    answer.headers["Access-Control-Allow-Origin"] = origin
-    answer.headers["Access-Control-Allow-Credentials"] = "true"
-    return answer
+def _allow_origin(response: Response, origin: str) -> Response:
+    vary = response.headers.get("Vary")
+    response.headers["Vary"] = f"{vary},Origin" if vary else "Origin"
+    response.headers["Access-Control-Allow-Origin"] = origin
+    response.headers["Access-Control-Allow-Credentials"] = "true"
+    return response

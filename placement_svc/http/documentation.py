@@ -1,4 +1,4 @@
-"""What tells about the API, beside the API: it needs no token and has no microversion."""
+"""The OpenAPI document and its HTML page; neither needs a token or has a microversion."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,8 +15,8 @@ DOCUMENT = "/openapi.json"
 PAGE = "/docs"
 
 _FILES = Path(flask_swagger_ui.__file__).parent / "dist"
-_SHOWN = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
-"""The files that the page shows, which come with the installation."""
+_ASSETS = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
+"""Files of `flask_swagger_ui` that the page loads."""
 
 _HTML = """\
 <!DOCTYPE html>
@@ -36,44 +36,46 @@ _HTML = """\
 </body>
 </html>
 """
-"""The page: all that it names is beside it, wherever the service is mounted."""
+"""The page. Its URLs are relative, so that they work wherever the service is mounted."""
 
-_ONLY_OURS = "default-src 'self' 'unsafe-inline' data:; frame-ancestors 'none'"
-"""The browser loads nothing for the page from elsewhere, and shows it in no other page."""
+_CONTENT_SECURITY_POLICY = "default-src 'self' 'unsafe-inline' data:; frame-ancestors 'none'"
+"""The page loads nothing from other origins, and no other page may embed it."""
 
 
-class Documentation:
-    """A WSGI application that answers with the description of the API, and leaves all else to another one.
+class DocumentationMiddleware:
+    """A WSGI middleware that serves the OpenAPI document and its page, and passes other requests on.
 
-    `describe` returns the OpenAPI document without the place where the API is served; it is called when
-    the document is first asked for.
+    `describe` returns the OpenAPI document without `servers`. It is called for each request of the
+    document, so it should cache.
     """
 
     def __init__(self, app: WSGIApplication, describe: Callable[[], Mapping[str, Any]]) -> None:
         self.app = app
         self.describe = describe
-        self._answers = {
+        self._handlers = {
             DOCUMENT: self._document,
             PAGE: self._page,
-            **{f"{PAGE}/{name}": self._file for name in _SHOWN},
+            **{f"{PAGE}/{name}": self._file for name in _ASSETS},
         }
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request, or let the other application do so."""
-        answer = self._answers.get(environ["PATH_INFO"])
-        if answer is None:
+        """Serve a request, or pass it on."""
+        handler = self._handlers.get(environ["PATH_INFO"])
+        if handler is None:
             return self.app(environ, start_response)
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return Response(status=405, headers={"Allow": "GET, HEAD"})(environ, start_response)
-        return answer(environ)(environ, start_response)
+        return handler(environ)(environ, start_response)
 
     def _document(self, environ: WSGIEnvironment) -> Response:
-        served = [{"url": environ.get("SCRIPT_NAME") or "/"}]
-        return Response(dumps({**self.describe(), "servers": served}), content_type="application/json")
+        servers = [{"url": environ.get("SCRIPT_NAME") or "/"}]
+        return Response(dumps({**self.describe(), "servers": servers}), content_type="application/json")
 
     def _page(self, environ: WSGIEnvironment) -> Response:
         return Response(
-            _HTML, content_type="text/html; charset=UTF-8", headers={"Content-Security-Policy": _ONLY_OURS}
+            _HTML,
+            content_type="text/html; charset=UTF-8",
+            headers={"Content-Security-Policy": _CONTENT_SECURITY_POLICY},
         )
 
     def _file(self, environ: WSGIEnvironment) -> Response:

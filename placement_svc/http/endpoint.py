@@ -1,4 +1,4 @@
-"""The gates that a request passes before its endpoint sees it (`docs/spec/http.md 5`, step 9 and 10)."""
+"""The checks that a request passes before its view runs (`docs/spec/http.md 5`, steps 9 and 10)."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -9,21 +9,92 @@ from flask import current_app, request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
 from placement_svc.http.accept import JSON, accepts_json
-from placement_svc.http.microversion import OLDEST, since
+from placement_svc.http.microversion import since
 from placement_svc.http.rules import PREFIX
+from placement_svc.schemas.query import parse_pairs
 
 View = Callable[..., Any]
 
+_INFO = "endpoint_info"
+"""The attribute of a view that holds its `EndpointInfo`."""
+
 
 @dataclass(frozen=True)
-class Facts:
-    """What the description of the API tells of an endpoint; its guarded view has them as `facts`.
+class EndpointInfo:
+    """The declaration of an endpoint.
 
-    `rule` is the policy rule that the caller must satisfy, `introduced` the microversion that brought it.
+    `rule` is the policy rule that the caller must satisfy, without its prefix, and None for an endpoint
+    that needs no token. `introduced` is the microversion that introduced the endpoint.
     """
 
-    rule: str
+    rule: str | None
     introduced: str
+
+
+def get_info(view: View) -> EndpointInfo | None:
+    """Return the declaration of a view, None if it has neither `endpoint` nor `public_endpoint`."""
+    info: EndpointInfo | None = getattr(view, _INFO, None)
+    return info
+
+
+def public_endpoint(*, introduced: str = "") -> Callable[[View], View]:
+    """Declare a view that needs no token and that no policy rule protects."""
+
+    def decorate(view: View) -> View:
+        setattr(view, _INFO, EndpointInfo(rule=None, introduced=introduced))
+        return view
+
+    return decorate
+
+
+def endpoint(
+    rule: str,
+    *,
+    introduced: str = "",
+    reads_json: bool | Callable[[], bool] = False,
+    checks_accept: bool = False,
+    media_first: bool = False,
+    error_before: type[HTTPException] = NotFound,
+    project_from_query: bool = False,
+) -> Callable[[View], View]:
+    """Declare a view and protect it with the checks that the declaration implies.
+
+    - `rule`: the policy rule that the caller must satisfy, without its prefix.
+    - `introduced`: the microversion that introduced the endpoint. `openapi.registry` rejects an endpoint
+      that does not name one.
+    - `error_before`: the error that requests get at an older microversion.
+    - `reads_json`: whether the request needs a JSON body; a function if that depends on the request.
+    - `checks_accept`: whether the `Accept` header must allow JSON.
+    - `media_first`: check the media types before the microversion instead of after it.
+    - `project_from_query`: apply the policy rule to the `project_id` of the query instead of the
+      caller's own project.
+    """
+
+    def check_version() -> None:
+        if not since(introduced):
+            raise error_before()
+
+    def check_media_types() -> None:
+        if checks_accept:
+            _check_accept()
+        if reads_json() if callable(reads_json) else reads_json:
+            _check_content_type()
+
+    checks = (check_media_types, check_version) if media_first else (check_version, check_media_types)
+
+    def decorate(view: View) -> View:
+        @functools.wraps(view)
+        def protected(**path: str) -> Any:
+            for check in checks:
+                check()
+            target = _queried_project() if project_from_query else None
+            current_app.extensions["policy"].enforce(f"{PREFIX}{rule}", target)
+            return view(**path)
+
+        setattr(protected, _INFO, EndpointInfo(rule, introduced))
+        return protected
+
+    return decorate
 
 
 def _check_accept() -> None:
@@ -37,46 +108,6 @@ def _check_content_type() -> None:
         raise UnsupportedMediaType(f"The media type {sent} is not supported, use application/json")
 
 
-def endpoint(
-    rule: str,
-    *,
-    introduced: str = OLDEST,
-    reads_json: bool | Callable[[], bool] = False,
-    checks_accept: bool = False,
-    media_first: bool = False,
-    unintroduced: type[HTTPException] = NotFound,
-    target: Callable[[], Mapping[str, str]] | None = None,
-) -> Callable[[View], View]:
-    """Guard a view by what its endpoint is.
-
-    `rule` is the policy rule that the caller must satisfy, `introduced` the microversion that
-    brought the endpoint (before it: `unintroduced`). `reads_json` says that it wants a JSON body
-    (or tells when it does), `checks_accept` that it answers nothing but JSON. With `media_first`
-    these two are checked before the microversion. `target` tells what the request is about, where
-    that matters to the rule.
-    """
-
-    def check_version() -> None:
-        if not since(introduced):
-            raise unintroduced()
-
-    def check_media() -> None:
-        if checks_accept:
-            _check_accept()
-        if reads_json() if callable(reads_json) else reads_json:
-            _check_content_type()
-
-    gates = (check_media, check_version) if media_first else (check_version, check_media)
-
-    def decorate(view: View) -> View:
-        @functools.wraps(view)
-        def guarded(**path: str) -> Any:
-            for gate in gates:
-                gate()
-            current_app.extensions["policy"].enforce(f"{PREFIX}{rule}", target and target())
-            return view(**path)
-
-        guarded.facts = Facts(rule, introduced)  # type: ignore[attr-defined]
-        return guarded
-
-    return decorate
+def _queried_project() -> Mapping[str, str]:
+    """Return the `project_id` of the query as the policy target; the last value of a repeated key counts."""
+    return {key: value for key, value in parse_pairs(request.query_string) if key == "project_id"}

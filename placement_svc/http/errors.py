@@ -1,4 +1,4 @@
-"""The one place where an error becomes an answer: status, envelope and format (`docs/spec/http.md 6`)."""
+"""Error responses: status, format and envelope (`docs/spec/http.md 6`)."""
 
 import logging
 import re
@@ -22,8 +22,9 @@ STATUS = {
     errors.Conflict: 409,
     errors.Unavailable: 503,
 }
+"""The status of each kind of error; a subclass has the status of its nearest base class listed here."""
 
-LEADS = {
+EXPLANATIONS = {
     400: "The request cannot be understood, or it contradicts itself.",
     401: "The request needs a token: send one as X-Auth-Token.",
     403: "Access was denied to this resource.",
@@ -36,34 +37,35 @@ LEADS = {
     500: "The server failed in a way it did not foresee; its log tells more under this request id.",
     503: "The service cannot answer for the moment.",
 }
-"""The sentence that opens the detail of every error of a status."""
+"""The sentence at the start of `detail` for each status."""
 
 RETRY_AFTER = "1"
-"""Seconds after which it is worth asking again when the database failed."""
+"""Seconds after which a client should retry after a 503."""
 
 
 def _detail(status: int, text: str) -> str:
-    lead = LEADS.get(status, HTTPStatus(status).description).format(method=request.environ["REQUEST_METHOD"])
-    # Clients take the last line as the reason, and a reason is never markup.
+    template = EXPLANATIONS.get(status, HTTPStatus(status).description)
+    explanation = template.format(method=request.environ["REQUEST_METHOD"])
+    # Clients show the last line as the reason. It must be one line without markup.
     reason = re.sub(r"<[^<>]*>", "", " ".join(text.split("\n")))
-    return f"{lead}\n\n {reason}  "
+    return f"{explanation}\n\n {reason}  "
 
 
-def _answer(status: int, text: str, code: str, extra: dict[str, str] | None = None) -> Response:
+def _error_response(status: int, text: str, code: str, extra: dict[str, str] | None = None) -> Response:
     title = HTTPStatus(status).phrase
-    form = error_format(request.headers.get("Accept"))
+    media_type = error_format(request.headers.get("Accept"))
     detail = _detail(status, text)
     body: str | bytes
-    if form == "text/html":
+    if media_type == "text/html":
         heading = f"{status} {title}"
         body = (
             f"<html>\n <head>\n  <title>{heading}</title>\n </head>\n"
             f" <body>\n  <h1>{heading}</h1>\n  {escape(detail)}\n </body>\n</html>\n"
         )
-    elif form == "text/plain":
+    elif media_type == "text/plain":
         body = f"{status} {title}\n\n{detail}\n"
     elif status == 401:
-        # Before authentication the service says nothing of itself, its error format included.
+        # An unauthenticated caller learns nothing about the service, not even its error format.
         body = dumps({"message": detail.strip(), "code": f"{status} {title}", "title": title})
     else:
         error: dict[str, Any] = {"status": status, "title": title, "detail": detail}
@@ -72,43 +74,43 @@ def _answer(status: int, text: str, code: str, extra: dict[str, str] | None = No
             error["code"] = code
         error["request_id"] = g.request_id
         body = dumps({"errors": [error | (extra or {})]})
-    content_type = form if form == "application/json" else f"{form}; charset=UTF-8"
+    content_type = media_type if media_type == "application/json" else f"{media_type}; charset=UTF-8"
     return Response(body, status=status, content_type=content_type)
 
 
 def _placement_error(error: errors.PlacementError) -> Response:
     g.error = error
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    answer = _answer(status, str(error), error.code)
+    response = _error_response(status, str(error), error.code)
     if status == 503:
-        answer.headers["Retry-After"] = RETRY_AFTER
-    return answer
+        response.headers["Retry-After"] = RETRY_AFTER
+    return response
 
 
 def _http_error(error: HTTPException) -> Response:
     assert error.code is not None
     text = "" if error.description == type(error).description else error.description or ""
-    answer = _answer(error.code, text, errors.PlacementError.code, getattr(error, "range", None))
+    response = _error_response(error.code, text, errors.PlacementError.code, getattr(error, "range", None))
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
-        answer.headers["Allow"] = ", ".join(error.valid_methods)
+        response.headers["Allow"] = ", ".join(error.valid_methods)
     if request.method == "HEAD":
-        answer.set_data(b"")
-        answer.content_type = "text/html; charset=UTF-8"
+        response.set_data(b"")
+        response.content_type = "text/html; charset=UTF-8"
     if isinstance(error, Unauthorized):
         g.pop("microversion", None)
         if hasattr(error, "challenge"):
-            answer.headers["WWW-Authenticate"] = error.challenge
-    return answer
+            response.headers["WWW-Authenticate"] = error.challenge
+    return response
 
 
 def _unexpected(error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.path, exc_info=error)
     g.pop("microversion", None)
-    return _answer(500, "", errors.PlacementError.code)
+    return _error_response(500, "", errors.PlacementError.code)
 
 
 def install(app: Flask) -> None:
-    """Let `app` answer every error in the API's format."""
+    """Register the handlers that turn every error of `app` into a response in the API's format."""
     app.register_error_handler(errors.PlacementError, _placement_error)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(InternalServerError, _unexpected)

@@ -1,4 +1,4 @@
-"""JSON of requests and answers, by orjson."""
+"""JSON bodies of requests and responses, with orjson."""
 
 import itertools
 from collections.abc import Iterator
@@ -19,44 +19,46 @@ def dumps(value: Any) -> bytes:
 
 
 class OrjsonProvider(JSONProvider):
-    """What Flask uses for `jsonify`, for dicts that views return, and in its test client."""
+    """The JSON provider for `jsonify`, for dicts that views return, and for the test client."""
 
     def dumps(self, obj: Any, **kwargs: Any) -> str:
         """Return `obj` as JSON text."""
         return orjson.dumps(obj).decode()
 
     def loads(self, s: str | bytes, **kwargs: Any) -> Any:
-        """Return what the JSON text `s` says."""
+        """Return the value of the JSON text `s`."""
         return orjson.loads(s)
 
     def response(self, *args: Any, **kwargs: Any) -> Response:
-        """Return an answer whose body is the JSON of `args` or `kwargs`."""
+        """Return a response with `args` or `kwargs` as its JSON body."""
         return Response(dumps(self._prepare_response_obj(args, kwargs)), content_type="application/json")
 
 
-WHOLE = 160
-"""An answer of fewer pieces is sent whole, with its length; a longer one as it is made."""
+STREAMING_THRESHOLD = 160
+"""A response of fewer chunks is sent whole, with `Content-Length`; a longer one is streamed."""
 
-LONG_ANSWERS = 8
-"""How many long answers a process sends at a time: each holds what it is made of until its client has it."""
+MAX_STREAMED_RESPONSES = 8
+"""How many responses a process streams at a time; each keeps its data in memory until the client read it."""
 
-_long_answers = BoundedSemaphore(LONG_ANSWERS)
+_streamed_responses = BoundedSemaphore(MAX_STREAMED_RESPONSES)
 
 
-def respond(pieces: Iterator[bytes]) -> Response:
-    """Return an answer with the JSON text that `pieces` make.
+def respond(chunks: Iterator[bytes]) -> Response:
+    """Return a response with the JSON text that `chunks` make up.
 
-    Raises `Unavailable` for a long one when too many of them are on their way.
+    Raises `Unavailable` for a long response if the process already streams `MAX_STREAMED_RESPONSES`.
     """
-    start = list(itertools.islice(pieces, WHOLE))
-    if len(start) < WHOLE:
+    start = list(itertools.islice(chunks, STREAMING_THRESHOLD))
+    if len(start) < STREAMING_THRESHOLD:
         return Response(b"".join(start), content_type="application/json")
-    if not _long_answers.acquire(blocking=False):
+    if not _streamed_responses.acquire(blocking=False):
         raise Unavailable(
-            f"There are {LONG_ANSWERS} long answers on their way already: ask for less, or with a limit."
+            f"There are {MAX_STREAMED_RESPONSES} long answers on their way already: ask for less, or with a"
+            " limit."
         )
-    ends = ExitStack()
-    ends.callback(_long_answers.release)
-    answer = Response(itertools.chain(start, pieces), content_type="application/json")
-    answer.call_on_close(ends.close)
-    return answer
+    # An ExitStack releases only once, however often the response is closed.
+    release_once = ExitStack()
+    release_once.callback(_streamed_responses.release)
+    response = Response(itertools.chain(start, chunks), content_type="application/json")
+    response.call_on_close(release_once.close)
+    return response

@@ -1,4 +1,4 @@
-"""Callers known to Keystone, which is asked about each token (`docs/spec/http.md 14`)."""
+"""Authentication by Keystone (`PLACEMENT_AUTH=keystone`), see `docs/spec/http.md 14`."""
 
 import logging
 from collections.abc import Iterable
@@ -10,23 +10,23 @@ from oslo_config import cfg
 from werkzeug.exceptions import ServiceUnavailable
 
 from placement_svc.domain.errors import SetupError
-from placement_svc.http.auth import Caller, Strategy, role_names
+from placement_svc.http.auth import AuthStrategy, Caller, role_names
 
 log = logging.getLogger(__name__)
 
 GROUP = "keystone_authtoken"
-"""The section of keystonemiddleware's settings."""
+"""The section of a configuration file that has the settings of keystonemiddleware."""
 
 CONFIRMED = "204 No Content"
-"""Status of the middleware's answer to a request whose token is good."""
+"""Status of the middleware's response to a request whose token is valid."""
 
 
-def keystone(config_file: Path | None) -> Strategy:
-    """Return the strategy that asks the Keystone which the settings of keystonemiddleware name.
+def keystone_strategy(config_file: Path | None) -> AuthStrategy:
+    """Return the strategy that validates tokens with Keystone.
 
-    They are in the section `GROUP` of `config_file`, which is for oslo.config, and in variables such
-    as ``OS_KEYSTONE_AUTHTOKEN__AUTH_URL``, which win. Raises `SetupError` when they name none, and
-    when keystonemiddleware is not installed.
+    The settings of keystonemiddleware are in the section `GROUP` of `config_file`, an oslo.config file,
+    and in environment variables such as ``OS_KEYSTONE_AUTHTOKEN__AUTH_URL``, which take precedence.
+    Raises `SetupError` if they are incomplete or invalid, and if keystonemiddleware is not installed.
     """
     try:
         from keystoneauth1.exceptions import ClientException
@@ -44,37 +44,41 @@ def keystone(config_file: Path | None) -> Strategy:
             raise SetupError(
                 f"Keystone needs auth_type, auth_url and so on in [{GROUP}] or in the environment"
             )
-        # Left to itself a request without a good token would come through.
+        # With a delayed decision, the middleware would let requests without a valid token through.
         config.set_override("delay_auth_decision", False, GROUP)
         middleware = AuthProtocol(_confirm, {"oslo_config_config": config})
-    except (cfg.Error, ClientException, ConfigurationError, ValueError) as problem:
-        raise SetupError(f"The settings of Keystone cannot be used: {problem}") from problem
+    except (cfg.Error, ClientException, ConfigurationError, ValueError) as error:
+        raise SetupError(f"The settings of Keystone cannot be used: {error}") from error
 
-    def identify(asked: Request) -> Caller:
-        """Return whom Keystone knows by the token of `asked`.
+    def identify(request: Request) -> Caller:
+        """Return the caller to whom Keystone issued the token of `request`.
 
-        Raises Keystone's refusal, a 401 in its own form, and `ServiceUnavailable` when it cannot be
-        asked.
+        Aborts with the middleware's own 401 if the token is invalid. Raises `ServiceUnavailable` if
+        Keystone cannot be reached.
         """
         try:
-            answer = Response.from_app(middleware, asked.environ, buffered=True)
-        except ClientException as problem:
-            log.error("Keystone cannot be asked: %s", problem)
-            raise ServiceUnavailable("Keystone cannot be asked.") from problem
-        if answer.status_code == 401:
-            abort(answer)
-        if answer.status != CONFIRMED:
+            response = Response.from_app(middleware, request.environ, buffered=True)
+        except ClientException as error:
+            log.error("Keystone cannot be reached: %s", error)
+            raise ServiceUnavailable("Keystone cannot be asked.") from error
+        if response.status_code == 401:
+            abort(response)
+        if response.status != CONFIRMED:
             raise ServiceUnavailable("Keystone cannot be asked.")
-        user = g.keystone_user
-        return Caller(
-            user_id=user.user_id,
-            project_id=user.project_id,
-            roles=role_names(user.role_names),
-            domain_id=user.domain_id,
-            system_scope="all" if user.system_scoped else None,
-        )
+        return _to_caller(g.keystone_user)
 
-    return Strategy(identify)
+    return AuthStrategy(identify)
+
+
+def _to_caller(user: Any) -> Caller:
+    """Return the caller that keystonemiddleware describes as `user`."""
+    return Caller(
+        user_id=user.user_id,
+        project_id=user.project_id,
+        roles=role_names(user.role_names),
+        domain_id=user.domain_id,
+        system_scope="all" if user.system_scoped else None,
+    )
 
 
 def _config(file: Path | None) -> cfg.ConfigOpts:
@@ -89,7 +93,7 @@ def _config(file: Path | None) -> cfg.ConfigOpts:
 
 
 def _confirm(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Stand behind the middleware as the application that only confirmed requests reach."""
+    """Act as the WSGI application behind the middleware, which only authenticated requests reach."""
     g.keystone_user = environ["keystone.token_auth"].user
     start_response(CONFIRMED, [])
     return ()

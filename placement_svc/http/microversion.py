@@ -1,7 +1,4 @@
-"""Microversions: which there are, which one a request asks for, and what each one changed.
-
-The rules are `docs/spec/http.md 3`.
-"""
+"""Microversions: the history of changes, and negotiation (`docs/spec/http.md 3`)."""
 
 from functools import cache, lru_cache
 
@@ -18,7 +15,7 @@ CHANGES: dict[str, str] = {
     "1.4": "`resources` filters the list of resource providers.",
     "1.5": "All inventories of a resource provider can be deleted at once.",
     "1.6": "Traits, and traits of a resource provider.",
-    "1.7": "PUT of a resource class creates it, or confirms that it is there.",
+    "1.7": "PUT of a resource class creates it if it does not exist.",
     "1.8": "`project_id` and `user_id` are required when allocations are written.",
     "1.9": "Usages of a project.",
     "1.10": "Allocation candidates.",
@@ -30,22 +27,22 @@ CHANGES: dict[str, str] = {
     "1.16": "`limit` on allocation candidates.",
     "1.17": "`required` traits on allocation candidates; traits in provider summaries.",
     "1.18": "`required` traits filter the list of resource providers.",
-    "1.19": "Aggregates carry, check and raise the generation of their resource provider.",
-    "1.20": "POST of a resource provider answers with it.",
+    "1.19": "Aggregates of a resource provider show, check and increment its generation.",
+    "1.20": "POST of a resource provider returns it.",
     "1.21": "`member_of` on allocation candidates.",
     "1.22": "Forbidden traits, `required=!TRAIT`.",
     "1.23": "Errors carry a `code`.",
     "1.24": "`member_of` may be repeated.",
     "1.25": "Suffixed request groups and `group_policy`.",
-    "1.26": "An inventory may reserve all it has.",
+    "1.26": "`reserved` of an inventory may equal `total`.",
     "1.27": "Provider summaries show all resource classes.",
     "1.28": "Consumers have generations; a write may leave a consumer without allocations.",
     "1.29": "Allocation candidates combine the resource providers of a tree.",
     "1.30": "The reshaper.",
     "1.31": "`in_tree` on allocation candidates.",
     "1.32": "Forbidden aggregates, `member_of=!AGGREGATE`.",
-    "1.33": "A request group's suffix may be any short word.",
-    "1.34": "Allocation candidates show which resource providers satisfy which group.",
+    "1.33": "The suffix of a request group may have letters, digits, `_` and `-`.",
+    "1.34": "Allocation candidates show which resource providers supply which group.",
     "1.35": "`root_required` on allocation candidates.",
     "1.36": "`same_subtree`, and request groups without resources.",
     "1.37": "A resource provider can be moved to another parent, or made a root.",
@@ -57,18 +54,18 @@ CHANGES: dict[str, str] = {
 OLDEST, *_, NEWEST = CHANGES
 
 HEADER = "OpenStack-API-Version"
-"""Where a request names the version it wants."""
+"""The header with which a request selects a microversion."""
 
 
 class BadMicroversion(BadRequest):
-    """The version asked for is no version."""
+    """The requested microversion is malformed."""
 
     def __init__(self, sent: str) -> None:
         super().__init__(f"Invalid microversion: invalid version string: {sent}")
 
 
 class UnacceptableMicroversion(NotAcceptable):
-    """The version asked for is not served; `range` tells which are."""
+    """The requested microversion is not supported; `range` has the oldest and the newest that are."""
 
     def __init__(self, sent: str) -> None:
         super().__init__(f"Unacceptable version header: {sent}")
@@ -82,10 +79,10 @@ def _parsed(version: str) -> Version:
 
 @lru_cache
 def negotiate(header: str) -> Version:
-    """Return the microversion that the header of this name asks for; 1.0 if it asks for none.
+    """Return the microversion that the value of `HEADER` selects; 1.0 if it selects none.
 
-    Headers that are repeated are one, with commas. Raises `BadMicroversion` for what is no version and
-    `UnacceptableMicroversion` for one that is not served.
+    The values of a repeated header are joined with commas. Raises `BadMicroversion` for a malformed
+    version and `UnacceptableMicroversion` for an unsupported one.
     """
     sent = microversion_parse.get_version({HEADER: header}, "placement") or OLDEST
     try:
@@ -98,16 +95,16 @@ def negotiate(header: str) -> Version:
 
 
 def negotiate_request() -> None:
-    """Settle the microversion of the present request."""
+    """Set `g.microversion` for the current request; raise what `negotiate` raises."""
     g.microversion = negotiate(request.headers.get(HEADER, ""))
 
 
 def current() -> Version | None:
-    """Return the microversion of the present request, None while it is not settled."""
+    """Return the microversion of the current request, None before negotiation."""
     version: Version | None = g.get("microversion")
     return version
 
 
 def since(version: str) -> bool:
-    """Tell whether the present request asks for `version` or a newer one."""
+    """Return whether the microversion of the current request is `version` or newer."""
     return bool(g.microversion >= _parsed(version))

@@ -1,4 +1,4 @@
-"""The order in which every request is checked before its path counts (`docs/spec/http.md 1`)."""
+"""The checks that every request passes before routing, in their order (`docs/spec/http.md 1`)."""
 
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
@@ -9,7 +9,7 @@ from placement_svc.http.cors import Cors
 
 
 class MethodRule(Rule):
-    """A route that answers the methods it names: HEAD is not implied by GET."""
+    """A route that supports only the methods it names: GET does not imply HEAD."""
 
     def __init__(self, string: str, *, methods: list[str] | None = None, **options: object) -> None:
         super().__init__(string, methods=methods, **options)  # type: ignore[arg-type]
@@ -26,13 +26,13 @@ def _check_body_headers() -> None:
 
 
 def _check_path() -> None:
-    # Werkzeug folds leading slashes, and PostgreSQL has no text with a NUL in it.
+    # Werkzeug merges leading slashes, and PostgreSQL cannot store a text with a NUL.
     if request.environ["PATH_INFO"].startswith("//") or "\x00" in request.path:
         raise NotFound()
 
 
 def _methods_in_order(app: Flask, allowed: list[str]) -> list[str]:
-    """Return `allowed` in the order in which the routes of the present path were declared."""
+    """Return the methods of the current path in the order in which its routes were declared."""
     adapter = app.create_url_adapter(request)
     assert adapter is not None
     path_rule, _ = adapter.match(method=allowed[0], return_rule=True)
@@ -41,17 +41,17 @@ def _methods_in_order(app: Flask, allowed: list[str]) -> list[str]:
 
 
 def _check_method(app: Flask) -> None:
-    # Without its slash Werkzeug knows the mount point by no other method than its own.
+    # At the mount point without a slash, Werkzeug does not report other methods as not allowed.
     if not request.environ["PATH_INFO"] and request.url_rule is None:
         raise MethodNotAllowed(["GET"])
-    refused = request.routing_exception
-    if isinstance(refused, MethodNotAllowed) and refused.valid_methods:
-        raise MethodNotAllowed(_methods_in_order(app, list(refused.valid_methods)))
+    error = request.routing_exception
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        raise MethodNotAllowed(_methods_in_order(app, list(error.valid_methods)))
     if request.environ["REQUEST_METHOD"] != request.method and request.url_rule is not None:
         raise MethodNotAllowed(_methods_in_order(app, [request.method]))
 
 
-def _stamp_version(response: Response) -> Response:
+def _set_version_headers(response: Response) -> Response:
     version = microversion.current()
     if version is not None:
         response.headers["openstack-api-version"] = f"placement {version}"
@@ -60,16 +60,16 @@ def _stamp_version(response: Response) -> Response:
 
 
 def _drop_content_type(response: Response) -> Response:
-    """Send no Content-Type where there is no content."""
+    """Remove `Content-Type` from a response without content."""
     if response.status_code in (201, 204) and not response.content_length:
         response.headers.pop("Content-Type", None)
     return response
 
 
-def install(app: Flask, strategy: auth.Strategy, cors: Cors | None) -> None:
-    """Let every request to `app` pass the checks that all endpoints share, in their order.
+def install(app: Flask, strategy: auth.AuthStrategy, cors: Cors | None) -> None:
+    """Register the checks that all requests to `app` share.
 
-    With `cors`, pages of other origins may call, and OPTIONS is answered before all else.
+    With `cors`, pages of other origins may call the API, and an OPTIONS request skips all checks.
     """
     app.url_rule_class = MethodRule  # type: ignore[assignment]
     app.url_map.merge_slashes = False
@@ -77,7 +77,7 @@ def install(app: Flask, strategy: auth.Strategy, cors: Cors | None) -> None:
 
     @app.before_request
     def check() -> Response | None:
-        request_id.start()
+        request_id.assign()
         if cors and request.method == "OPTIONS":
             return cors.preflight(request)
         auth.authenticate(strategy)
@@ -88,9 +88,9 @@ def install(app: Flask, strategy: auth.Strategy, cors: Cors | None) -> None:
         return None
 
     @app.after_request
-    def stamp(response: Response) -> Response:
+    def set_headers(response: Response) -> Response:
         assert g.request_id
-        _stamp_version(_drop_content_type(response))
+        _set_version_headers(_drop_content_type(response))
         if cors and request.method != "OPTIONS":
-            cors.stamp(request, response)
-        return request_id.stamp(response)
+            cors.add_headers(request, response)
+        return request_id.set_header(response)

@@ -1,4 +1,4 @@
-"""The policy (`docs/spec/http.md 15`): the rules of `placement_svc.http.rules` and of the policy file."""
+"""Policy enforcement (`docs/spec/http.md 15`): the default rules, overridden by the policy file."""
 
 import logging
 import os
@@ -19,25 +19,24 @@ from placement_svc.http.watched_file import WatchedFile
 
 log = logging.getLogger(__name__)
 
-# What is wrong with a policy file is told here, in a line.
+# This module reports the errors of a policy file, in one line each.
 logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)
 
 NEVER = "!"
-"""The check that nobody passes; oslo.policy puts it in the place of one that it does not understand."""
+"""The check that always fails; oslo.policy replaces a check that it cannot parse by it."""
 
-
-DECISIONS = 1000
-"""How many decisions a process remembers: a service asks as the same few callers again and again."""
+DECISION_CACHE_SIZE = 1000
+"""How many decisions a process caches; most requests come from the same few callers."""
 
 Target = frozenset[tuple[str, str]]
 Decide = Callable[[str, Caller, Target | None], str | None]
-"""Tells why a caller may not do what a rule is about, None if they may."""
+"""Return why a rule denies a caller the request, None if it allows it."""
 
 
 class Policy:
-    """What callers may do: a profile, `secure` or `legacy`, and the rules of a policy file if there is one.
+    """The policy: a profile, `secure` or `legacy`, and optionally the rules of a policy file.
 
-    The file is read again whenever it has changed. Raises `SetupError` if it cannot be used.
+    The file is reloaded when it has changed. Raises `SetupError` if it is unreadable or invalid.
     """
 
     def __init__(self, profile: str, file: Path | None) -> None:
@@ -46,24 +45,25 @@ class Policy:
             decide = _decider(load(profile, None))
             self._decide = lambda: decide
         else:
-            self._decide = WatchedFile(file, lambda path: _decider(load(profile, path))).meaning
+            self._decide = WatchedFile(file, lambda path: _decider(load(profile, path))).value
 
     def enforce(self, rule: str, target: Mapping[str, str] | None = None) -> None:
-        """Refuse the present request with 403 unless its caller satisfies `rule`.
+        """Raise `Forbidden` unless the caller of the current request satisfies `rule`.
 
-        `target` is what the request is about, by the names that rules have for it: by default it is
-        the caller's own.
+        `target` has the attributes that checks such as ``project_id:%(project_id)s`` refer to. By default
+        they are the caller's own user and project.
         """
-        refusal = self._decide()(rule, g.caller, None if target is None else frozenset(target.items()))
-        if refusal is not None:
-            raise Forbidden(refusal)
+        denial = self._decide()(rule, g.caller, None if target is None else frozenset(target.items()))
+        if denial is not None:
+            raise Forbidden(denial)
 
 
 def _decider(enforcer: oslo.Enforcer) -> Decide:
-    """Return what decides by the rules of `enforcer`, and remembers its decisions.
+    """Return a function that decides by the rules of `enforcer`, and caches its decisions.
 
-    A check takes oslo.policy about 100 us, most of them to look at its own code, and says the same
-    always. Only those that plug-ins bring, ``http:`` among them, may ask elsewhere.
+    A check takes oslo.policy about 100 us, most of it spent on introspection, and its result never
+    changes. Only checks of plug-ins, such as ``http:``, may depend on another service; with one of
+    those, nothing is cached.
     """
 
     def decide(rule: str, caller: Caller, target: Target | None) -> str | None:
@@ -81,16 +81,16 @@ def _decider(enforcer: oslo.Enforcer) -> Decide:
             return f"Policy does not allow {rule} to be performed."
         return None
 
-    plugged_in = [f"{plugin.name}:" for plugin in entry_points(group="oslo.policy.rule_checks")]
-    if any(kind in str(check) for check in enforcer.rules.values() for kind in plugged_in):
+    plugin_checks = [f"{plugin.name}:" for plugin in entry_points(group="oslo.policy.rule_checks")]
+    if any(kind in str(check) for check in enforcer.rules.values() for kind in plugin_checks):
         return decide
-    return lru_cache(DECISIONS)(decide)
+    return lru_cache(DECISION_CACHE_SIZE)(decide)
 
 
 def load(profile: str, file: Path | None) -> oslo.Enforcer:
-    """Return what enforces a profile, but for the rules that a policy file has others for.
+    """Return the enforcer of a profile whose default rules a policy file overrides.
 
-    Raises `SetupError` if the file cannot be used.
+    Raises `SetupError` if the file is unreadable or invalid.
     """
     config = cfg.ConfigOpts()
     config([], project="placement-svc", default_config_files=[], default_config_dirs=[])
@@ -104,27 +104,27 @@ def load(profile: str, file: Path | None) -> oslo.Enforcer:
         enforcer.set_rules({name: rule.check for name, rule in enforcer.file_rules.items()})
         for name in enforcer.file_rules.keys() - enforcer.registered_rules.keys():
             if name.startswith(PREFIX):
-                log.warning("The policy file %s has a rule that nothing asks for: %s", file, name)
+                log.warning("The policy file %s has a rule that no endpoint uses: %s", file, name)
     enforcer.load_rules(force_reload=True)
-    # Nothing is left to be loaded: the file is watched here, and its rules change all at once.
+    # Disables oslo.policy's own reloading: `WatchedFile` replaces the whole enforcer instead.
     enforcer.use_conf = False
     try:
         enforcer.check_rules(raise_on_violation=True)
-    except oslo.InvalidDefinitionError as problem:
+    except oslo.InvalidDefinitionError as error:
         raise SetupError(
-            f"The policy file {file} has rules that lead to themselves or to none that exists: {problem}"
-        ) from problem
+            f"The policy file {file} has rules that refer to themselves or to undefined rules: {error}"
+        ) from error
     return enforcer
 
 
 def _read(file: Path) -> dict[str, oslo.RuleDefault]:
-    """Return the rules of a policy file by their names."""
+    """Return the rules of a policy file by name."""
     try:
         checks = oslo.parse_file_contents(file.read_text())
-    except OSError as problem:
-        raise SetupError(f"The policy file {file} cannot be read: {problem.strerror}") from problem
-    except ValueError as problem:
-        raise SetupError(f"The policy file {file} is not YAML: {' '.join(str(problem).split())}") from problem
+    except OSError as error:
+        raise SetupError(f"The policy file {file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise SetupError(f"The policy file {file} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(checks, dict):
         raise SetupError(f"The policy file {file} must map the names of rules to checks")
     return {name: _rule(file, name, check) for name, check in checks.items()}
@@ -132,9 +132,9 @@ def _read(file: Path) -> dict[str, oslo.RuleDefault]:
 
 def _rule(file: Path, name: object, check: object) -> oslo.RuleDefault:
     if not isinstance(name, str):
-        raise SetupError(f"The policy file {file} has a name of a rule that is none: {name!r}")
+        raise SetupError(f"The policy file {file} has a rule name that is not a string: {name!r}")
     if isinstance(check, str):
         rule = oslo.RuleDefault(name, check)
         if NEVER in check or NEVER not in str(rule.check):
             return rule
-    raise SetupError(f"The policy file {file} has a check for {name} that is none: {check!r}")
+    raise SetupError(f"The policy file {file} has an invalid check for {name}: {check!r}")

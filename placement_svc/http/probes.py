@@ -1,4 +1,4 @@
-"""What is asked of the service itself, beside the API: it needs no token and has no microversion."""
+"""Health probes and metrics; they need no token and have no microversion."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -14,42 +14,42 @@ METRICS = "/metrics"
 PATHS = (ALIVE, READY, METRICS)
 
 STOPPING = "placement_svc.stopping"
-"""True in the environ of a request whose server has been told to stop."""
+"""True in the WSGI environment of a request to a server that is shutting down."""
 
 
-class Probes:
-    """A WSGI application that answers the probes, and leaves all else to another one.
+class ProbesMiddleware:
+    """A WSGI middleware that serves the probes and the metrics, and passes other requests on.
 
-    `problem` tells why requests cannot be served, None if they can. `metrics` answers with the
-    metrics; None leaves that path to the API, which does not know it.
+    `unready_reason` returns why the service cannot serve requests, None if it can. `metrics` returns the
+    metrics response; with None, requests of that path are passed on, and the API responds with 404.
     """
 
     def __init__(
         self,
         app: "WSGIApplication",
-        problem: Callable[[], str | None],
+        unready_reason: Callable[[], str | None],
         metrics: Callable[[], Response] | None,
     ) -> None:
         self.app = app
-        self.problem = problem
+        self.unready_reason = unready_reason
         self.metrics = metrics
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Answer a request, or let the other application do so."""
+        """Serve a request, or pass it on."""
         path = environ["PATH_INFO"]
         if path not in PATHS or (path == METRICS and self.metrics is None):
             return self.app(environ, start_response)
-        return self._answer(path, environ)(environ, start_response)
+        return self._respond(path, environ)(environ, start_response)
 
-    def _answer(self, path: str, environ: "WSGIEnvironment") -> Response:
+    def _respond(self, path: str, environ: "WSGIEnvironment") -> Response:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return Response(status=405, headers={"Allow": "GET, HEAD"})
         if path == METRICS and self.metrics is not None:
             return self.metrics()
         if path == ALIVE:
             return _text(200, "alive")
-        problem = "The service is stopping." if environ.get(STOPPING) else self.problem()
-        return _text(503, problem) if problem else _text(200, "ready")
+        reason = "The service is stopping." if environ.get(STOPPING) else self.unready_reason()
+        return _text(503, reason) if reason else _text(200, "ready")
 
 
 def _text(status: int, line: str) -> Response:

@@ -1,15 +1,32 @@
-"""The rules of policy as they are unless a policy file says otherwise (`docs/spec/http.md 15`).
+"""The default policy rules (`docs/spec/http.md 15`).
 
-`oslopolicy-sample-generator --namespace placement-svc` writes them as such a file.
+`oslopolicy-sample-generator --namespace placement-svc` writes them as a policy file. Each endpoint names
+the rule that protects it, and `openapi.registry` checks that the rules match the endpoints.
 """
+
+from dataclasses import dataclass
 
 from oslo_policy.policy import DeprecatedRule, DocumentedRuleDefault, Operation, RuleDefault
 
 PREFIX = "placement:"
-"""How the rules begin that requests ask for."""
+"""The prefix of the rules that endpoints enforce; the base rules have none."""
 
 LEGACY = "role:admin"
-"""What suffices too, in the profile `legacy`, for each base rule that no policy file replaces."""
+"""The check that the profile `legacy` adds to each base rule, unless the policy file replaces the rule."""
+
+
+@dataclass(frozen=True)
+class EndpointRule:
+    """The rule that protects one or more endpoints.
+
+    `name` is without `PREFIX`. `requests` has the method and the path of each endpoint.
+    """
+
+    name: str
+    description: str
+    requests: tuple[str, ...]
+    check: str = "rule:admin_or_service_api"
+
 
 _BASE = (
     ("admin_api", "role:admin", "Administrators."),
@@ -18,12 +35,12 @@ _BASE = (
     (
         "project_reader_api",
         "role:reader and project_id:%(project_id)s",
-        "Readers of the project asked about.",
+        "Readers of the requested project.",
     ),
     (
         "admin_or_project_reader_or_service_api",
         "role:admin or (role:reader and project_id:%(project_id)s) or role:service",
-        "Administrators, services, and readers of the project asked about.",
+        "Administrators, services, and readers of the requested project.",
     ),
 )
 
@@ -31,80 +48,103 @@ _PROVIDER = "/resource_providers/{uuid}"
 _INVENTORIES = f"{_PROVIDER}/inventories"
 _INVENTORY = f"{_INVENTORIES}/{{resource_class}}"
 
-_OPERATIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("resource_providers:list", "List resource providers.", ("GET /resource_providers",)),
-    ("resource_providers:create", "Create a resource provider.", ("POST /resource_providers",)),
-    ("resource_providers:show", "Show a resource provider.", (f"GET {_PROVIDER}",)),
-    ("resource_providers:update", "Rename or move a resource provider.", (f"PUT {_PROVIDER}",)),
-    ("resource_providers:delete", "Delete a resource provider.", (f"DELETE {_PROVIDER}",)),
-    ("resource_classes:list", "List resource classes.", ("GET /resource_classes",)),
-    ("resource_classes:create", "Create a resource class.", ("POST /resource_classes",)),
-    ("resource_classes:show", "Show a resource class.", ("GET /resource_classes/{name}",)),
-    ("resource_classes:update", "Create or rename a resource class.", ("PUT /resource_classes/{name}",)),
-    ("resource_classes:delete", "Delete a resource class.", ("DELETE /resource_classes/{name}",)),
-    ("resource_providers:inventories:list", "List what a provider has.", (f"GET {_INVENTORIES}",)),
-    ("resource_providers:inventories:create", "Add an inventory.", (f"POST {_INVENTORIES}",)),
-    ("resource_providers:inventories:show", "Show one inventory.", (f"GET {_INVENTORY}",)),
-    (
+ENDPOINT_RULES = (
+    EndpointRule("resource_providers:list", "List resource providers.", ("GET /resource_providers",)),
+    EndpointRule("resource_providers:create", "Create a resource provider.", ("POST /resource_providers",)),
+    EndpointRule("resource_providers:show", "Show a resource provider.", (f"GET {_PROVIDER}",)),
+    EndpointRule("resource_providers:update", "Rename or move a resource provider.", (f"PUT {_PROVIDER}",)),
+    EndpointRule("resource_providers:delete", "Delete a resource provider.", (f"DELETE {_PROVIDER}",)),
+    EndpointRule("resource_classes:list", "List resource classes.", ("GET /resource_classes",)),
+    EndpointRule("resource_classes:create", "Create a resource class.", ("POST /resource_classes",)),
+    EndpointRule("resource_classes:show", "Show a resource class.", ("GET /resource_classes/{name}",)),
+    EndpointRule(
+        "resource_classes:update", "Create or rename a resource class.", ("PUT /resource_classes/{name}",)
+    ),
+    EndpointRule("resource_classes:delete", "Delete a resource class.", ("DELETE /resource_classes/{name}",)),
+    EndpointRule(
+        "resource_providers:inventories:list", "List a provider's inventories.", (f"GET {_INVENTORIES}",)
+    ),
+    EndpointRule("resource_providers:inventories:create", "Add an inventory.", (f"POST {_INVENTORIES}",)),
+    EndpointRule("resource_providers:inventories:show", "Show an inventory.", (f"GET {_INVENTORY}",)),
+    EndpointRule(
         "resource_providers:inventories:update",
-        "Say what a provider has.",
+        "Set a provider's inventories, or one of them.",
         (f"PUT {_INVENTORIES}", f"PUT {_INVENTORY}"),
     ),
-    (
+    EndpointRule(
         "resource_providers:inventories:delete",
-        "Delete inventories.",
+        "Delete a provider's inventories, or one of them.",
         (f"DELETE {_INVENTORIES}", f"DELETE {_INVENTORY}"),
     ),
-    ("resource_providers:aggregates:list", "List a provider's aggregates.", (f"GET {_PROVIDER}/aggregates",)),
-    (
+    EndpointRule(
+        "resource_providers:aggregates:list",
+        "List a provider's aggregates.",
+        (f"GET {_PROVIDER}/aggregates",),
+    ),
+    EndpointRule(
         "resource_providers:aggregates:update",
         "Set a provider's aggregates.",
         (f"PUT {_PROVIDER}/aggregates",),
     ),
-    ("resource_providers:traits:list", "List a provider's traits.", (f"GET {_PROVIDER}/traits",)),
-    ("resource_providers:traits:update", "Set a provider's traits.", (f"PUT {_PROVIDER}/traits",)),
-    ("resource_providers:traits:delete", "Remove a provider's traits.", (f"DELETE {_PROVIDER}/traits",)),
-    ("traits:list", "List traits.", ("GET /traits",)),
-    ("traits:show", "Tell whether a trait exists.", ("GET /traits/{name}",)),
-    ("traits:update", "Create a trait.", ("PUT /traits/{name}",)),
-    ("traits:delete", "Delete a trait.", ("DELETE /traits/{name}",)),
-    ("aggregates:list", "List aggregates.", ("GET /aggregates",)),
-    ("aggregates:show", "Show an aggregate.", ("GET /aggregates/{uuid}",)),
-    (
+    EndpointRule("resource_providers:traits:list", "List a provider's traits.", (f"GET {_PROVIDER}/traits",)),
+    EndpointRule(
+        "resource_providers:traits:update", "Set a provider's traits.", (f"PUT {_PROVIDER}/traits",)
+    ),
+    EndpointRule(
+        "resource_providers:traits:delete", "Delete a provider's traits.", (f"DELETE {_PROVIDER}/traits",)
+    ),
+    EndpointRule("traits:list", "List traits.", ("GET /traits",)),
+    EndpointRule("traits:show", "Check that a trait exists.", ("GET /traits/{name}",)),
+    EndpointRule("traits:update", "Create a trait.", ("PUT /traits/{name}",)),
+    EndpointRule("traits:delete", "Delete a trait.", ("DELETE /traits/{name}",)),
+    EndpointRule("aggregates:list", "List aggregates.", ("GET /aggregates",)),
+    EndpointRule("aggregates:show", "Show an aggregate.", ("GET /aggregates/{uuid}",)),
+    EndpointRule(
         "resource_providers:allocations:list",
         "List a provider's allocations.",
         (f"GET {_PROVIDER}/allocations",),
     ),
-    ("resource_providers:usages", "Show what is used of a provider.", (f"GET {_PROVIDER}/usages",)),
-    ("allocations:manage", "Write the allocations of several consumers.", ("POST /allocations",)),
-    ("allocations:list", "List a consumer's allocations.", ("GET /allocations/{consumer_uuid}",)),
-    ("allocations:update", "Write a consumer's allocations.", ("PUT /allocations/{consumer_uuid}",)),
-    ("allocations:delete", "Delete a consumer's allocations.", ("DELETE /allocations/{consumer_uuid}",)),
-    ("allocation_candidates:list", "Ask who can supply resources.", ("GET /allocation_candidates",)),
-    ("usages", "Show what a project uses.", ("GET /usages",)),
-    ("reshaper:reshape", "Move inventories and allocations between providers.", ("POST /reshaper",)),
+    EndpointRule("resource_providers:usages", "Show a provider's usages.", (f"GET {_PROVIDER}/usages",)),
+    EndpointRule("allocations:manage", "Set the allocations of several consumers.", ("POST /allocations",)),
+    EndpointRule("allocations:list", "List a consumer's allocations.", ("GET /allocations/{consumer_uuid}",)),
+    EndpointRule(
+        "allocations:update", "Set a consumer's allocations.", ("PUT /allocations/{consumer_uuid}",)
+    ),
+    EndpointRule(
+        "allocations:delete", "Delete a consumer's allocations.", ("DELETE /allocations/{consumer_uuid}",)
+    ),
+    EndpointRule(
+        "allocation_candidates:list", "List allocation candidates.", ("GET /allocation_candidates",)
+    ),
+    EndpointRule(
+        "usages",
+        "Show a project's usages.",
+        ("GET /usages",),
+        check="rule:admin_or_project_reader_or_service_api",
+    ),
+    EndpointRule(
+        "reshaper:reshape",
+        "Change inventories and allocations in one transaction.",
+        ("POST /reshaper",),
+        check="rule:service_api",
+    ),
 )
 
-_CHECKS = {
-    "usages": "rule:admin_or_project_reader_or_service_api",
-    "reshaper:reshape": "rule:service_api",
-}
-"""What the operations demand that are not for administrators and services."""
 
-
-def _base(name: str, check: str, description: str) -> RuleDefault:
+def _base_default(name: str, check: str, description: str) -> RuleDefault:
     legacy = DeprecatedRule(
-        name, LEGACY, deprecated_reason="It counts in the profile legacy only.", deprecated_since="0.1"
+        name, LEGACY, deprecated_reason="It applies only in the profile legacy.", deprecated_since="0.1"
     )
     return RuleDefault(name, check, description, deprecated_rule=None if LEGACY in check else legacy)
 
 
-def _operation(name: str, description: str, requests: tuple[str, ...]) -> DocumentedRuleDefault:
-    operations = [Operation(method=method, path=path) for method, path in map(str.split, requests)]
-    check = _CHECKS.get(name, "rule:admin_or_service_api")
-    return DocumentedRuleDefault(f"{PREFIX}{name}", check, description, operations, scope_types=["project"])
+def _endpoint_default(rule: EndpointRule) -> DocumentedRuleDefault:
+    operations = [Operation(method=method, path=path) for method, path in map(str.split, rule.requests)]
+    return DocumentedRuleDefault(
+        f"{PREFIX}{rule.name}", rule.check, rule.description, operations, scope_types=["project"]
+    )
 
 
 def list_rules() -> list[RuleDefault]:
-    """Return every rule: the base rules, and one for each kind of operation."""
-    return [*(_base(*rule) for rule in _BASE), *(_operation(*rule) for rule in _OPERATIONS)]
+    """Return every default rule: the base rules, then the rules of the endpoints."""
+    return [*(_base_default(*rule) for rule in _BASE), *(_endpoint_default(rule) for rule in ENDPOINT_RULES)]

@@ -1,8 +1,8 @@
-"""The file of static tokens: a JSON object that maps the id of each token to what is known of it.
+"""The file of static tokens: a JSON object that maps the id of each token to its record.
 
-A token is ``<id>.<secret>``. The secret is shown once, when it is made; the file has its salted hash.
-The hash is a fast one, SHA-256: slow hashes protect passwords, which can be guessed. A secret of 256
-random bits cannot, and its hash is worked out for every request.
+A token is ``<id>.<secret>``. The secret is shown once, when the token is created; the file has its salted
+hash. The hash is a fast one, SHA-256: slow hashes protect passwords, which can be guessed. A secret of 256
+random bits cannot be guessed, and its hash is computed for every request.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from placement_svc.domain.errors import SetupError
 
 @dataclass(frozen=True)
 class Token:
-    """Whom a token is for, when it was created (UTC, ISO 8601), and what its secret is known by."""
+    """The record of a token: its caller, the time of creation (UTC, ISO 8601), and the hash of its secret."""
 
     user_id: str
     project_id: str
@@ -35,7 +35,7 @@ class Token:
     hash: str
 
     def has_secret(self, secret: str) -> bool:
-        """Tell whether `secret` is the token's, in a time that does not depend on how near it is."""
+        """Return whether `secret` is the secret of the token, compared in constant time."""
         return hmac.compare_digest(_hash(self.salt, secret).encode(), self.hash.encode())
 
 
@@ -44,52 +44,52 @@ def _hash(salt: str, secret: str) -> str:
 
 
 def read(path: Path) -> dict[str, Token]:
-    """Return the tokens of a file by their ids; raise `SetupError` if it cannot be used."""
+    """Return the tokens of a file by id; raise `SetupError` if the file is unreadable or malformed."""
     try:
         records = orjson.loads(path.read_bytes())
         return {token_id: _token(record) for token_id, record in records.items()}
-    except OSError as problem:
-        raise SetupError(f"The token file {path} cannot be read: {problem.strerror}") from problem
-    except (ValueError, TypeError, AttributeError, KeyError) as problem:
-        raise SetupError(f"The token file {path} is not one that this command wrote: {problem}") from problem
+    except OSError as error:
+        raise SetupError(f"The token file {path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise SetupError(f"The token file {path} is not one that this command wrote: {error}") from error
 
 
 def _token(record: dict[str, Any]) -> Token:
     if not isinstance(record["roles"], list):
-        raise TypeError("roles is no list")
+        raise TypeError("roles is not a list")
     token = Token(**{**record, "roles": tuple(record["roles"])})
     texts = [getattr(token, field.name) for field in fields(token) if field.name != "roles"]
     if not all(isinstance(text, str) for text in (*texts, *token.roles)):
-        raise TypeError("a value that should be a string is none")
+        raise TypeError("a value is not a string")
     return token
 
 
 def add(path: Path, user_id: str, project_id: str, roles: Collection[str]) -> str:
-    """Add a token to a file, which is created if need be, and return the token.
+    """Add a token to a file, which is created if missing, and return the token.
 
-    Raises `SetupError` if the file cannot be used.
+    Raises `SetupError` if the file cannot be read or written.
     """
     token_id, secret, salt = secrets.token_hex(4), secrets.token_urlsafe(32), secrets.token_hex(16)
     created_at = datetime.now(UTC).isoformat(timespec="seconds")
     token = Token(user_id, project_id, tuple(roles), created_at, salt, _hash(salt, secret))
-    with _rewritten(path) as tokens:
+    with _rewrite(path) as tokens:
         tokens[token_id] = token
     return f"{token_id}.{secret}"
 
 
 def remove(path: Path, token_id: str) -> None:
-    """Remove a token from a file; raise `SetupError` if the file cannot be used or has no such token."""
-    with _rewritten(path) as tokens:
+    """Remove a token from a file; raise `SetupError` if the file has no such token or cannot be written."""
+    with _rewrite(path) as tokens:
         if tokens.pop(token_id, None) is None:
             raise SetupError(f"The token file {path} has no token {token_id}")
 
 
 @contextmanager
-def _rewritten(path: Path) -> Iterator[dict[str, Token]]:
-    """Give the tokens of a file to be changed, and put a new file in its place.
+def _rewrite(path: Path) -> Iterator[dict[str, Token]]:
+    """Yield the tokens of a file to be changed, then replace the file atomically.
 
-    Who reads the file meanwhile sees all of it as it was or as it is to be. Its owner and mode stay;
-    a new one is its owner's alone. Who else changes it, waits.
+    Concurrent readers see the old or the new content, and concurrent writers wait for the lock of the
+    directory. The file keeps its owner and mode; a new file has the mode 0600.
     """
     path = path.resolve()
     try:
@@ -103,8 +103,8 @@ def _rewritten(path: Path) -> Iterator[dict[str, Token]]:
             )
         finally:
             os.close(directory)
-    except OSError as problem:
-        raise SetupError(f"The token file {path} cannot be written: {problem.strerror}") from problem
+    except OSError as error:
+        raise SetupError(f"The token file {path} cannot be written: {error.strerror}") from error
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Callers known by static tokens, for those without an identity service."""
+"""Authentication by static tokens (`PLACEMENT_AUTH=token`), for a cloud without an identity service."""
 
 from pathlib import Path
 
@@ -6,46 +6,46 @@ from flask import Request
 from werkzeug.exceptions import Unauthorized
 
 from placement_svc.http import token_file
-from placement_svc.http.auth import Caller, Strategy, role_names
+from placement_svc.http.auth import AuthStrategy, Caller, role_names
 from placement_svc.http.watched_file import WatchedFile
 
 
 class NoToken(Unauthorized):
-    """A request bears no token; `challenge` tells how to bear one (RFC 6750, section 3)."""
+    """A request has no token; `challenge` is the value of `WWW-Authenticate` (RFC 6750, section 3)."""
 
     challenge = 'Bearer realm="placement"'
 
 
 class UnknownToken(Unauthorized):
-    """A request bears a token that does not count."""
+    """A request has a token that the file does not contain."""
 
     challenge = f'{NoToken.challenge}, error="invalid_token"'
 
 
-def tokens(path: Path) -> Strategy:
-    """Return the strategy that knows the callers whose tokens stand in a file, as it is at present.
+def token_strategy(path: Path) -> AuthStrategy:
+    """Return the strategy that authenticates callers by the tokens in a file.
 
-    Raises `SetupError` if the file cannot be used.
+    The file is reloaded when it has changed. Raises `SetupError` if it is unreadable or malformed.
     """
     file = WatchedFile(path, token_file.read)
 
-    def identify(asked: Request) -> Caller:
-        """Return whose token `asked` bears, as `X-Auth-Token` or as `Authorization: Bearer`.
+    def identify(request: Request) -> Caller:
+        """Return the caller whose token is in `X-Auth-Token` or `Authorization: Bearer`.
 
         Raises `NoToken` or `UnknownToken`.
         """
-        sent = asked.headers.get("X-Auth-Token") or _bearer(asked)
+        sent = request.headers.get("X-Auth-Token") or _bearer_token(request)
         if not sent:
             raise NoToken()
         token_id, _, secret = sent.partition(".")
-        token = file.meaning().get(token_id)
+        token = file.value().get(token_id)
         if token is None or not token.has_secret(secret):
             raise UnknownToken("This token does not count.")
         return Caller(token.user_id, token.project_id, role_names(token.roles))
 
-    return Strategy(identify)
+    return AuthStrategy(identify)
 
 
-def _bearer(asked: Request) -> str | None:
-    sent = asked.authorization
+def _bearer_token(request: Request) -> str | None:
+    sent = request.authorization
     return sent.token if sent and sent.type == "bearer" else None

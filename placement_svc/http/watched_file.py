@@ -1,4 +1,4 @@
-"""Files that an operator may change while the service runs."""
+"""Configuration files that an operator may change while the service runs."""
 
 import logging
 import os
@@ -15,41 +15,40 @@ T = TypeVar("T")
 
 
 class WatchedFile(Generic[T]):
-    """What a file means, read again whenever the file has changed.
+    """The parsed content of a file, reloaded whenever the file has changed.
 
-    `read` turns the path into the meaning, and raises `SetupError` for a file that it cannot use.
-    Such a file does not count, and is told once in the log: its last meaning stays until the next
-    change. At first there is none, and `SetupError` is raised.
+    `read` parses the file at a path, and raises `SetupError` if it cannot. Such a change is logged once,
+    and the value before it stays in effect until the next change. The constructor raises `SetupError`.
     """
 
     def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
         self._path = path
         self._read = read
         self._lock = threading.Lock()
-        self._state = self._look()
-        self._meaning = read(path)
+        self._version = self._stat()
+        self._value = read(path)
 
-    def meaning(self) -> T:
-        """Return what the file means now."""
-        if self._look() != self._state:
+    def value(self) -> T:
+        """Return the current value; reload the file first if it has changed."""
+        if self._stat() != self._version:
             with self._lock:
-                # Another thread may have read it meanwhile.
-                state = self._look()
-                if state != self._state:
+                # Another thread may have reloaded it in the meantime.
+                version = self._stat()
+                if version != self._version:
                     self._reload()
-                    self._state = state
-        return self._meaning
+                    self._version = version
+        return self._value
 
     def _reload(self) -> None:
         try:
-            self._meaning = self._read(self._path)
-        except SetupError as problem:
-            log.error("%s; what it said before still counts", problem)
+            self._value = self._read(self._path)
+        except SetupError as error:
+            log.error("%s; its previous content stays in effect", error)
         else:
-            log.info("Read %s again", self._path)
+            log.info("Reloaded %s", self._path)
 
-    def _look(self) -> tuple[int, ...] | None:
-        """Return what differs once the file has changed, whether in place or by another in its place."""
+    def _stat(self) -> tuple[int, ...] | None:
+        """Return a value that differs after the file was changed or replaced, None if it does not exist."""
         try:
             status = os.stat(self._path)
         except OSError:

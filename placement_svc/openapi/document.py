@@ -1,4 +1,4 @@
-"""The description of the API, put together from its routes, its documents and what is told of both."""
+"""The OpenAPI document, built from the routes, the operations and the schemas."""
 
 import inspect
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from apispec import APISpec
 from flask import Flask
 from werkzeug.routing import Rule
 
-from placement_svc.http.endpoint import Facts
+from placement_svc.domain.limits import MAX_NAME_LENGTH
+from placement_svc.http.endpoint import EndpointInfo, View, get_info
 from placement_svc.http.microversion import HEADER, NEWEST
 from placement_svc.http.rules import PREFIX
 from placement_svc.openapi.fields import SINCE, Converter, Plugin
@@ -23,43 +24,43 @@ JSON = "application/json"
 ABOUT = f"""\
 Which resource providers can supply these resources, right now? The API of OpenStack Placement.
 
-This describes microversion {NEWEST}, the newest, which the header `OpenStack-API-Version` asks for.
-`{SINCE}` names the microversion that brought a call, a parameter or a member; older ones do without it.
+This document describes microversion {NEWEST}, the newest, which the header `OpenStack-API-Version` selects.
+`{SINCE}` names the microversion that introduced an operation, a parameter or a property.
 """
 
-PATH = {
+PATH_PARAMETERS = {
     "uuid": String(uuid=DASHED_UUID, metadata={"description": "The uuid of a resource provider."}),
     "consumer_uuid": String(uuid=DASHED_UUID, metadata={"description": "The uuid of a consumer."}),
-    "name": String(pattern=NAME, max_length=255),
-    "resource_class": String(pattern=NAME, max_length=255),
+    "name": String(pattern=NAME, max_length=MAX_NAME_LENGTH),
+    "resource_class": String(pattern=NAME, max_length=MAX_NAME_LENGTH),
 }
-"""What the parts of the paths look like; another text is no error of its own, but finds nothing."""
+"""The path parameters. A value off the pattern is not an error by itself; its resource does not exist."""
 
 ERRORS = {
-    400: "The request is wrong in itself.",
-    403: "The caller may not do this.",
-    404: "There is no such thing.",
-    406: f"The microversion asked for is not served, or `Accept` does not admit {JSON}.",
+    400: "The request is invalid.",
+    403: "The policy does not allow the request.",
+    404: "The resource does not exist.",
+    406: f"The requested microversion is not supported, or `Accept` does not allow {JSON}.",
     413: "The body is too large.",
-    415: f"The body is not said to be {JSON}.",
-    503: "The service cannot answer for the moment; the same request may succeed later.",
+    415: f"The `Content-Type` is not {JSON}.",
+    503: "The service is temporarily unavailable; retry the request later.",
 }
-"""What the statuses mean whose meaning is the same everywhere."""
+"""The meaning of each error status that all endpoints share."""
 
 HEADERS: dict[str, dict[str, Any]] = {
     "RequestId": {
-        "description": "The id under which the service logs what concerns the request.",
+        "description": "The id of the request in the log of the service.",
         "required": True,
         "schema": {"type": "string"},
     },
-    "Microversion": {"description": "The microversion of the answer.", "schema": {"type": "string"}},
+    "Microversion": {"description": "The microversion of the response.", "schema": {"type": "string"}},
     "Location": {
-        "description": "Where to find what was made.",
+        "description": "The URL of the created resource.",
         "required": True,
         "schema": {"type": "string", "format": "uri"},
     },
     "LastModified": {
-        "description": "When what is told was last changed.",
+        "description": "When the resource last changed.",
         "schema": {"type": "string"},
         SINCE: "1.15",
     },
@@ -68,7 +69,7 @@ HEADERS: dict[str, dict[str, Any]] = {
 
 
 def describe(app: Flask) -> dict[str, Any]:
-    """Return the OpenAPI document of the API that `app` serves, without the place where it is served."""
+    """Return the OpenAPI document of the API of `app`, without `servers`."""
     return _Description(app).spec.to_dict()
 
 
@@ -99,26 +100,26 @@ class _Description:
             HEADER,
             "header",
             {
-                "description": "The microversion that the caller understands; without it, it is 1.0.",
+                "description": "The microversion of the request; 1.0 without the header.",
                 "required": True,
                 "schema": {"type": "string", "enum": [f"placement {NEWEST}", "placement latest"]},
             },
         )
-        for status, meaning in ERRORS.items():
-            components.response(_error_name(status), self._error(meaning, responses.ErrorsSchema))
+        for status, description in ERRORS.items():
+            components.response(_error_name(status), self._error(description, responses.ErrorsSchema))
         components.response(
             _error_name(401),
             self._error(
-                "The request does not say who asks, or bears a token that does not count.",
+                "The request has no token, or an invalid one.",
                 responses.UnauthorizedSchema,
                 responses.KeystoneUnauthorizedSchema,
             ),
         )
 
-    def _error(self, meaning: str, *bodies: type[Schema]) -> dict[str, Any]:
+    def _error(self, description: str, *bodies: type[Schema]) -> dict[str, Any]:
         schemas = [self.field(Object(body())) for body in bodies]
         return {
-            "description": meaning,
+            "description": description,
             "headers": {"x-openstack-request-id": "RequestId"},
             "content": {
                 JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}},
@@ -127,23 +128,24 @@ class _Description:
             },
         }
 
-    def _add(self, rule: Rule, view: Any) -> None:
-        operation, facts = OPERATIONS[rule.endpoint], getattr(view, "facts", None)
+    def _add(self, rule: Rule, view: View) -> None:
+        operation, info = OPERATIONS[rule.endpoint], get_info(view)
+        assert info is not None
         blueprint, _, name = rule.endpoint.partition(".")
         described: dict[str, Any] = {
             "operationId": name,
             "tags": [blueprint],
             "summary": (inspect.getdoc(view) or "").partition("\n")[0],
-            "parameters": [*([HEADER] if facts else []), *self._parameters(rule, operation)],
-            "responses": self._responses(operation, facts, has_path=bool(rule.arguments)),
-            "security": [{"token": []}, {"bearer": []}] if facts else [],
+            "parameters": [*([HEADER] if info.rule else []), *self._parameters(rule, operation)],
+            "responses": self._responses(operation, info, has_path=bool(rule.arguments)),
+            "security": [{"token": []}, {"bearer": []}] if info.rule else [],
         }
-        if facts:
-            described["x-placement-rule"] = f"{PREFIX}{facts.rule}"
-        if operation.ours:
-            described["description"] = "Of this service alone: it is not in Placement."
+        if info.rule:
+            described["x-placement-rule"] = f"{PREFIX}{info.rule}"
+        if operation.is_extension:
+            described["description"] = "An extension of this service, not part of Placement."
         else:
-            described[SINCE] = facts.introduced if facts else "1.0"
+            described[SINCE] = info.introduced
         if operation.body is not None:
             content = {JSON: {"schema": self.field(operation.body)}}
             described["requestBody"] = {"required": True, "content": content}
@@ -153,7 +155,9 @@ class _Description:
 
     def _parameters(self, rule: Rule, operation: Operation) -> Iterator[dict[str, Any]]:
         for name in sorted(rule.arguments):
-            yield self._parameter("path", name, operation.path.get(name, PATH[name])) | {"required": True}
+            yield self._parameter("path", name, operation.path.get(name, PATH_PARAMETERS[name])) | {
+                "required": True
+            }
         for keys in (operation.group_query, operation.query):
             for name, field in (keys().fields if keys else {}).items():
                 assert isinstance(field, Value)
@@ -161,22 +165,22 @@ class _Description:
         if operation.group_query:
             yield self._suffixed(operation.group_query)
 
-    def _parameter(self, place: str, name: str, field: Value) -> dict[str, Any]:
+    def _parameter(self, location: str, name: str, field: Value) -> dict[str, Any]:
         schema = self.field(field)
-        told = {key: schema.pop(key) for key in ("description", SINCE) if key in schema}
+        annotations = {key: schema.pop(key) for key in ("description", SINCE) if key in schema}
         if field.metadata.get("repeats"):
             schema = {"type": "array", "items": schema}
-        return {"in": place, "name": name, "required": field.required, **told, "schema": schema}
+        return {"in": location, "name": name, "required": field.required, **annotations, "schema": schema}
 
     def _suffixed(self, keys: type[Schema]) -> dict[str, Any]:
-        """Return the parameter that stands for those of all request groups with a suffix."""
+        """Return the one parameter that describes the keys of all suffixed request groups."""
         members = {f"^{name}{SUFFIX}$": self.field(field) for name, field in keys().fields.items()}
         return {
             "in": "query",
             "name": "groups",
             "description": (
-                "The same keys with a suffix. Those of one suffix make a request group that one provider"
-                " supplies whole."
+                "The same keys with a suffix. The keys with one suffix make a request group, whose resources"
+                " one provider supplies."
             ),
             SINCE: "1.33",
             "style": "form",
@@ -184,16 +188,17 @@ class _Description:
             "schema": {"type": "object", "patternProperties": members, "additionalProperties": False},
         }
 
-    def _responses(self, operation: Operation, facts: Facts | None, *, has_path: bool) -> dict[str, Any]:
+    def _responses(self, operation: Operation, info: EndpointInfo, *, has_path: bool) -> dict[str, Any]:
         statuses = {400, 406}
-        if facts:
+        if info.rule:
             statuses |= {401, 403, 503}
         if has_path:
             statuses.add(404)
         if operation.body is not None:
             statuses |= {413, 415}
         described: dict[str, Any] = {
-            str(status): self._success(operation, status, body) for status, body in operation.answers.items()
+            str(status): self._success(operation, status, body)
+            for status, body in operation.responses.items()
         }
         described |= {str(status): _error_name(status) for status in sorted(statuses)}
         if operation.conflict:
@@ -202,7 +207,7 @@ class _Description:
 
     def _success(self, operation: Operation, status: int, body: Value | None) -> dict[str, Any]:
         headers = {"x-openstack-request-id": "RequestId", "openstack-api-version": "Microversion"}
-        if operation.locates:
+        if operation.has_location:
             headers["location"] = "Location"
         if body is not None:
             headers |= {"last-modified": "LastModified", "cache-control": "CacheControl"}

@@ -1,4 +1,4 @@
-"""Documents and their fields as JSON Schema, for apispec."""
+"""Conversion of schemas and their fields to JSON Schema, as a plugin of apispec."""
 
 import inspect
 from typing import Any
@@ -11,7 +11,7 @@ from marshmallow.fields import Field
 from placement_svc.schemas.base import Array, Integer, Map, Number, Object, String, Value
 
 SINCE = "x-placement-since"
-"""The extension that names the microversion which brought something."""
+"""The OpenAPI extension that names the microversion which introduced an operation, parameter or property."""
 
 COMPONENT_NAMES = {
     "AggregateSize": "SizedAggregate",
@@ -29,10 +29,10 @@ COMPONENT_NAMES = {
 
 
 class Converter(OpenAPIConverter):
-    """Turns documents into schemas under `components`, and fields into schemas that refer to them."""
+    """Convert schemas to JSON Schemas under `components`, and fields to schemas that refer to them."""
 
     def field2property(self, field: Field[Any]) -> dict[str, Any]:
-        """Return the JSON Schema of a field: what it demands, and since when it is there."""
+        """Return the JSON Schema of a field: its type, its rules, and the microversion that introduced it."""
         assert isinstance(field, Value)
         if isinstance(field, Object):
             schema: dict[str, Any] = self.resolve_nested_schema(field.schema)  # type: ignore[no-untyped-call]
@@ -44,7 +44,7 @@ class Converter(OpenAPIConverter):
         return {**schema, **self.metadata2properties(field)}
 
     def _rules(self, field: Value) -> dict[str, Any]:
-        """Return what a field demands of a value besides its type."""
+        """Return the JSON Schema keywords for the rules of a field other than its type."""
         rules: dict[str, Any] = {}
         if isinstance(field, Integer | Number):
             rules = {"minimum": getattr(field, "minimum", None), "maximum": field.maximum}
@@ -71,7 +71,7 @@ class Converter(OpenAPIConverter):
         return {keyword: rule for keyword, rule in rules.items() if rule is not None}
 
     def schema2jsonschema(self, schema: Schema) -> dict[str, Any]:
-        """Return the JSON Schema of a document, described as it describes itself."""
+        """Return the JSON Schema of a schema class, with its docstring as the description."""
         described = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]
         return {"description": inspect.getdoc(type(schema)), **described}
 

@@ -1,4 +1,4 @@
-"""What the endpoints read and answer at the newest microversion, by the names of their views."""
+"""Requests and responses of every endpoint at the newest microversion, for the OpenAPI document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,38 +23,42 @@ _NEWEST = microversion_parse.parse_version_string(NEWEST)
 
 @dataclass(frozen=True)
 class Operation:
-    """What an endpoint reads and answers.
+    """The request and the responses of an endpoint.
 
-    `answers` has the body of the answer (None: there is none) for each status of success, `conflict`
-    tells when the answer is 409. `group_query` are keys to which the suffix of a request group may be
-    added. `path` describes what in the path is not as elsewhere. With `locates` the answer says where
-    to find what was made. What is `ours` is not in Placement.
+    - `responses`: the body for each status of success, None for an empty body.
+    - `body`: the JSON body of the request.
+    - `query`: the query parameters. `group_query`: those that take the suffix of a request group.
+    - `conflict`: when the response has the status 409.
+    - `path`: the path parameters that differ from the defaults in `document.PATH_PARAMETERS`.
+    - `has_location`: whether a response has a `Location` header.
+    - `is_extension`: whether the endpoint is an extension of this service, not part of Placement.
     """
 
-    answers: Mapping[int, Value | None]
+    responses: Mapping[int, Value | None]
     body: Value | None = None
     query: type[Schema] | None = None
     group_query: type[Schema] | None = None
     conflict: str | None = None
     path: Mapping[str, String] = field(default_factory=dict)
-    locates: bool = False
-    ours: bool = False
+    has_location: bool = False
+    is_extension: bool = False
 
 
-def _object(document: type[Schema]) -> Object:
-    return Object(document.at(_NEWEST))
+def _object(schema: type[Schema]) -> Object:
+    return Object(schema.at(_NEWEST))
 
 
-def _shows(document: type[Schema]) -> Mapping[int, Value | None]:
-    return {200: _object(document)}
+def _shows(schema: type[Schema]) -> Mapping[int, Value | None]:
+    return {200: _object(schema)}
 
 
 _EMPTY: Mapping[int, Value | None] = {204: None}
 _ENSURED: Mapping[int, Value | None] = {201: None, 204: None}
 
-_CHANGED = "The generation sent is not that of the provider: it has changed."
-_EXCEEDED = (
-    "There is not enough left, a generation has changed, or an inventory is not given in such portions."
+_GENERATION_CHANGED = "The generation in the request is not the current generation of the provider."
+_NOT_ALLOCATABLE = (
+    "An inventory does not allow the amount (capacity, `min_unit`, `max_unit` or `step_size`), or a"
+    " generation is not the current one."
 )
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -64,7 +68,7 @@ OPERATIONS: Mapping[str, Operation] = {
         _shows(responses.ProviderSchema),
         body=_object(NewProvider),
         conflict="The name or the uuid is taken.",
-        locates=True,
+        has_location=True,
     ),
     "resource_providers.show_provider": Operation(_shows(responses.ProviderSchema)),
     "resource_providers.change_provider": Operation(
@@ -78,40 +82,44 @@ OPERATIONS: Mapping[str, Operation] = {
         {201: _object(responses.InventorySchema)},
         body=_object(NewInventory),
         conflict="The provider has an inventory of this class already.",
-        locates=True,
+        has_location=True,
     ),
     "inventories.replace_inventories": Operation(
         _shows(responses.InventoriesSchema),
         body=_object(ChangedInventories),
-        conflict=f"{_CHANGED} Or an inventory that is left out has allocations.",
+        conflict=f"{_GENERATION_CHANGED} Or an inventory that the request omits has allocations.",
     ),
     "inventories.delete_inventories": Operation(_EMPTY, conflict="An inventory has allocations."),
     "inventories.show_inventory": Operation(_shows(responses.InventorySchema)),
     "inventories.replace_inventory": Operation(
-        _shows(responses.InventorySchema), body=_object(ChangedInventory), conflict=_CHANGED
+        _shows(responses.InventorySchema), body=_object(ChangedInventory), conflict=_GENERATION_CHANGED
     ),
     "inventories.delete_inventory": Operation(_EMPTY, conflict="The inventory has allocations."),
     "usages.show_provider_usages": Operation(_shows(responses.ProviderUsagesSchema)),
     "usages.show_usages": Operation(_shows(responses.UsagesSchema), query=UsagesQuery),
     "provider_aggregates.list_provider_aggregates": Operation(_shows(responses.ProviderAggregatesSchema)),
     "provider_aggregates.replace_provider_aggregates": Operation(
-        _shows(responses.ProviderAggregatesSchema), body=_object(ChangedAggregates), conflict=_CHANGED
+        _shows(responses.ProviderAggregatesSchema),
+        body=_object(ChangedAggregates),
+        conflict=_GENERATION_CHANGED,
     ),
     "provider_traits.list_provider_traits": Operation(_shows(responses.ProviderTraitsSchema)),
     "provider_traits.replace_provider_traits": Operation(
-        _shows(responses.ProviderTraitsSchema), body=_object(ChangedTraits), conflict=_CHANGED
+        _shows(responses.ProviderTraitsSchema), body=_object(ChangedTraits), conflict=_GENERATION_CHANGED
     ),
-    "provider_traits.delete_provider_traits": Operation(_EMPTY, conflict="Somebody else was faster."),
+    "provider_traits.delete_provider_traits": Operation(
+        _EMPTY, conflict="A concurrent request changed the provider."
+    ),
     "traits.list_traits": Operation(_shows(responses.TraitsSchema), query=TraitQuery),
     "traits.show_trait": Operation(_EMPTY),
-    "traits.ensure_trait": Operation(_ENSURED, locates=True),
+    "traits.ensure_trait": Operation(_ENSURED, has_location=True),
     "traits.delete_trait": Operation(_EMPTY, conflict="A provider has the trait."),
     "resource_classes.list_resource_classes": Operation(_shows(responses.ResourceClassesSchema)),
     "resource_classes.create_resource_class": Operation(
-        {201: None}, body=_object(NamedResourceClass), conflict="The name is taken.", locates=True
+        {201: None}, body=_object(NamedResourceClass), conflict="The name is taken.", has_location=True
     ),
     "resource_classes.show_resource_class": Operation(_shows(responses.ResourceClassSchema)),
-    "resource_classes.put_resource_class": Operation(_ENSURED, locates=True),
+    "resource_classes.put_resource_class": Operation(_ENSURED, has_location=True),
     "resource_classes.delete_resource_class": Operation(
         _EMPTY, conflict="A provider has an inventory of the class."
     ),
@@ -119,23 +127,24 @@ OPERATIONS: Mapping[str, Operation] = {
         _shows(responses.AllocationCandidatesSchema), query=WholeRequestQuery, group_query=GroupQuery
     ),
     "allocations.replace_allocations": Operation(
-        _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_EXCEEDED
+        _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_NOT_ALLOCATABLE
     ),
     "allocations.show_allocations": Operation(
         _shows(responses.ConsumerAllocationsSchema), path={"consumer_uuid": String()}
     ),
     "allocations.replace_consumer_allocations": Operation(
-        _EMPTY, body=_object(ClaimV1_13), conflict=_EXCEEDED
+        _EMPTY, body=_object(ClaimV1_13), conflict=_NOT_ALLOCATABLE
     ),
     "allocations.delete_allocations": Operation(_EMPTY),
     "allocations.list_provider_allocations": Operation(_shows(responses.ProviderAllocationsSchema)),
     "reshaper.reshape": Operation(
         _EMPTY,
         body=Object(reshape_schema(_NEWEST)),
-        conflict=f"{_EXCEEDED} Or an inventory that is left out has allocations.",
+        conflict=f"{_NOT_ALLOCATABLE} Or an inventory that the request omits has allocations.",
     ),
-    "aggregates.list_aggregates": Operation(_shows(responses.AggregateListSchema), ours=True),
+    "aggregates.list_aggregates": Operation(_shows(responses.AggregateListSchema), is_extension=True),
     "aggregates.show_aggregate": Operation(
-        _shows(responses.AggregateMembersSchema), path={"uuid": String()}, ours=True
+        _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_extension=True
     ),
 }
+"""The operation of every endpoint, by blueprint and view; `registry` checks that none is missing."""

@@ -18,6 +18,7 @@ from placement_svc.domain.groups import (
     Membership,
     RequestGroup,
 )
+from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import UUID, Map, Schema, String, check
 from placement_svc.schemas.groups import (
     MEMBER_OF,
@@ -34,7 +35,7 @@ from placement_svc.schemas.query import ERROR_PREFIX
 
 Pairs = list[tuple[str, str]]
 
-SUFFIX = r"[a-zA-Z0-9_-]{1,64}"
+SUFFIX = rf"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}"
 """The pattern of a request group's suffix (since 1.33)."""
 
 MAX_LIMIT_DIGITS = 18

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from placement_svc.domain.allocations import Claim
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import (
     NAME,
     UUID,
@@ -34,7 +35,7 @@ class ConsumerType(String):
     """The name of a consumer type."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(min_length=1, max_length=255, pattern=NAME, **options)
+        super().__init__(min_length=1, max_length=MAX_NAME_LENGTH, pattern=NAME, **options)
 
 
 class ProviderReference(Schema):
@@ -61,8 +62,8 @@ class ClaimV1_0(Schema):
     """The body of PUT /allocations/{consumer_uuid} before 1.12."""
 
     allocations = Array(Object(AllocationV1_0()), min_items=1, required=True)
-    project_id = String(min_length=1, max_length=255, required=True, since="1.8")
-    user_id = String(min_length=1, max_length=255, required=True, since="1.8")
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True, since="1.8")
+    user_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True, since="1.8")
 
 
 class ClaimV1_13(Schema):
@@ -73,12 +74,12 @@ class ClaimV1_13(Schema):
     """
 
     allocations = Map(UUID_KEY, Object(AllocationV1_12()), required=True)
-    project_id = String(min_length=1, max_length=255, required=True)
-    user_id = String(min_length=1, max_length=255, required=True)
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
+    user_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
     consumer_generation = Integer(allow_none=True, required=True, since="1.28")
     # Checked, then ignored: clients send back allocation requests as allocation candidates list them.
     mappings = Map(
-        "[a-zA-Z0-9_-]{1,64}",
+        f"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}",
         Array(String(uuid=UUID), min_items=1),
         min_members=1,
         closed=False,

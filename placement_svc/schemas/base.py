@@ -14,6 +14,7 @@ import microversion_parse
 from marshmallow import RAISE, ValidationError, fields
 
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.limits import UUID_LENGTH
 from placement_svc.schemas.violations import Violation, quote, type_error, violation_error
 
 _REQUIRED, _NULL, _UNKNOWN = "required", "null", "unknown"
@@ -25,7 +26,7 @@ UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
 DASHED_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NAME = r"^[A-Z0-9_]+$"
 CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"
-UUID_KEY = r"^[0-9a-fA-F-]{36}$"
+UUID_KEY = rf"^[0-9a-fA-F-]{{{UUID_LENGTH}}}$"
 
 
 class Value(fields.Field[Any]):

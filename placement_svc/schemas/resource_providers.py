@@ -1,6 +1,7 @@
 """Schemas of resource provider bodies and of the provider query (`docs/spec/resources.md 3`)."""
 
 from placement_svc.domain.groups import RequestGroup
+from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.schemas.base import DASHED_UUID, UUID, Schema, String
 from placement_svc.schemas.groups import (
@@ -18,7 +19,7 @@ from placement_svc.schemas.query import ERROR_PREFIX
 class NewProvider(Schema):
     """The body of POST /resource_providers."""
 
-    name = String(max_length=200, required=True)
+    name = String(max_length=MAX_PROVIDER_NAME_LENGTH, required=True)
     uuid = String(uuid=UUID)
     parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
 
@@ -26,7 +27,7 @@ class NewProvider(Schema):
 class ChangedProvider(Schema):
     """The body of PUT /resource_providers/{uuid}; without a parent, the parent does not change."""
 
-    name = String(max_length=200, required=True)
+    name = String(max_length=MAX_PROVIDER_NAME_LENGTH, required=True)
     parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
 
 

@@ -6,6 +6,7 @@ differs from the domain class of the same name. OpenAPI components are named wit
 """
 
 from placement_svc.domain.inventory import MAX_INTEGER
+from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import (
     DASHED_UUID,
     NAME,
@@ -49,7 +50,7 @@ class ProviderSchema(Schema):
     """A resource provider; a root provider has no parent and is its own root."""
 
     uuid = String(required=True, uuid=DASHED_UUID)
-    name = String(required=True, max_length=200)
+    name = String(required=True, max_length=MAX_PROVIDER_NAME_LENGTH)
     generation = Integer(required=True, metadata=GENERATION)
     links = Array(Object(LinkSchema()), required=True)
     parent_provider_uuid = String(required=True, uuid=DASHED_UUID, allow_none=True, since="1.14")
@@ -168,7 +169,7 @@ class AllocationRequestSchema(Schema):
 
     allocations = Map(UUID_KEY, Object(AmountsSchema()), required=True)
     mappings = Map(
-        r"^[a-zA-Z0-9_-]{0,64}$",
+        rf"^[a-zA-Z0-9_-]{{0,{MAX_SUFFIX_LENGTH}}}$",
         Array(String(uuid=DASHED_UUID), min_items=1),
         required=True,
         since="1.34",

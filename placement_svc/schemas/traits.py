@@ -3,17 +3,16 @@
 from typing import Any
 
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.limits import MAX_NAME_LENGTH
 from placement_svc.domain.traits import TraitFilter
 from placement_svc.schemas.base import CUSTOM_NAME, Array, Integer, Schema, String, matches
-
-MAX_LENGTH = 255
 
 
 class TraitNames(Array):
     """Names of traits."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(String(min_length=1, max_length=MAX_LENGTH), **options)
+        super().__init__(String(min_length=1, max_length=MAX_NAME_LENGTH), **options)
 
 
 class ChangedTraits(Schema):
@@ -69,8 +68,8 @@ def _parse_associated(text: str | None) -> bool | None:
 
 def check_custom_name(name: str) -> None:
     """Raise `Invalid` if `name` is not a valid name of a custom trait."""
-    if len(name) > MAX_LENGTH or not matches(CUSTOM_NAME, name):
+    if len(name) > MAX_NAME_LENGTH or not matches(CUSTOM_NAME, name):
         raise Invalid(
-            f"The trait is invalid. A valid trait must be no longer than {MAX_LENGTH} characters, start with "
-            'the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
+            f"The trait is invalid. A valid trait must be no longer than {MAX_NAME_LENGTH} characters, start "
+            'with the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
         )

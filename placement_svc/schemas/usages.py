@@ -1,16 +1,17 @@
 """Schema of the usages query (`docs/spec/allocations.md 10`)."""
 
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
 from placement_svc.schemas.base import Schema, String
 
 
 class UsagesQuery(Schema):
     """The query parameters of GET /usages."""
 
-    project_id = String(min_length=1, max_length=255, required=True)
-    user_id = String(min_length=1, max_length=255)
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
+    user_id = String(min_length=1, max_length=MAX_ID_LENGTH)
     consumer_type = String(
         min_length=1,
-        max_length=255,
+        max_length=MAX_NAME_LENGTH,
         pattern="^[A-Z0-9_]+$|^all|^unknown$",
         since="1.38",
         metadata={

@@ -1,4 +1,4 @@
-"""Requests that make little sense are refused in the API's format, and never fail (`docs/spec/http.md 6`)."""
+"""Random requests get an error in the format of the API, never a 500 (`docs/spec/http.md 6`)."""
 
 import copy
 import json
@@ -15,14 +15,14 @@ from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 from tests.conftest import examples
 from tests.support.cloud import uuid_of
 
-UNHURRIED = settings(
+NO_DEADLINE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 REQUEST_ID = re.compile(r"req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 HOST, CHILD, SERVER, AGGREGATE = (uuid_of(name) for name in ("host", "child", "server", "aggregate"))
 GENERATION = "the generation of the host"
-RECORD = {
+INVENTORY = {
     "total": 8,
     "reserved": 0,
     "min_unit": 1,
@@ -30,13 +30,16 @@ RECORD = {
     "step_size": 1,
     "allocation_ratio": 1.0,
 }
-INVENTORIES = {"resource_provider_generation": GENERATION, "inventories": {"VCPU": RECORD, "VGPU": RECORD}}
+INVENTORIES = {
+    "resource_provider_generation": GENERATION,
+    "inventories": {"VCPU": INVENTORY, "VGPU": INVENTORY},
+}
 OWNER = {"project_id": "project", "user_id": "user"}
-LISTED = {
+CLAIM_1_0 = {
     "allocations": [{"resource_provider": {"uuid": HOST}, "resources": {"VCPU": 1}}],
 }
-KEYED = {"allocations": {HOST: {"generation": 1, "resources": {"VCPU": 1, "VGPU": 1}}}, **OWNER}
-CLAIM = KEYED | {
+CLAIM_1_12 = {"allocations": {HOST: {"generation": 1, "resources": {"VCPU": 1, "VGPU": 1}}}, **OWNER}
+CLAIM = CLAIM_1_12 | {
     "consumer_generation": None,
     "consumer_type": "SERVER",
     "mappings": {"": [HOST], "1": [CHILD]},
@@ -45,13 +48,13 @@ CLAIM = KEYED | {
 WRITES: list[tuple[str, str, str, Any]] = [
     ("POST", "/resource_providers", "1.39", {"name": "n", "uuid": CHILD, "parent_provider_uuid": HOST}),
     ("PUT", f"/resource_providers/{HOST}", "1.39", {"name": "host", "parent_provider_uuid": None}),
-    ("POST", f"/resource_providers/{HOST}/inventories", "1.39", {"resource_class": "DISK_GB", **RECORD}),
+    ("POST", f"/resource_providers/{HOST}/inventories", "1.39", {"resource_class": "DISK_GB", **INVENTORY}),
     ("PUT", f"/resource_providers/{HOST}/inventories", "1.39", INVENTORIES),
     (
         "PUT",
         f"/resource_providers/{HOST}/inventories/VCPU",
         "1.0",
-        {**RECORD, "resource_provider_generation": GENERATION},
+        {**INVENTORY, "resource_provider_generation": GENERATION},
     ),
     ("PUT", f"/resource_providers/{HOST}/aggregates", "1.18", [AGGREGATE]),
     (
@@ -68,15 +71,15 @@ WRITES: list[tuple[str, str, str, Any]] = [
     ),
     ("POST", "/resource_classes", "1.39", {"name": "CUSTOM_GOLD"}),
     ("PUT", "/resource_classes/CUSTOM_GOLD", "1.6", {"name": "CUSTOM_IRON"}),
-    ("PUT", f"/allocations/{SERVER}", "1.0", LISTED),
-    ("PUT", f"/allocations/{SERVER}", "1.11", LISTED | OWNER),
-    ("PUT", f"/allocations/{SERVER}", "1.12", KEYED),
+    ("PUT", f"/allocations/{SERVER}", "1.0", CLAIM_1_0),
+    ("PUT", f"/allocations/{SERVER}", "1.11", CLAIM_1_0 | OWNER),
+    ("PUT", f"/allocations/{SERVER}", "1.12", CLAIM_1_12),
     ("PUT", f"/allocations/{SERVER}", "1.39", CLAIM),
-    ("POST", "/allocations", "1.13", {SERVER: KEYED, CHILD: KEYED}),
+    ("POST", "/allocations", "1.13", {SERVER: CLAIM_1_12, CHILD: CLAIM_1_12}),
     ("POST", "/allocations", "1.39", {SERVER: CLAIM, CHILD: CLAIM | {"allocations": {}}}),
     ("POST", "/reshaper", "1.39", {"inventories": {HOST: INVENTORIES}, "allocations": {SERVER: CLAIM}}),
 ]
-"""Bodies that are all right, and where they belong."""
+"""Valid bodies: method, path, microversion and body."""
 
 PATHS = [
     *("", "/", "/house", "/resource_providers", "/resource_classes", "/resource_classes/VCPU", "/traits"),
@@ -91,7 +94,7 @@ KEYS = [
     *("root_required", "same_subtree", "resources1", "required_A", "member_of1", "in_tree_A", "resources_A"),
     *("project_id", "user_id", "consumer_type"),
 ]
-PIECES = [
+FRAGMENTS = [
     *(HOST, AGGREGATE, "in:", "!", ",", ":", "VCPU", "VCPU:1", "VGPU:9999999999999999999999", "1", "0", "_A"),
     *("HW_CPU_X86_AVX", "CUSTOM_BLUE", "none", "isolate", "project", "all", "startswith:", "true", " ", "%"),
 ]
@@ -110,7 +113,7 @@ scalars = (
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(scalars.map(str), inner, max_size=3)
 )
-texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=4).map("".join)
+texts = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=4).map("".join)
 queries = st.lists(
     st.tuples(st.sampled_from(KEYS) | texts, texts).map(
         lambda pair: f"{quote(pair[0], errors='ignore')}={quote(pair[1], errors='ignore')}"
@@ -141,41 +144,41 @@ headers = st.dictionaries(
 Path = list[str | int]
 
 
-def places(value: Any) -> list[Path]:
-    """Return the way to each member of a JSON value, at whatever depth."""
+def member_paths(value: Any) -> list[Path]:
+    """Return the path to each member of a JSON value, at every depth."""
     if isinstance(value, dict):
         members = list(value.items())
     else:
         members = list(enumerate(value)) if isinstance(value, list) else []
-    return [[key, *rest] for key, member in members for rest in ([], *places(member))]
+    return [[key, *rest] for key, member in members for rest in ([], *member_paths(member))]
 
 
 @st.composite
 def bodies(draw: st.DrawFn, valid: Any) -> Any:
-    """Draw what nearly is a valid body: members are replaced, renamed, added and missing."""
+    """Draw a valid body with up to three changes: members are replaced, removed or added."""
     body = copy.deepcopy(valid)
     for _ in range(draw(st.integers(0, 3))):
-        there = places(body)
-        if not there:
+        paths = member_paths(body)
+        if not paths:
             return draw(values)
-        *way, key = draw(st.sampled_from(there))
-        holder = body
-        for step in way:
-            holder = holder[step]
+        *parents, key = draw(st.sampled_from(paths))
+        container = body
+        for step in parents:
+            container = container[step]
         change = draw(st.sampled_from(["replace", "replace", "remove", "add"]))
         if change == "replace":
-            holder[key] = draw(values)
+            container[key] = draw(values)
         elif change == "remove":
-            del holder[key]
-        elif isinstance(holder, list):
-            holder.append(draw(values))
+            del container[key]
+        elif isinstance(container, list):
+            container.append(draw(values))
         else:
-            holder[draw(scalars.map(str))] = draw(values)
+            container[draw(scalars.map(str))] = draw(values)
     return body
 
 
 def send(app: Flask, method: str, path: str, body: bytes, sent: dict[str, str], query: str = "") -> None:
-    """Send a request, and check that the answer is one."""
+    """Send a request, and check the form of the response."""
     token = {"X-Auth-Token": "admin", "X-Roles": "admin,service"}
     request = EnvironBuilder(method="GET", headers=token | sent, data=body).get_request()
     exact = {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query}
@@ -195,7 +198,7 @@ def send(app: Flask, method: str, path: str, body: bytes, sent: dict[str, str], 
 
 
 def check_error(response: TestResponse, method: str) -> None:
-    """Check that an error is told in one of the three formats, and told right."""
+    """Check that an error response has one of the three formats."""
     if method == "HEAD":
         assert not response.data
         return
@@ -215,9 +218,9 @@ def check_error(response: TestResponse, method: str) -> None:
         assert f"{status} " in response.text
 
 
-@settings(UNHURRIED, max_examples=examples(400))
+@settings(NO_DEADLINE, max_examples=examples(400))
 @given(data=st.data(), write=st.sampled_from(WRITES))
-def test_bodies_that_are_nearly_right(
+def test_nearly_valid_bodies(
     app: Flask, api: Callable[..., TestResponse], data: st.DataObject, write: tuple[str, str, str, Any]
 ) -> None:
     method, path, version, valid = write
@@ -232,13 +235,13 @@ def test_bodies_that_are_nearly_right(
     send(app, method, path, text.encode(), sent)
 
 
-@settings(UNHURRIED, max_examples=examples(300))
+@settings(NO_DEADLINE, max_examples=examples(300))
 @given(path=st.sampled_from(QUERIES), query=queries | latin, version=st.sampled_from(VERSIONS))
 def test_any_query(app: Flask, path: str, query: str, version: str) -> None:
     send(app, "GET", path, b"", {"OpenStack-API-Version": version}, query)
 
 
-@settings(UNHURRIED, max_examples=examples(400))
+@settings(NO_DEADLINE, max_examples=examples(400))
 @given(
     method=st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH", "get", "!"]),
     path=st.sampled_from(PATHS) | st.tuples(st.sampled_from(PATHS), latin).map("/".join) | latin,

@@ -1,4 +1,4 @@
-"""Gabbits also run with `gabbi-run`, against a live server."""
+"""Run gabbits with `gabbi-run` against a live server."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from tests.api.test_gabbits import GABBITS
 
 HANDLER = "tests.support.gabbi_candidates:CandidatesHandler"
 
-# All of them run so, but gabbi-run takes its time for every request.
+# A selection: all files pass, but gabbi-run is slow.
 FILES = ["root", "usages", "reshaper", "candidates-p1", "candidates-p2"]
 
 

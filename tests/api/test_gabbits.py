@@ -17,12 +17,12 @@ from tests.support.gabbi_candidates import CandidatesHandler
 GABBITS = Path(__file__).parents[2] / "gabbits"
 
 SETTINGS = {"policy-legacy": {"policy_profile": "legacy"}}
-"""What a file wants of the service, where it is not the default."""
+"""The settings that a file needs, by its name, where they differ from the defaults."""
 
 
 @pytest.fixture
 def served(file: Path, app: Flask) -> Iterator[Flask]:
-    """The application that a file wants, on an empty database."""
+    """The application with the settings that a file needs, on an empty database."""
     if file.stem not in SETTINGS:
         yield app
         return
@@ -31,7 +31,7 @@ def served(file: Path, app: Flask) -> Iterator[Flask]:
 
 
 LONG = {"candidates-wide-tree-vf6"}
-"""Files with answers that take long to make and to check."""
+"""Files whose responses take long to compute and to check."""
 
 FILES = [
     pytest.param(file, id=file.stem, marks=[pytest.mark.long] if file.stem in LONG else [])
@@ -39,7 +39,7 @@ FILES = [
 ]
 
 
-# A file is one test: its requests depend on each other, and every distribution over workers keeps it whole.
+# One test per file: its requests depend on each other, so one worker has to run all of them.
 @pytest.mark.parametrize("file", FILES)
 def test_gabbits(file: Path, served: Flask) -> None:
     suite = suite_from_dict(

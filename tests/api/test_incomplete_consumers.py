@@ -1,4 +1,4 @@
-"""The consumers of clients that are too old to name a project and a user (`docs/spec/allocations.md 1`)."""
+"""Consumers of old microversions, which name no project and user (`docs/spec/allocations.md 1`)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ HOST, CONSUMER = uuid_of("host"), uuid_of("consumer")
 
 @pytest.fixture(scope="module")
 def configured(database_url: str) -> Iterator[Client]:
-    """A caller of the application with a project and a user of its own for such consumers."""
+    """A client of an application that configures the project and the user of incomplete consumers."""
     settings = Settings(
         database_url=database_url,
         incomplete_consumer_project_id="old-project",
@@ -46,7 +46,7 @@ def owner(api: Api) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("host")
-def test_they_are_of_the_project_and_the_user_that_are_set(configured: Client, api: Api) -> None:
+def test_incomplete_consumer_has_the_configured_project_and_user(configured: Client, api: Api) -> None:
     claim(configured, "1.0")
     assert owner(api) == ("old-project", "old-user")
     used: Any = api("GET", "/usages?project_id=old-project&user_id=old-user").json
@@ -54,13 +54,13 @@ def test_they_are_of_the_project_and_the_user_that_are_set(configured: Client, a
 
 
 @pytest.mark.usefixtures("host")
-def test_who_is_named_counts(configured: Client, api: Api) -> None:
+def test_named_project_and_user_take_precedence(configured: Client, api: Api) -> None:
     claim(configured, "1.8", project_id="project", user_id="user")
     assert owner(api) == ("project", "user")
 
 
 @pytest.mark.usefixtures("host")
-def test_an_old_client_takes_a_consumer_away_from_who_was_named(configured: Client, api: Api) -> None:
+def test_old_client_moves_a_consumer_to_the_configured_project(configured: Client, api: Api) -> None:
     claim(configured, "1.8", project_id="project", user_id="user")
     claim(configured, "1.7")
     assert owner(api) == ("old-project", "old-user")

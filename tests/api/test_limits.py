@@ -1,4 +1,4 @@
-"""What a request may have too much of."""
+"""Limits on the size of a request."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,22 +12,22 @@ from placement_svc.config import Settings
 from placement_svc.db.search import anchors
 from tests.conftest import ADMIN, Api, application
 
-MOST = 3
+LIMIT = 3
 
 Get = Callable[[str], TestResponse]
 
 
 @pytest.fixture(scope="module")
 def limited(database_url: str) -> Iterator[Flask]:
-    """An application that does not bear much."""
-    settings = Settings(database_url=database_url, max_body=100, max_groups=MOST, max_items=MOST)
+    """An application with low limits."""
+    settings = Settings(database_url=database_url, max_body=100, max_groups=LIMIT, max_items=LIMIT)
     with application(settings) as app:
         yield app
 
 
 @pytest.fixture
 def send(limited: Flask) -> Callable[..., TestResponse]:
-    """A function that asks it."""
+    """A function that sends requests to `limited`."""
 
     def send(method: str, path: str, json: Any = None) -> TestResponse:
         return limited.test_client().open(path, method=method, json=json, headers=ADMIN)
@@ -68,34 +68,36 @@ LISTS = {
 }
 
 
-def test_request_may_have_so_many_groups(send: Callable[..., TestResponse]) -> None:
-    assert send("GET", groups(MOST)).status_code == 200
-    assert f"there are more than {MOST} request groups" in detail(send("GET", groups(MOST + 1)))
+def test_number_of_request_groups_is_limited(send: Callable[..., TestResponse]) -> None:
+    assert send("GET", groups(LIMIT)).status_code == 200
+    assert f"there are more than {LIMIT} request groups" in detail(send("GET", groups(LIMIT + 1)))
 
 
 @pytest.mark.parametrize("path", LISTS.values(), ids=LISTS)
-def test_list_may_have_so_many_items(send: Callable[..., TestResponse], path: Callable[[int], str]) -> None:
-    assert f"lists more than {MOST} items" in detail(send("GET", path(MOST + 1)))
-    within = send("GET", path(MOST))
+def test_number_of_list_items_is_limited(
+    send: Callable[..., TestResponse], path: Callable[[int], str]
+) -> None:
+    assert f"lists more than {LIMIT} items" in detail(send("GET", path(LIMIT + 1)))
+    within = send("GET", path(LIMIT))
     assert within.status_code == 200 or "more than" not in detail(within)
 
 
-def test_lists_of_groups_count_for_themselves(send: Callable[..., TestResponse]) -> None:
-    listed = "&".join(f"resources_{n}=VCPU:1&member_of_{n}={uuids(MOST)}" for n in range(MOST))
+def test_lists_of_each_group_are_limited_separately(send: Callable[..., TestResponse]) -> None:
+    listed = "&".join(f"resources_{n}=VCPU:1&member_of_{n}={uuids(LIMIT)}" for n in range(LIMIT))
     assert send("GET", f"/allocation_candidates?{listed}&group_policy=none").status_code == 200
 
 
-def test_body_may_have_so_many_bytes(send: Callable[..., TestResponse]) -> None:
+def test_size_of_the_body_is_limited(send: Callable[..., TestResponse]) -> None:
     assert send("POST", "/resource_providers", {"name": "x" * 101}).status_code == 413
     assert send("GET", "/").status_code == 200
 
 
-def test_usual_limits_are_beyond_what_clients_use() -> None:
+def test_default_limits_exceed_what_clients_use() -> None:
     assert Settings.max_groups >= 200
     assert Settings.max_items >= 1000
 
 
-def test_nothing_large_is_kept_of_a_request_with_many_groups(app: Flask, api: Api) -> None:
+def test_requests_with_many_groups_leave_no_large_cache_entries(app: Flask, api: Api) -> None:
     compiled = app.extensions["database"].engine.get_execution_options()["compiled_cache"]
     assert api("GET", "/allocation_candidates?resources=VCPU:1").status_code == 200
     searches = anchors._cached_statement.cache_info().currsize

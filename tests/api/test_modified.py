@@ -1,4 +1,4 @@
-"""When things were modified, as `Last-Modified` tells it (`docs/spec/http.md 9`)."""
+"""Modification times of resources in `Last-Modified` (`docs/spec/http.md 9`)."""
 
 from typing import Any
 
@@ -42,11 +42,11 @@ def _old_things(api: Api, engine: Engine) -> None:
         (CLASS, {"name": "CUSTOM_IRON"}, "1.6", True),
     ],
 )
-def test_what_stays_as_it_is_is_not_modified(
+def test_unchanged_resource_keeps_its_modification_time(
     api: Api, path: str, body: dict[str, Any], version: str, is_change: bool
 ) -> None:
     before = api("GET", path).last_modified
-    answer = api("PUT", path, body, version)
-    assert answer.status_code == 200
+    response = api("PUT", path, body, version)
+    assert response.status_code == 200
     after = api("GET", path.replace("CUSTOM_GOLD", body["name"])).last_modified
     assert (after > before) == is_change

@@ -17,12 +17,12 @@ from placement_svc.http.accept import HTML, JSON, PLAIN, accepts_json, error_for
         ("application/json;q=0.1", True, JSON),
         ("application/xml, application/json", True, JSON),
         ("text/html;q=0.5, application/json;q=0.9", True, JSON),
-        # The better one, and of equals html.
+        # The type with the higher quality; HTML if both are equal.
         ("text/html;q=0.9, application/json;q=0.5", True, HTML),
         ("text/html,application/json", True, HTML),
         ("*/*;q=0.8", True, HTML),
         ("text/*, application/*", True, HTML),
-        # Not json.
+        # JSON is not allowed.
         ("text/html", False, HTML),
         ("text/html, application/json;q=0", False, HTML),
         ("text/plain", False, PLAIN),
@@ -32,7 +32,7 @@ from placement_svc.http.accept import HTML, JSON, PLAIN, accepts_json, error_for
         ("*/json", False, PLAIN),
         ("application/json; charset=utf-8", False, PLAIN),
         ('application/json; charset="utf-8"', False, PLAIN),
-        # No Accept header at all.
+        # Malformed headers.
         ("json", True, HTML),
         ("nonsense", True, HTML),
         ("application/json application/xml", True, HTML),
@@ -42,7 +42,7 @@ from placement_svc.http.accept import HTML, JSON, PLAIN, accepts_json, error_for
         ("application/json;q=.5", True, HTML),
         ("application/json;a", True, HTML),
         (",application/json", True, HTML),
-        # Commas with nothing between them, parameters of the weight.
+        # Empty list items, parameters after the weight.
         ("application/json,", True, JSON),
         (", , application/json", True, JSON),
         ("application/json;Q=0", False, PLAIN),
@@ -54,7 +54,7 @@ def test_accept(header, json, errors):
     assert error_format(header) == errors
 
 
-def test_an_accept_header_of_many_commas_takes_no_time():
+def test_accept_header_of_many_commas_is_parsed_in_linear_time():
     assert accepts_json("a/b," * 5000 + "!")
     assert accepts_json("," * 20000 + "!")
     assert accepts_json("," + " " * 20000 + "!")

@@ -1,4 +1,4 @@
-"""What is the same however callers are known: nothing behind believes their headers."""
+"""Rules that all authentication strategies share: identity headers of callers are removed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -41,23 +41,23 @@ IDENTITY_HEADERS = [
 ]
 
 
-Known = tuple[str, dict[str, object]]
-"""A token that is known, and the settings by which it is."""
+TokenAndSettings = tuple[str, dict[str, object]]
+"""A valid token, and the settings of the strategy that accepts it."""
 
 
 @contextmanager
-def noauth(directory: Path) -> Iterator[Known]:
+def noauth(directory: Path) -> Iterator[TokenAndSettings]:
     yield "admin", {}
 
 
 @contextmanager
-def static_token(directory: Path) -> Iterator[Known]:
+def static_token(directory: Path) -> Iterator[TokenAndSettings]:
     file = directory / "tokens.json"
     yield token_file.add(file, "user", "own", ["service"]), {"token_file": file}
 
 
 @contextmanager
-def keystone(directory: Path) -> Iterator[Known]:
+def keystone(directory: Path) -> Iterator[TokenAndSettings]:
     file = directory / "keystone.conf"
     identity = Identity()
     identity.tokens["good"] = token("service")
@@ -72,22 +72,24 @@ def keystone(directory: Path) -> Iterator[Known]:
 @pytest.fixture(
     params=[("noauth", noauth), ("token", static_token), ("keystone", keystone)], ids=lambda p: p[0]
 )
-def known(request: pytest.FixtureRequest, new_app: NewApp, tmp_path: Path) -> Iterator[tuple[Flask, str]]:
-    """The application with one strategy, and a token that it knows."""
+def authenticated(
+    request: pytest.FixtureRequest, new_app: NewApp, tmp_path: Path
+) -> Iterator[tuple[Flask, str]]:
+    """The application with one strategy, and a token that it accepts."""
     auth: str
-    strategy: Callable[[Path], AbstractContextManager[Known]]
+    strategy: Callable[[Path], AbstractContextManager[TokenAndSettings]]
     auth, strategy = request.param
     with strategy(tmp_path) as (good, settings):
         yield new_app(auth=auth, **settings), good
 
 
 @pytest.mark.parametrize("path", ["/", "/resource_providers"])
-def test_headers_of_identity_end_at_authentication(known: tuple[Flask, str], path: str) -> None:
-    app, good = known
+def test_identity_headers_are_removed_at_authentication(authenticated: tuple[Flask, str], path: str) -> None:
+    app, good = authenticated
     seen: dict[str, str] = {}
 
     @app.before_request
-    def look() -> None:
+    def record_headers() -> None:
         seen.update(request.headers)
 
     sent = dict.fromkeys(IDENTITY_HEADERS, "admin") | {"X-Auth-Token": good, "X-Request-Id": "kept"}

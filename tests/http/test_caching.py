@@ -16,7 +16,7 @@ def test_newest():
     assert caching.newest(iter([OLD, NEW, OLD])) == NEW
 
 
-def test_the_newest_of_nothing_is_now():
+def test_newest_of_no_times_is_now():
     assert is_now(caching.newest([]))
 
 
@@ -34,8 +34,8 @@ def test_now():
         ((1, 39), NEW, ("no-cache", "Sun, 03 Feb 2002 00:00:00 GMT")),
     ],
 )
-def test_stamp(version, modified, expected):
+def test_cache_headers(version, modified, expected):
     with Flask(__name__).test_request_context():
         g.microversion = version
-        response = caching.stamp(Response(), modified)
+        response = caching.set_cache_headers(Response(), modified)
     assert (response.headers.get("Cache-Control"), response.headers.get("Last-Modified")) == expected

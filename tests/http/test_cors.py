@@ -1,4 +1,4 @@
-"""Pages of other origins: what their browsers are told (`docs/spec/http.md 10`)."""
+"""Cross-origin resource sharing (`docs/spec/http.md 10`)."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from tests.conftest import NewApp
 
 ORIGIN = "https://dashboard.example.org"
 TOKEN = {"X-Auth-Token": "admin"}
-ASK = {"Origin": ORIGIN, "Access-Control-Request-Method": "PUT"}
+PREFLIGHT = {"Origin": ORIGIN, "Access-Control-Request-Method": "PUT"}
 
 Send = Callable[..., TestResponse]
 
@@ -31,23 +31,23 @@ def send(configured: Callable[..., Send]) -> Send:
     return configured(cors_allowed_origins=(ORIGIN,))
 
 
-def allowed(response: TestResponse) -> dict[str, str]:
+def cors_headers(response: TestResponse) -> dict[str, str]:
     return {k.lower(): v for k, v in response.headers if k.lower().startswith("access-control-")}
 
 
-def test_nothing_is_said_of_origins_unless_some_are_allowed(configured: Callable[..., Send]) -> None:
+def test_cors_is_off_by_default(configured: Callable[..., Send]) -> None:
     send = configured()
     response = send("GET", "/", headers={"Origin": ORIGIN})
-    assert not allowed(response)
-    assert send("OPTIONS", "/", headers=ASK | TOKEN).status_code == 405
+    assert not cors_headers(response)
+    assert send("OPTIONS", "/", headers=PREFLIGHT | TOKEN).status_code == 405
 
 
-def test_preflight_gives_leave(send: Send) -> None:
-    headers = ASK | {"Access-Control-Request-Headers": "x-auth-token, content-type"}
+def test_preflight_request_is_allowed(send: Send) -> None:
+    headers = PREFLIGHT | {"Access-Control-Request-Headers": "x-auth-token, content-type"}
     response = send("OPTIONS", "/resource_providers", headers=headers)
     assert (response.status_code, response.data) == (200, b"")
     assert response.headers["Vary"] == "Origin"
-    assert allowed(response) == {
+    assert cors_headers(response) == {
         "access-control-allow-origin": ORIGIN,
         "access-control-allow-credentials": "true",
         "access-control-max-age": "3600",
@@ -61,17 +61,17 @@ def test_preflight_gives_leave(send: Send) -> None:
     [
         {},
         {"Origin": ORIGIN},
-        ASK | {"Origin": "https://elsewhere.example.org"},
-        ASK | {"Access-Control-Request-Method": "TRACE"},
-        ASK | {"Access-Control-Request-Headers": "X-Auth-Token, X-Other"},
-        ASK | {"OpenStack-API-Version": "placement nonsense", "Origin": ""},
+        PREFLIGHT | {"Origin": "https://elsewhere.example.org"},
+        PREFLIGHT | {"Access-Control-Request-Method": "TRACE"},
+        PREFLIGHT | {"Access-Control-Request-Headers": "X-Auth-Token, X-Other"},
+        PREFLIGHT | {"OpenStack-API-Version": "placement nonsense", "Origin": ""},
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/resource_providers", "/nowhere"])
-def test_every_other_options_is_empty(send: Send, path: str, headers: dict[str, str]) -> None:
+def test_other_options_requests_get_an_empty_response(send: Send, path: str, headers: dict[str, str]) -> None:
     response = send("OPTIONS", path, headers=headers)
     assert (response.status_code, response.data) == (200, b"")
-    assert not allowed(response)
+    assert not cors_headers(response)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_every_other_options_is_empty(send: Send, path: str, headers: dict[str, 
         ("/", {"OpenStack-API-Version": "placement 9.9"}, 406, "Origin"),
     ],
 )
-def test_answers_and_errors_may_be_read(
+def test_responses_and_errors_have_cors_headers(
     send: Send, path: str, headers: dict[str, str], status: int, vary: str
 ) -> None:
     response = send("GET", path, headers={"Origin": ORIGIN} | headers)
     assert response.status_code == status
     assert response.headers["Vary"] == vary
-    assert allowed(response) == {
+    assert cors_headers(response) == {
         "access-control-allow-origin": ORIGIN,
         "access-control-allow-credentials": "true",
         "access-control-expose-headers": ",".join(EXPOSED_HEADERS),
@@ -97,21 +97,21 @@ def test_answers_and_errors_may_be_read(
 
 
 @pytest.mark.parametrize("headers", [{}, {"Origin": "https://elsewhere.example.org"}])
-def test_other_origins_are_told_nothing(send: Send, headers: dict[str, str]) -> None:
+def test_other_origins_get_no_cors_headers(send: Send, headers: dict[str, str]) -> None:
     response = send("GET", "/", headers=headers)
-    assert not allowed(response)
+    assert not cors_headers(response)
     assert response.headers["Vary"] == "openstack-api-version"
 
 
-def test_any_origin_may_be_allowed(configured: Callable[..., Send]) -> None:
+def test_all_origins_can_be_allowed(configured: Callable[..., Send]) -> None:
     send = configured(cors_allowed_origins=("*",))
-    assert allowed(send("GET", "/", headers={"Origin": ORIGIN}))["access-control-allow-origin"] == "*"
-    assert allowed(send("OPTIONS", "/", headers=ASK))["access-control-allow-origin"] == "*"
+    assert cors_headers(send("GET", "/", headers={"Origin": ORIGIN}))["access-control-allow-origin"] == "*"
+    assert cors_headers(send("OPTIONS", "/", headers=PREFLIGHT))["access-control-allow-origin"] == "*"
 
 
-def test_the_headers_that_may_be_sent_are_a_setting(configured: Callable[..., Send]) -> None:
+def test_allowed_headers_are_a_setting(configured: Callable[..., Send]) -> None:
     send = configured(cors_allowed_origins=(ORIGIN,), cors_allowed_headers=("X-Mine",))
-    mine = ASK | {"Access-Control-Request-Headers": "X-Mine"}
-    theirs = ASK | {"Access-Control-Request-Headers": "X-Auth-Token"}
-    assert allowed(send("OPTIONS", "/", headers=mine))
-    assert not allowed(send("OPTIONS", "/", headers=theirs))
+    mine = PREFLIGHT | {"Access-Control-Request-Headers": "X-Mine"}
+    theirs = PREFLIGHT | {"Access-Control-Request-Headers": "X-Auth-Token"}
+    assert cors_headers(send("OPTIONS", "/", headers=mine))
+    assert not cors_headers(send("OPTIONS", "/", headers=theirs))

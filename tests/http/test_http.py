@@ -1,4 +1,4 @@
-"""What the YAML of `gabbits/` cannot say of HTTP (`docs/spec/http.md`)."""
+"""Rules of HTTP that the YAML files of `gabbits/` cannot express (`docs/spec/http.md`)."""
 
 import io
 import json
@@ -24,10 +24,10 @@ REQUEST_ID = re.compile(r"req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @pytest.fixture
 def send(app):
-    """Return a function that sends a request exactly as it stands in the WSGI environment."""
+    """Return a function that sends a request with an exact WSGI environment."""
 
     def send(method, path, body=b"", headers=ADMIN, **environ):
-        """`path` is decoded, with one character for each byte; `environ` replaces what would be sent else."""
+        """Send a request; `path` has one character per byte, and `environ` overrides the default keys."""
         builder = EnvironBuilder(data=body, headers=headers)
         request = builder.get_request()
         exact = {"REQUEST_METHOD": method, "PATH_INFO": path, **environ}
@@ -37,7 +37,7 @@ def send(app):
 
 
 def error_of(response, status):
-    """Return the only error of an answer whose form is right."""
+    """Return the error of a response, after checking the envelope."""
     assert response.status_code == status, response.text
     assert response.content_type == "application/json"
     assert response.json.keys() == {"errors"}
@@ -50,7 +50,7 @@ def error_of(response, status):
 # The mount point
 
 
-def test_links_lead_below_the_mount_point(send):
+def test_links_include_the_mount_point(send):
     uuid = uuid_of("mounted")
     body = json.dumps({"name": "mounted", "uuid": uuid}).encode()
     mount = {"SCRIPT_NAME": "/placement", "HTTP_HOST": "cloud.example:8080", "wsgi.url_scheme": "https"}
@@ -64,31 +64,31 @@ def test_links_lead_below_the_mount_point(send):
     ]
 
 
-def test_location_of_a_trait_leads_below_the_mount_point(send):
+def test_location_of_a_trait_includes_the_mount_point(send):
     response = send("PUT", "/traits/CUSTOM_MOUNTED", SCRIPT_NAME="/placement")
     assert response.headers["Location"] == "http://localhost/placement/traits/CUSTOM_MOUNTED"
 
 
-def test_resource_class_links_lead_below_the_mount_point(send):
+def test_resource_class_links_include_the_mount_point(send):
     response = send("GET", "/resource_classes/VCPU", SCRIPT_NAME="/placement")
     assert response.json["links"] == [{"rel": "self", "href": "/placement/resource_classes/VCPU"}]
 
 
 @pytest.mark.parametrize("prefix", ["", "/placement"])
-def test_the_mount_point_without_slash_is_the_root_document(prefix, send):
+def test_mount_point_without_slash_is_the_root_document(prefix, send):
     response = send("GET", "", SCRIPT_NAME=prefix)
     assert response.status_code == 200
     assert response.json["versions"][0]["links"] == [{"rel": "self", "href": ""}]
     assert response.headers["openstack-api-version"] == "placement 1.39"
 
 
-def test_the_mount_point_without_slash_needs_a_token(send):
+def test_mount_point_without_slash_needs_a_token(send):
     response = send("GET", "", headers={}, SCRIPT_NAME="/placement")
     assert response.status_code == 401
     assert "openstack-api-version" not in response.headers
 
 
-def test_the_mount_point_without_slash_has_one_method(send):
+def test_mount_point_without_slash_has_one_method(send):
     response = send("POST", "")
     assert "The method POST is not allowed" in error_of(response, 405)["detail"]
     assert response.headers["Allow"] == "GET"
@@ -97,18 +97,18 @@ def test_the_mount_point_without_slash_has_one_method(send):
 # Methods
 
 
-def test_methods_are_written_in_upper_case(send):
+def test_method_in_lower_case_is_not_allowed(send):
     response = send("get", "/resource_providers")
     assert "The method get is not allowed for this resource." in error_of(response, 405)["detail"]
     assert response.headers["Allow"] == "GET, POST"
 
 
-def test_a_method_in_lower_case_on_an_unknown_path(send):
+def test_method_in_lower_case_on_an_unknown_path(send):
     error_of(send("get", "/house"), 404)
 
 
 @pytest.mark.parametrize(("path", "allow"), [("/", "GET"), ("/traits", "GET"), ("/reshaper", "POST")])
-def test_head_has_no_body(path, allow, send):
+def test_response_to_head_has_no_body(path, allow, send):
     response = send("HEAD", path)
     assert response.status_code == 405
     assert response.data == b""
@@ -144,7 +144,7 @@ def test_unknown_path(path, send):
     assert "Location" not in response.headers
 
 
-def test_an_encoded_slash_is_a_slash(app):
+def test_encoded_slash_is_a_slash(app):
     client = app.test_client()
     assert client.get("/traits%2FHW_CPU_X86_AVX", headers=ADMIN).status_code == 204
     assert client.get("/traits/HW_CPU%2FX86_AVX", headers=ADMIN).status_code == 404
@@ -153,7 +153,7 @@ def test_an_encoded_slash_is_a_slash(app):
 @pytest.mark.parametrize(
     "path", ["/resource_providers/\xff\xfe", "/resource_classes/\xff", "/resource_providers/x/usages"]
 )
-def test_a_name_in_the_path_may_be_any_bytes(path, send):
+def test_name_in_the_path_may_be_any_bytes(path, send):
     assert re.search("No (resource provider|such resource class)", error_of(send("GET", path), 404)["detail"])
 
 
@@ -177,7 +177,7 @@ def test_undecodable_query(path, query, send):
         ("project_id=\xff", 400),
     ],
 )
-def test_the_project_of_a_reader_is_the_one_that_is_read(query, status, send):
+def test_reader_may_read_only_the_usages_of_the_own_project(query, status, send):
     reader = ADMIN | {"X-Auth-Token": "reader:own", "X-Roles": "reader"}
     assert send("GET", "/usages", headers=reader, QUERY_STRING=query).status_code == status
 
@@ -206,13 +206,13 @@ def test_malformed_json(body, send):
     assert " Malformed JSON: " in error["detail"]
 
 
-def test_body_in_chunks(send):
+def test_chunked_body(send):
     chunks = {"wsgi.input": io.BytesIO(b'{"name": "chunks"}'), "wsgi.input_terminated": True}
     response = send("POST", "/resource_providers", headers=ADMIN | JSON, **chunks, CONTENT_LENGTH="")
     assert response.json["name"] == "chunks"
 
 
-def test_body_in_chunks_without_a_type(send):
+def test_chunked_body_without_content_type(send):
     chunks = {"wsgi.input": io.BytesIO(b'{"name": "chunks"}'), "wsgi.input_terminated": True}
     error = error_of(send("POST", "/resource_providers", **chunks, CONTENT_LENGTH=""), 415)
     assert "The media type None is not supported, use application/json" in error["detail"]
@@ -225,7 +225,7 @@ def test_content_length_is_an_integer(length, path, send):
     assert "content-length header must be an integer" in error["detail"]
 
 
-def test_too_large_a_body_is_not_read(send):
+def test_too_large_body_is_not_read(send):
     body = io.BytesIO()
     response = send(
         "POST",
@@ -237,18 +237,18 @@ def test_too_large_a_body_is_not_read(send):
     assert "The request body is too large." in error_of(response, 413)["detail"]
 
 
-def test_too_large_a_body_in_chunks_is_refused(send):
+def test_too_large_chunked_body_gets_413(send):
     chunks = {"wsgi.input": io.BytesIO(b" " * (Settings.max_body + 1)), "wsgi.input_terminated": True}
     response = send("POST", "/resource_providers", headers=ADMIN | JSON, **chunks, CONTENT_LENGTH="")
     assert error_of(response, 413)["title"] == HTTPStatus(413).phrase
 
 
-# What nobody foresaw
+# Unexpected errors
 
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Let a provider that is looked up be no provider but a fault of the service."""
+    """Make every lookup of a provider fail with an unexpected exception."""
 
     def get(*_):
         raise ZeroDivisionError("secret")
@@ -257,7 +257,7 @@ def broken(monkeypatch):
 
 
 @pytest.mark.usefixtures("broken")
-def test_an_unforeseen_failure_says_nothing_of_itself(send):
+def test_unexpected_error_reveals_nothing(send):
     response = send("GET", "/resource_providers/x")
     error = error_of(response, 500)
     assert error.keys() == {"status", "title", "detail", "request_id"}
@@ -268,7 +268,7 @@ def test_an_unforeseen_failure_says_nothing_of_itself(send):
 
 
 @pytest.mark.usefixtures("broken")
-def test_an_unforeseen_failure_is_logged_under_the_request_id(send, caplog):
+def test_unexpected_error_is_logged_with_the_request_id(send, caplog):
     caplog.handler.addFilter(RequestIdFilter())
     with caplog.at_level(logging.ERROR):
         response = send("GET", "/resource_providers/x", headers=ADMIN | {"X-Openstack-Request-Id": GLOBAL_ID})
@@ -278,13 +278,13 @@ def test_an_unforeseen_failure_is_logged_under_the_request_id(send, caplog):
     assert isinstance(record.exc_info[1], ZeroDivisionError)
 
 
-def test_a_request_id_that_was_sent_is_not_sent_back(send):
+def test_request_id_of_the_caller_is_not_returned(send):
     response = send("GET", "/", headers=ADMIN | {"X-Openstack-Request-Id": GLOBAL_ID})
     assert REQUEST_ID.fullmatch(response.headers["x-openstack-request-id"])
     assert response.headers["x-openstack-request-id"] != GLOBAL_ID
 
 
-# Long answers
+# Long responses
 
 
 @pytest.fixture
@@ -294,29 +294,29 @@ def six_hosts(load_cloud):
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5, 6, 7])
-def test_a_long_answer_says_the_same_as_a_short_one(at_once, send, six_hosts, monkeypatch):
+def test_streamed_response_equals_a_whole_one(at_once, send, six_hosts, monkeypatch):
     short = send("GET", "/allocation_candidates", **six_hosts)
     monkeypatch.setattr(candidates_response, "ITEMS_PER_PIECE", at_once)
-    monkeypatch.setattr(http_json, "WHOLE", 6)
+    monkeypatch.setattr(http_json, "STREAMING_THRESHOLD", 6)
     long = send("GET", "/allocation_candidates", **six_hosts)
     assert len(short.json["allocation_requests"]) == 6
     assert long.data == short.data
     assert long.content_type == short.content_type == "application/json"
-    # Three pieces are always there, and as many again as candidates and providers need.
+    # Three chunks are fixed; the number of others depends on the candidates and providers.
     assert ("Content-Length" in long.headers) == (at_once >= 6)
 
 
 @pytest.mark.usefixtures("six_hosts")
-def test_only_so_many_long_answers_are_on_their_way(app, monkeypatch):
-    def ask():
+def test_number_of_streamed_responses_is_limited(app, monkeypatch):
+    def get_candidates():
         return app.test_client().get("/allocation_candidates?resources=VCPU:1", headers=ADMIN)
 
-    monkeypatch.setattr(http_json, "WHOLE", 1)
-    on_their_way = [ask() for _ in range(http_json.LONG_ANSWERS)]
-    refused = ask()
+    monkeypatch.setattr(http_json, "STREAMING_THRESHOLD", 1)
+    streamed = [get_candidates() for _ in range(http_json.MAX_STREAMED_RESPONSES)]
+    refused = get_candidates()
     assert refused.status_code == 503
-    assert f"{http_json.LONG_ANSWERS} long answers" in refused.text
-    for answer in on_their_way:
-        answer.close()
-        answer.close()
-    assert len(ask().json["allocation_requests"]) == 6
+    assert f"{http_json.MAX_STREAMED_RESPONSES} long answers" in refused.text
+    for response in streamed:
+        response.close()
+        response.close()
+    assert len(get_candidates().json["allocation_requests"]) == 6

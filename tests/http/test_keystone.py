@@ -1,4 +1,4 @@
-"""Callers known to Keystone: an identity service over HTTP says who they are."""
+"""Authentication by Keystone, with a small identity service over HTTP."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from placement_svc.domain.errors import SetupError
-from placement_svc.http.keystone import keystone
+from placement_svc.http.keystone import keystone_strategy
 from tests.conftest import NewApp
 from tests.support.identity import PASSWORD, USERNAME, Identity, serving, token
 
@@ -25,14 +25,14 @@ def identity() -> Iterator[Identity]:
 
 
 def write(file: Path, **options: object) -> Path:
-    """Write a file for oslo.config whose section has `options`."""
+    """Write an oslo.config file with `options` in the section of keystonemiddleware, and return its path."""
     file.write_text("\n".join(["[keystone_authtoken]", *(f"{k} = {v}" for k, v in options.items())]))
     return file
 
 
 @pytest.fixture
 def options(identity: Identity) -> dict[str, object]:
-    """The settings of a service that trusts `identity`, asks anew each time and does not wait for it."""
+    """Settings of keystonemiddleware for `identity`, without cache and without retries."""
     return {
         "auth_type": "password",
         "auth_url": identity.url,
@@ -49,7 +49,7 @@ def options(identity: Identity) -> dict[str, object]:
 
 @pytest.fixture
 def configured(new_app: NewApp, tmp_path: Path) -> Callable[..., Ask]:
-    """A function that takes the settings of Keystone, and returns one that sends requests."""
+    """A function that takes settings of keystonemiddleware and returns a function that sends requests."""
 
     def configure(**options: object) -> Ask:
         app = new_app(auth="keystone", keystone_file=write(tmp_path / "keystone.conf", **options))
@@ -71,31 +71,29 @@ def ask(configured: Callable[..., Ask], options: dict[str, object]) -> Ask:
     return configured(**options)
 
 
-def test_a_known_token_lets_in(ask: Ask, identity: Identity) -> None:
+def test_valid_token_is_accepted(ask: Ask, identity: Identity) -> None:
     identity.tokens["good"] = token("service")
     assert ask("good").status_code == 200
 
 
-def test_a_body_comes_through(ask: Ask, identity: Identity) -> None:
+def test_body_reaches_the_view(ask: Ask, identity: Identity) -> None:
     identity.tokens["good"] = token("service")
-    answer = ask("good", "/resource_classes", {"name": "CUSTOM_nonsense"})
-    assert answer.status_code == 400
-    assert "'CUSTOM_nonsense' does not match" in answer.json["errors"][0]["detail"]
+    response = ask("good", "/resource_classes", {"name": "CUSTOM_nonsense"})
+    assert response.status_code == 400
+    assert "'CUSTOM_nonsense' does not match" in response.json["errors"][0]["detail"]
 
 
 @pytest.mark.parametrize(
     ("roles", "status"),
     [(["service"], 200), (["admin"], 200), (["Admin"], 200), (["member", "reader"], 403), ([], 403)],
 )
-def test_the_roles_are_those_of_the_token(
-    ask: Ask, identity: Identity, roles: list[str], status: int
-) -> None:
+def test_roles_come_from_the_token(ask: Ask, identity: Identity, roles: list[str], status: int) -> None:
     identity.tokens["good"] = token(*roles)
     assert ask("good").status_code == status
     assert ask("good", **{"X-Roles": "admin,service", "X-Service-Roles": "service"}).status_code == status
 
 
-def test_the_project_is_that_of_the_token(ask: Ask, identity: Identity) -> None:
+def test_project_comes_from_the_token(ask: Ask, identity: Identity) -> None:
     identity.tokens["good"] = token("reader")
     for sent in ({}, {"X-Project-Id": "other", "X-Tenant-Id": "other"}):
         assert ask("good", "/usages?project_id=own", **sent).status_code == 200
@@ -107,42 +105,42 @@ def test_the_project_is_that_of_the_token(ask: Ask, identity: Identity) -> None:
     [{"system": {"all": True}}, {"domain": {"id": "default", "name": "Default"}}],
     ids=["system", "domain"],
 )
-def test_a_token_that_is_for_no_project_does_not_suffice(
+def test_token_without_project_scope_is_denied(
     ask: Ask, identity: Identity, scope: dict[str, object]
 ) -> None:
     identity.tokens["good"] = token("admin", "service", **scope)
-    answer = ask("good")
-    assert answer.status_code == 403
-    assert answer.json["errors"][0]["detail"].endswith("\n\n placement:resource_classes:list  ")
+    response = ask("good")
+    assert response.status_code == 403
+    assert response.json["errors"][0]["detail"].endswith("\n\n placement:resource_classes:list  ")
 
 
-def test_a_caller_cannot_say_what_their_token_is_for(ask: Ask, identity: Identity) -> None:
+def test_headers_do_not_change_the_scope(ask: Ask, identity: Identity) -> None:
     identity.tokens["good"] = token("service")
     identity.tokens["system"] = token("service", system={"all": True})
     assert ask("good", **{"OpenStack-System-Scope": "all", "X-Domain-Id": "default"}).status_code == 200
     assert ask("system", **{"OpenStack-System-Scope": "", "X-Project-Id": "own"}).status_code == 403
 
 
-def test_a_service_token_does_not_change_what_the_callers_is_for(ask: Ask, identity: Identity) -> None:
+def test_service_token_does_not_change_the_scope(ask: Ask, identity: Identity) -> None:
     identity.tokens |= {"system": token("service", system={"all": True}), "project": token("service")}
     assert ask("system", **{"X-Service-Token": "project"}).status_code == 403
     assert ask("project", **{"X-Service-Token": "system"}).status_code == 200
 
 
-def test_a_service_token_does_not_lend_its_roles(ask: Ask, identity: Identity) -> None:
+def test_service_token_does_not_add_roles(ask: Ask, identity: Identity) -> None:
     identity.tokens |= {"user": token("member"), "service": token("service")}
     assert ask("user", **{"X-Service-Token": "service"}).status_code == 403
 
 
-def assert_refused(answer: TestResponse) -> None:
-    assert answer.status_code == 401
-    assert answer.content_type.startswith("application/json")
-    assert answer.json.keys() == {"error"}
-    assert answer.json["error"].keys() == {"code", "title", "message"}
-    assert (answer.json["error"]["code"], answer.json["error"]["title"]) == (401, "Unauthorized")
-    assert answer.headers["WWW-Authenticate"] == f'Keystone uri="{PUBLIC}"'
-    assert answer.headers["x-openstack-request-id"].startswith("req-")
-    assert "openstack-api-version" not in answer.headers
+def assert_unauthorized(response: TestResponse) -> None:
+    assert response.status_code == 401
+    assert response.content_type.startswith("application/json")
+    assert response.json.keys() == {"error"}
+    assert response.json["error"].keys() == {"code", "title", "message"}
+    assert (response.json["error"]["code"], response.json["error"]["title"]) == (401, "Unauthorized")
+    assert response.headers["WWW-Authenticate"] == f'Keystone uri="{PUBLIC}"'
+    assert response.headers["x-openstack-request-id"].startswith("req-")
+    assert "openstack-api-version" not in response.headers
 
 
 @pytest.mark.parametrize(
@@ -156,40 +154,40 @@ def assert_refused(answer: TestResponse) -> None:
         {"OpenStack-API-Version": "placement nonsense"},
     ],
 )
-def test_without_a_token_nothing_is_answered(ask: Ask, identity: Identity, headers: dict[str, str]) -> None:
+def test_request_without_token_gets_401(ask: Ask, identity: Identity, headers: dict[str, str]) -> None:
     identity.tokens["good"] = token("service")
-    assert_refused(ask(**headers))
-    assert_refused(ask(path="/house", **headers))
+    assert_unauthorized(ask(**headers))
+    assert_unauthorized(ask(path="/house", **headers))
 
 
 @pytest.mark.parametrize("sent", ["unknown", "admin", "\xe4", "a b", "../../users"])
-def test_an_unknown_token_is_refused(ask: Ask, sent: str) -> None:
-    assert_refused(ask(sent))
+def test_unknown_token_gets_401(ask: Ask, sent: str) -> None:
+    assert_unauthorized(ask(sent))
 
 
-def test_an_expired_token_is_refused(ask: Ask, identity: Identity) -> None:
+def test_expired_token_gets_401(ask: Ask, identity: Identity) -> None:
     identity.tokens["old"] = token("service", hours=-1)
-    assert_refused(ask("old"))
+    assert_unauthorized(ask("old"))
 
 
-def test_an_expired_token_counts_with_the_token_of_a_service(ask: Ask, identity: Identity) -> None:
+def test_expired_token_is_accepted_with_a_service_token(ask: Ask, identity: Identity) -> None:
     identity.tokens |= {
         "old": token("service", hours=-1),
         "service": token("service"),
         "user": token("admin"),
     }
     assert ask("old", **{"X-Service-Token": "service"}).status_code == 200
-    assert_refused(ask("old", **{"X-Service-Token": "user"}))
+    assert_unauthorized(ask("old", **{"X-Service-Token": "user"}))
 
 
-def test_a_revoked_token_is_refused(ask: Ask, identity: Identity) -> None:
+def test_revoked_token_gets_401(ask: Ask, identity: Identity) -> None:
     identity.tokens["good"] = token("service")
     assert ask("good").status_code == 200
     del identity.tokens["good"]
-    assert_refused(ask("good"))
+    assert_unauthorized(ask("good"))
 
 
-def test_a_token_is_asked_about_once_while_it_is_remembered(
+def test_cached_token_is_validated_once(
     configured: Callable[..., Ask], options: dict[str, object], identity: Identity
 ) -> None:
     identity.tokens["good"] = token("service")
@@ -198,15 +196,15 @@ def test_a_token_is_asked_about_once_while_it_is_remembered(
     assert identity.asked == ["good"]
 
 
-def assert_unavailable(answer: TestResponse) -> None:
-    assert answer.status_code == 503
-    [error] = answer.json["errors"]
+def assert_unavailable(response: TestResponse) -> None:
+    assert response.status_code == 503
+    [error] = response.json["errors"]
     assert error["title"] == "Service Unavailable"
-    assert error["request_id"] == answer.headers["x-openstack-request-id"]
+    assert error["request_id"] == response.headers["x-openstack-request-id"]
 
 
 @pytest.mark.parametrize("failure", [500, 502, 503])
-def test_a_failure_of_keystone_is_told(ask: Ask, identity: Identity, failure: int) -> None:
+def test_keystone_failure_gets_503(ask: Ask, identity: Identity, failure: int) -> None:
     identity.tokens["good"] = token("service")
     identity.failure = failure
     assert_unavailable(ask("good"))
@@ -214,7 +212,7 @@ def test_a_failure_of_keystone_is_told(ask: Ask, identity: Identity, failure: in
     assert ask("good").status_code == 200
 
 
-def test_a_keystone_that_is_not_there_is_told(
+def test_unreachable_keystone_gets_503(
     configured: Callable[..., Ask], options: dict[str, object], identity: Identity
 ) -> None:
     with serving(gone := Identity()):
@@ -224,7 +222,7 @@ def test_a_keystone_that_is_not_there_is_told(
     assert ask("good", "/").status_code == 200
 
 
-def test_a_keystone_that_does_not_know_this_service_is_told(
+def test_keystone_that_rejects_the_service_gets_503(
     configured: Callable[..., Ask], options: dict[str, object], identity: Identity
 ) -> None:
     identity.tokens["good"] = token("service")
@@ -232,19 +230,19 @@ def test_a_keystone_that_does_not_know_this_service_is_told(
 
 
 @pytest.mark.parametrize("path", ["/", ""])
-def test_the_root_document_needs_no_token(
+def test_root_document_needs_no_token(
     new_app: NewApp, tmp_path: Path, options: dict[str, object], identity: Identity, path: str
 ) -> None:
     app = new_app(auth="keystone", keystone_file=write(tmp_path / "keystone.conf", **options))
-    answer = app.test_client().get("/", environ_overrides={"PATH_INFO": path, "SCRIPT_NAME": "/placement"})
-    assert answer.status_code == 200
+    response = app.test_client().get("/", environ_overrides={"PATH_INFO": path, "SCRIPT_NAME": "/placement"})
+    assert response.status_code == 200
     assert identity.asked == []
 
 
 # Settings
 
 
-def test_variables_win_over_the_file(
+def test_environment_variables_override_the_file(
     configured: Callable[..., Ask],
     options: dict[str, object],
     identity: Identity,
@@ -255,21 +253,21 @@ def test_variables_win_over_the_file(
     assert configured(**options | {"auth_url": "http://127.0.0.1:1"})("good").status_code == 200
 
 
-def test_variables_suffice(
+def test_environment_variables_are_sufficient(
     options: dict[str, object], identity: Identity, monkeypatch: pytest.MonkeyPatch, new_app: NewApp
 ) -> None:
     identity.tokens["good"] = token("service")
     for name, value in options.items():
         monkeypatch.setenv(f"OS_KEYSTONE_AUTHTOKEN__{name.upper()}", str(value))
     client = new_app(auth="keystone").test_client()
-    answer = client.get("/resource_providers", headers={"X-Auth-Token": "good"})
-    assert answer.status_code == 200
+    response = client.get("/resource_providers", headers={"X-Auth-Token": "good"})
+    assert response.status_code == 200
 
 
-def test_unauthenticated_requests_stay_out_whatever_the_settings(
+def test_delayed_auth_decision_is_overridden(
     configured: Callable[..., Ask], options: dict[str, object]
 ) -> None:
-    assert_refused(configured(**options | {"delay_auth_decision": "true"})("unknown"))
+    assert_unauthorized(configured(**options | {"delay_auth_decision": "true"})("unknown"))
 
 
 @pytest.mark.parametrize(
@@ -281,30 +279,30 @@ def test_unauthenticated_requests_stay_out_whatever_the_settings(
         ({"token_cache_time": "long"}, "token_cache_time"),
     ],
 )
-def test_settings_that_do_not_suffice_are_told_in_a_line(
+def test_incomplete_settings_are_reported_in_one_line(
     tmp_path: Path, options: dict[str, object], change: dict[str, object], message: str
 ) -> None:
     left = {name: value for name, value in (options | change).items() if value is not None}
-    with pytest.raises(SetupError, match=message) as refused:
-        keystone(write(tmp_path / "keystone.conf", **left))
-    assert "\n" not in str(refused.value)
+    with pytest.raises(SetupError, match=message) as raised:
+        keystone_strategy(write(tmp_path / "keystone.conf", **left))
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("content", ["auth_type = password", "[keystone_authtoken", "\xff"])
-def test_a_file_that_cannot_be_used_is_told_in_a_line(tmp_path: Path, content: str) -> None:
+def test_malformed_file_is_reported_in_one_line(tmp_path: Path, content: str) -> None:
     file = tmp_path / "keystone.conf"
     file.write_text(content, encoding="latin-1")
-    with pytest.raises(SetupError, match="The settings of Keystone cannot be used") as refused:
-        keystone(file)
-    assert "\n" not in str(refused.value)
+    with pytest.raises(SetupError, match="The settings of Keystone cannot be used") as raised:
+        keystone_strategy(file)
+    assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="missing"):
-        keystone(tmp_path / "missing")
+        keystone_strategy(tmp_path / "missing")
 
 
-def test_the_missing_extra_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keystonemiddleware.auth_token", None)
     with pytest.raises(SetupError, match=r"pip install 'placement-svc\[keystone\]'$"):
-        keystone(None)
+        keystone_strategy(None)

@@ -49,23 +49,23 @@ def test_version(sent, version):
 @pytest.mark.parametrize(
     "version", ["foo", "1", "1.x", "1.2.3", "1.5 x", "LATEST", ".5", "1.", "1." + "9" * 5000]
 )
-def test_no_version(version):
-    with pytest.raises(BadMicroversion) as refused:
+def test_malformed_version(version):
+    with pytest.raises(BadMicroversion) as raised:
         negotiate(f"placement {version}")
-    assert refused.value.code == 400
-    assert refused.value.description == f"Invalid microversion: invalid version string: {version}"
+    assert raised.value.code == 400
+    assert raised.value.description == f"Invalid microversion: invalid version string: {version}"
 
 
 @pytest.mark.parametrize("version", ["0.9", "1.40", "2.0", "-1.5", "1.-5"])
-def test_version_that_is_not_served(version):
-    with pytest.raises(UnacceptableMicroversion) as refused:
+def test_unsupported_version(version):
+    with pytest.raises(UnacceptableMicroversion) as raised:
         negotiate(f"placement {version}")
-    assert refused.value.code == 406
-    assert refused.value.description == f"Unacceptable version header: {version}"
-    assert refused.value.range == {"max_version": "1.39", "min_version": "1.0"}
+    assert raised.value.code == 406
+    assert raised.value.description == f"Unacceptable version header: {version}"
+    assert raised.value.range == {"max_version": "1.39", "min_version": "1.0"}
 
 
-def test_there_is_a_change_for_each_version_in_order():
+def test_history_has_every_version_in_order():
     assert list(CHANGES) == [f"1.{minor}" for minor in range(40)]
     assert (OLDEST, NEWEST) == ("1.0", "1.39")
 
@@ -81,6 +81,6 @@ def test_since(version, other, is_since):
         assert str(current()) == version
 
 
-def test_no_version_is_current_before_it_is_settled():
+def test_no_version_is_current_before_negotiation():
     with Flask(__name__).test_request_context():
         assert current() is None

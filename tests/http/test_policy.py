@@ -1,4 +1,4 @@
-"""Who may do what: every rule by role and scope, in both profiles, and what a policy file changes."""
+"""Every policy rule by role and scope, in both profiles, and the effect of a policy file."""
 
 import logging
 import subprocess
@@ -28,8 +28,8 @@ PROVIDER = f"/resource_providers/{NOWHERE}"
 
 ADMIN_OR_SERVICE = {"admin", "service"}
 
-# Whoever may do one of these changes nothing by it: what they name is not there, or their body is no JSON.
-OPERATIONS = [
+# An allowed request changes nothing: its resource does not exist, or its body is not JSON.
+ENDPOINTS = [
     ("resource_providers:list", "GET", "/resource_providers"),
     ("resource_providers:create", "POST", "/resource_providers"),
     ("resource_providers:show", "GET", PROVIDER),
@@ -70,25 +70,25 @@ OPERATIONS = [
     ("reshaper:reshape", "POST", "/reshaper"),
 ]
 
-SUFFICE = {
+ALLOWED_ROLES = {
     ("secure", "/usages?project_id=own"): ADMIN_OR_SERVICE | {"reader"},
     ("legacy", "/usages?project_id=own"): ADMIN_OR_SERVICE | {"reader"},
     ("secure", "/reshaper"): {"service"},
 }
-"""The roles that suffice for a path, where it is not those of administrators and services."""
+"""The roles that may send a request, where they differ from `ADMIN_OR_SERVICE`."""
 
 ROLES = ["admin", "service", "reader", "member", "manager", ""]
 
 Apps = Callable[..., Flask]
 in_both_profiles = pytest.mark.parametrize("profile", ["secure", "legacy"])
-of_every_operation = pytest.mark.parametrize(
-    ("rule", "method", "path"), OPERATIONS, ids=[f"{method} {path}" for _, method, path in OPERATIONS]
+for_every_endpoint = pytest.mark.parametrize(
+    ("rule", "method", "path"), ENDPOINTS, ids=[f"{method} {path}" for _, method, path in ENDPOINTS]
 )
 
 
 @pytest.fixture(scope="module")
 def apps(database_url: str) -> Iterator[Apps]:
-    """A function that returns the application with the settings it is given."""
+    """A function that returns an application with the given settings."""
     with ExitStack() as stack:
 
         @cache
@@ -109,41 +109,41 @@ def ask(app: Flask, method: str, path: str, roles: str, **headers: str) -> TestR
     return app.test_client().open(path, method=method, data="nonsense", headers=sent | headers)
 
 
-def refusal(answer: TestResponse) -> str:
-    """Return why a request was refused by policy."""
-    assert answer.status_code == 403, answer.text
-    [error] = answer.json["errors"]
+def denial(response: TestResponse) -> str:
+    """Return the reason of a 403."""
+    assert response.status_code == 403, response.text
+    [error] = response.json["errors"]
     reason: str = error["detail"].split("\n\n")[1].strip()
     return reason
 
 
 @in_both_profiles
-@of_every_operation
-def test_one_role_suffices_or_does_not(apps: Apps, profile: str, rule: str, method: str, path: str) -> None:
-    answers = {role: ask(apps(policy_profile=profile), method, path, role) for role in ROLES}
-    suffice = SUFFICE.get((profile, path), ADMIN_OR_SERVICE)
-    assert {role for role, answer in answers.items() if answer.status_code != 403} == suffice
-    for role in set(ROLES) - suffice:
-        assert refusal(answers[role]) == f"Policy does not allow placement:{rule} to be performed."
+@for_every_endpoint
+def test_role_allows_or_denies_the_request(
+    apps: Apps, profile: str, rule: str, method: str, path: str
+) -> None:
+    responses = {role: ask(apps(policy_profile=profile), method, path, role) for role in ROLES}
+    allowed = ALLOWED_ROLES.get((profile, path), ADMIN_OR_SERVICE)
+    assert {role for role, response in responses.items() if response.status_code != 403} == allowed
+    for role in set(ROLES) - allowed:
+        assert denial(responses[role]) == f"Policy does not allow placement:{rule} to be performed."
 
 
 @in_both_profiles
-@of_every_operation
-def test_only_the_scope_of_a_project_counts(
-    apps: Apps, profile: str, rule: str, method: str, path: str
-) -> None:
+@for_every_endpoint
+def test_only_project_scope_is_accepted(apps: Apps, profile: str, rule: str, method: str, path: str) -> None:
     for scope in ({"OpenStack-System-Scope": "all"}, {"X-Domain-Id": "default"}):
-        answer = ask(apps(policy_profile=profile), method, path, "admin,service,reader", **scope)
-        assert refusal(answer) == f"placement:{rule}"
+        response = ask(apps(policy_profile=profile), method, path, "admin,service,reader", **scope)
+        assert denial(response) == f"placement:{rule}"
 
 
-def test_the_table_has_every_operation() -> None:
+def test_table_has_every_endpoint_rule() -> None:
     operations = [rule for rule in list_rules() if isinstance(rule, DocumentedRuleDefault)]
-    assert {rule.name for rule in operations} == {f"placement:{rule}" for rule, _, _ in OPERATIONS}
+    assert {rule.name for rule in operations} == {f"placement:{rule}" for rule, _, _ in ENDPOINTS}
     assert all(rule.scope_types == ["project"] for rule in operations)
 
 
-# What a policy file changes
+# The policy file
 
 
 @pytest.fixture
@@ -151,40 +151,40 @@ def policy_file(tmp_path: Path) -> Path:
     return tmp_path / "policy.yaml"
 
 
-def may(app: Flask, roles: str, path: str = "/traits") -> bool:
+def is_allowed(app: Flask, roles: str, path: str = "/traits") -> bool:
     return ask(app, "GET", path, roles).status_code != 403
 
 
-def test_a_rule_of_the_file_replaces_one_rule(apps: Apps, policy_file: Path) -> None:
+def test_policy_file_overrides_one_rule(apps: Apps, policy_file: Path) -> None:
     policy_file.write_text('"placement:traits:list": "role:reader"\n')
     app = apps(policy_file=policy_file)
-    assert may(app, "reader")
-    assert not may(app, "admin")
-    assert may(app, "admin", "/resource_classes")
-    assert not may(app, "reader", "/resource_classes")
+    assert is_allowed(app, "reader")
+    assert not is_allowed(app, "admin")
+    assert is_allowed(app, "admin", "/resource_classes")
+    assert not is_allowed(app, "reader", "/resource_classes")
 
 
-def test_a_base_rule_of_the_file_counts_wherever_it_is_named(apps: Apps, policy_file: Path) -> None:
+def test_base_rule_in_policy_file_applies_to_every_reference(apps: Apps, policy_file: Path) -> None:
     policy_file.write_text("admin_or_service_api: role:operator\n")
     app = apps(policy_file=policy_file)
     for path in ("/traits", "/resource_classes"):
-        assert may(app, "operator", path)
-        assert not may(app, "admin", path)
+        assert is_allowed(app, "operator", path)
+        assert not is_allowed(app, "admin", path)
 
 
-def test_a_rule_of_the_file_replaces_what_legacy_adds(apps: Apps, policy_file: Path) -> None:
+def test_base_rule_in_policy_file_replaces_the_check_that_legacy_adds(apps: Apps, policy_file: Path) -> None:
     policy_file.write_text("service_api: role:operator\n")
     app = apps(policy_file=policy_file, policy_profile="legacy")
     for role, status in (("operator", 400), ("admin", 403), ("service", 403)):
         assert ask(app, "POST", "/reshaper", role).status_code == status
 
 
-def test_a_file_does_not_widen_the_scope(apps: Apps, policy_file: Path) -> None:
+def test_policy_file_does_not_change_the_scope(apps: Apps, policy_file: Path) -> None:
     policy_file.write_text('"placement:traits:list": "@"\n')
-    answer = ask(
+    response = ask(
         apps(policy_file=policy_file), "GET", "/traits", "admin", **{"OpenStack-System-Scope": "all"}
     )
-    assert refusal(answer) == "placement:traits:list"
+    assert denial(response) == "placement:traits:list"
 
 
 @pytest.mark.parametrize(
@@ -204,38 +204,40 @@ def test_a_file_does_not_widen_the_scope(apps: Apps, policy_file: Path) -> None:
         ("rule:mine", True),
     ],
 )
-def test_checks_know_the_caller(apps: Apps, policy_file: Path, check: str, passes: bool) -> None:
+def test_checks_use_the_attributes_of_the_caller(
+    apps: Apps, policy_file: Path, check: str, passes: bool
+) -> None:
     policy_file.write_text(f'"placement:traits:list": "{check}"\nmine: role:member\n')
-    assert may(apps(policy_file=policy_file), "member") == passes
+    assert is_allowed(apps(policy_file=policy_file), "member") == passes
 
 
-def test_usages_are_of_the_project_asked_about(apps: Apps, policy_file: Path) -> None:
+def test_target_of_usages_is_the_project_of_the_query(apps: Apps, policy_file: Path) -> None:
     policy_file.write_text("'placement:usages': project_id:%(project_id)s\n")
     app = apps(policy_file=policy_file)
-    assert may(app, "", "/usages?project_id=own")
-    assert may(app, "", "/usages?project_id=other;project_id=own")
-    assert not may(app, "", "/usages?project_id=other")
-    assert not may(app, "", "/usages?project_id=own;project_id=other")
-    assert not may(app, "", "/usages")
+    assert is_allowed(app, "", "/usages?project_id=own")
+    assert is_allowed(app, "", "/usages?project_id=other;project_id=own")
+    assert not is_allowed(app, "", "/usages?project_id=other")
+    assert not is_allowed(app, "", "/usages?project_id=own;project_id=other")
+    assert not is_allowed(app, "", "/usages")
 
 
-def test_a_changed_file_counts_with_the_next_request(
+def test_changed_policy_file_applies_to_the_next_request(
     apps: Apps, policy_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy_file.write_text('"placement:traits:list": "role:one"\n')
     app = apps(policy_file=policy_file)
-    assert (may(app, "one"), may(app, "two")) == (True, False)
+    assert (is_allowed(app, "one"), is_allowed(app, "two")) == (True, False)
     policy_file.write_text('"placement:traits:list": "role:one or role:two"\n')
-    assert (may(app, "one"), may(app, "two")) == (True, True)
+    assert (is_allowed(app, "one"), is_allowed(app, "two")) == (True, True)
     with caplog.at_level(logging.ERROR):
         policy_file.write_text('"placement:traits:list": "role:one or or"\n')
-        assert (may(app, "one"), may(app, "two")) == (True, True)
+        assert (is_allowed(app, "one"), is_allowed(app, "two")) == (True, True)
         policy_file.unlink()
-        assert (may(app, "one"), may(app, "two")) == (True, True)
+        assert (is_allowed(app, "one"), is_allowed(app, "two")) == (True, True)
     assert len(caplog.records) == 2
     assert all(str(policy_file) in record.getMessage() for record in caplog.records)
     policy_file.write_text("{}")
-    assert (may(app, "one"), may(app, "admin")) == (False, True)
+    assert (is_allowed(app, "one"), is_allowed(app, "admin")) == (False, True)
 
 
 BROKEN = [
@@ -243,51 +245,51 @@ BROKEN = [
     ("\xff", "is not YAML"),
     ("- role:admin", "must map the names of rules to checks"),
     ("role:admin", "must map the names of rules to checks"),
-    ('"placement:traits:list": nonsense', "has a check for placement:traits:list that is none: 'nonsense'"),
-    ('"placement:traits:list": role:a or nonsense', "has a check for placement:traits:list that is none"),
-    ('"placement:traits:list": (role:a', "has a check for placement:traits:list that is none"),
-    ('"placement:traits:list":', "has a check for placement:traits:list that is none: None"),
-    ('"placement:traits:list": true', "has a check for placement:traits:list that is none: True"),
-    ('"placement:traits:list": [[]]', "has a check for placement:traits:list that is none"),
-    ("5: role:admin", "has a name of a rule that is none: 5"),
-    ('"placement:traits:list": rule:nonsense', "lead to themselves or to none that exists"),
-    ("a: rule:b\nb: rule:a", "lead to themselves or to none that exists"),
+    ('"placement:traits:list": nonsense', "has an invalid check for placement:traits:list: 'nonsense'"),
+    ('"placement:traits:list": role:a or nonsense', "has an invalid check for placement:traits:list"),
+    ('"placement:traits:list": (role:a', "has an invalid check for placement:traits:list"),
+    ('"placement:traits:list":', "has an invalid check for placement:traits:list: None"),
+    ('"placement:traits:list": true', "has an invalid check for placement:traits:list: True"),
+    ('"placement:traits:list": [[]]', "has an invalid check for placement:traits:list"),
+    ("5: role:admin", "has a rule name that is not a string: 5"),
+    ('"placement:traits:list": rule:nonsense', "refer to themselves or to undefined rules"),
+    ("a: rule:b\nb: rule:a", "refer to themselves or to undefined rules"),
 ]
 
 
 @pytest.mark.parametrize(("content", "message"), BROKEN)
-def test_a_file_that_cannot_be_used_is_told_in_a_line(policy_file: Path, content: str, message: str) -> None:
+def test_invalid_policy_file_is_reported_in_one_line(policy_file: Path, content: str, message: str) -> None:
     policy_file.write_text(content, encoding="latin-1")
-    with pytest.raises(SetupError) as refused:
+    with pytest.raises(SetupError) as raised:
         load("secure", policy_file)
-    assert str(refused.value).startswith(f"The policy file {policy_file} ")
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert str(raised.value).startswith(f"The policy file {policy_file} ")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_cannot_be_read_is_told_in_a_line(tmp_path: Path) -> None:
+def test_unreadable_policy_file_is_reported_in_one_line(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "missing", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(SetupError, match=f"cannot be read: {why}$"):
             load("secure", path)
 
 
-def test_a_rule_that_nothing_asks_for_is_told(policy_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unused_rule_in_policy_file_is_reported(policy_file: Path, caplog: pytest.LogCaptureFixture) -> None:
     policy_file.write_text('"placement:trait:list": "role:admin"\nmine: "role:admin"\n')
     load("secure", policy_file)
     [record] = caplog.records
-    assert record.getMessage().endswith("a rule that nothing asks for: placement:trait:list")
+    assert record.getMessage().endswith("a rule that no endpoint uses: placement:trait:list")
 
 
 @pytest.fixture
-def judge() -> Iterator[tuple[str, list[bytes]]]:
-    """A server that is asked by ``http:`` checks: its URL, and the verdicts that it gives in turn."""
+def verdict_server() -> Iterator[tuple[str, list[bytes]]]:
+    """A server for ``http:`` checks: its URL, and the verdicts that it returns one after the other."""
     verdicts: list[bytes] = []
 
     @Request.application
-    def answer(request: Request) -> Response:
+    def response(request: Request) -> Response:
         return Response(verdicts.pop(0))
 
-    server = make_server("127.0.0.1", 0, answer)
+    server = make_server("127.0.0.1", 0, response)
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     yield f"http://127.0.0.1:{server.port}/", verdicts
@@ -296,37 +298,37 @@ def judge() -> Iterator[tuple[str, list[bytes]]]:
     server.server_close()
 
 
-def test_a_check_that_asks_elsewhere_asks_each_time(
-    apps: Apps, policy_file: Path, judge: tuple[str, list[bytes]]
+def test_http_check_is_not_cached(
+    apps: Apps, policy_file: Path, verdict_server: tuple[str, list[bytes]]
 ) -> None:
-    url, verdicts = judge
+    url, verdicts = verdict_server
     verdicts += [b"True", b"False", b"True"]
     policy_file.write_text(f'"placement:traits:list": "{url}"\n')
     app = apps(policy_file=policy_file)
-    assert [may(app, "admin") for _ in range(3)] == [True, False, True]
+    assert [is_allowed(app, "admin") for _ in range(3)] == [True, False, True]
 
 
 # The tools of oslo.policy
 
 
-def written_by(tool: str) -> str:
-    """Return what a command of oslo.policy writes about this service."""
+def output_of(tool: str) -> str:
+    """Return the output of a command of oslo.policy for this service."""
     command = [Path(sys.executable).with_name(tool), "--namespace", "placement-svc"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def test_sample_generator_writes_every_rule() -> None:
-    sample = written_by("oslopolicy-sample-generator")
+    sample = output_of("oslopolicy-sample-generator")
     for rule in list_rules():
         assert f'#"{rule.name}": "{rule.check_str}"' in sample
     assert "# POST  /reshaper\n# Intended scope(s): project\n" in sample
 
 
-def test_policy_generator_writes_what_the_settings_mean(
+def test_policy_generator_writes_the_effective_policy(
     policy_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy_file.write_text('"placement:traits:list": "role:reader"\n')
     monkeypatch.setenv("PLACEMENT_POLICY_FILE", str(policy_file))
-    effective = written_by("oslopolicy-policy-generator")
+    effective = output_of("oslopolicy-policy-generator")
     assert '"placement:traits:list": "role:reader"\n' in effective
     assert '"placement:traits:show": "rule:admin_or_service_api"\n' in effective

@@ -1,4 +1,4 @@
-"""The probes and the metrics of the application: what they say, and that they are no part of the API."""
+"""The health probes and the metrics of the application, which are not part of the API."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,22 +20,22 @@ from tests.conftest import NewApp
 
 @pytest.fixture
 def fresh(new_app: NewApp, clean_database: Callable[[], None]) -> Flask:
-    """An application that has not been asked anything, on an empty database."""
+    """An application that has not served a request, on an empty database."""
     return new_app()
 
 
-def ask(app: Flask, method: str, path: str, json: Any = None, version: str = "1.39", **options: Any) -> Any:
+def send(app: Flask, method: str, path: str, json: Any = None, version: str = "1.39", **options: Any) -> Any:
     headers = {"X-Auth-Token": "admin", "OpenStack-API-Version": f"placement {version}"}
     return app.test_client().open(path, method=method, json=json, headers=headers, buffered=True, **options)
 
 
 def get(app: Flask, path: str, **options: Any) -> TestResponse:
-    """Ask as a probe does, without any header."""
+    """Send a request without headers, as a probe does."""
     return app.test_client().get(path, buffered=True, **options)
 
 
 def sample(app: Flask, name: str, **labels: str) -> float | None:
-    """Return the value of a metric, None if there is none with these labels."""
+    """Return the value of a metric with these labels, None if it does not exist."""
     for family in text_string_to_metric_families(get(app, "/metrics").text):
         for found in family.samples:
             if found.name == name and found.labels == labels:
@@ -53,43 +53,41 @@ def test_probe_needs_no_token_and_has_no_version(fresh: Flask, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_probe_does_not_mind_what_else_is_sent(fresh: Flask, path: str) -> None:
+def test_probe_ignores_other_headers(fresh: Flask, path: str) -> None:
     headers = {"OpenStack-API-Version": "placement 9.99", "Accept": "image/png"}
     assert get(fresh, path, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_probe_tells_head_the_same_without_a_body(fresh: Flask, path: str) -> None:
+def test_probe_responds_to_head_without_a_body(fresh: Flask, path: str) -> None:
     response = fresh.test_client().head(path)
     assert (response.status_code, response.data) == (200, b"")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 @pytest.mark.parametrize("path", PATHS)
-def test_probe_can_only_be_read(fresh: Flask, method: str, path: str) -> None:
+def test_probe_supports_only_get_and_head(fresh: Flask, method: str, path: str) -> None:
     response = fresh.test_client().open(path, method=method)
     assert response.status_code == 405
     assert response.headers["Allow"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_probe_is_no_route_of_the_api(fresh: Flask, path: str) -> None:
+def test_probe_is_not_a_route_of_the_api(fresh: Flask, path: str) -> None:
     assert path not in {rule.rule for rule in fresh.url_map.iter_rules()}
 
 
 @pytest.mark.parametrize("path", ["/healthz/", "/readyz/x", "/metric", "//healthz", "/Healthz"])
-def test_path_that_is_nearly_a_probe_is_one_of_the_api_that_it_does_not_know(fresh: Flask, path: str) -> None:
+def test_similar_paths_are_unknown_to_the_api(fresh: Flask, path: str) -> None:
     as_sent = {"PATH_INFO": path}
     assert get(fresh, "/", environ_overrides=as_sent).status_code == 401
-    assert ask(fresh, "GET", "/", environ_overrides=as_sent).status_code == 404
+    assert send(fresh, "GET", "/", environ_overrides=as_sent).status_code == 404
 
 
-def test_metrics_that_are_turned_off_are_a_path_that_the_api_does_not_know(
-    new_app: NewApp, database_url: str
-) -> None:
+def test_path_of_disabled_metrics_is_unknown_to_the_api(new_app: NewApp, database_url: str) -> None:
     app = new_app(metrics=False)
     assert get(app, "/metrics").status_code == 401
-    assert ask(app, "GET", "/metrics").status_code == 404
+    assert send(app, "GET", "/metrics").status_code == 404
     assert get(app, "/readyz").status_code == 200
 
 
@@ -117,7 +115,7 @@ def test_service_is_ready_when_its_schema_is_up_to_date(
     assert get(app, "/readyz").status_code == 200
 
 
-def test_schema_that_went_back_is_told(new_app: NewApp, new_database: Callable[[], str]) -> None:
+def test_downgraded_schema_is_reported(new_app: NewApp, new_database: Callable[[], str]) -> None:
     url = new_database()
     engine = connect(url)
     schema.upgrade(engine)
@@ -132,7 +130,7 @@ def test_schema_that_went_back_is_told(new_app: NewApp, new_database: Callable[[
     )
 
 
-def test_schema_of_a_newer_release_will_do(new_app: NewApp, new_database: Callable[[], str]) -> None:
+def test_schema_of_a_newer_release_is_ready(new_app: NewApp, new_database: Callable[[], str]) -> None:
     url = new_database()
     engine = connect(url)
     schema.upgrade(engine)
@@ -143,15 +141,15 @@ def test_schema_of_a_newer_release_will_do(new_app: NewApp, new_database: Callab
     assert get(app, "/readyz").status_code == 200
 
 
-def test_service_that_stops_is_not_ready(fresh: Flask) -> None:
+def test_stopping_service_is_not_ready(fresh: Flask) -> None:
     response = get(fresh, "/readyz", environ_base={STOPPING: True})
     assert (response.status_code, response.text) == (503, "The service is stopping.\n")
     assert get(fresh, "/healthz", environ_base={STOPPING: True}).status_code == 200
 
 
-def test_request_counts_by_its_route_and_not_by_its_path(fresh: Flask) -> None:
+def test_requests_are_counted_by_route_not_by_path(fresh: Flask) -> None:
     for _ in range(3):
-        ask(fresh, "GET", f"/resource_providers/{uuid4()}", version="1.20")
+        send(fresh, "GET", f"/resource_providers/{uuid4()}", version="1.20")
     route = {"method": "GET", "route": "/resource_providers/<uuid>"}
     assert sample(fresh, "placement_requests_total", **route, status="404", microversion="1.20") == 3
     assert sample(fresh, "placement_request_duration_seconds_count", **route, status="404") == 3
@@ -167,10 +165,10 @@ def test_request_counts_by_its_route_and_not_by_its_path(fresh: Flask) -> None:
         ("BREW", "/", "405", "other"),
     ],
 )
-def test_path_or_method_that_is_none_of_the_api_counts_as_unknown(
+def test_unknown_paths_and_methods_are_counted_as_unknown(
     fresh: Flask, method: str, path: str, status: str, counted_as: str
 ) -> None:
-    assert str(ask(fresh, method, path).status_code) == status
+    assert str(send(fresh, method, path).status_code) == status
     labels = {"method": counted_as, "route": "unknown", "status": status, "microversion": "1.39"}
     assert sample(fresh, "placement_requests_total", **labels) == 1
 
@@ -179,7 +177,7 @@ def test_path_or_method_that_is_none_of_the_api_counts_as_unknown(
     ("headers", "status"),
     [({}, "401"), ({"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.999"}, "406")],
 )
-def test_request_without_a_version_counts_as_having_none(
+def test_requests_without_microversion_are_counted_as_none(
     fresh: Flask, headers: dict[str, str], status: str
 ) -> None:
     assert get(fresh, "/traits", headers=headers).status_code == int(status)
@@ -187,16 +185,16 @@ def test_request_without_a_version_counts_as_having_none(
     assert sample(fresh, "placement_requests_total", **labels) == 1
 
 
-def test_probes_count_as_no_requests(fresh: Flask) -> None:
+def test_probes_are_not_counted_as_requests(fresh: Flask) -> None:
     for path in PATHS:
         get(fresh, path)
     assert "placement_requests_total{" not in get(fresh, "/metrics").text
 
 
 def test_statements_of_a_request_are_counted(fresh: Flask) -> None:
-    ask(fresh, "GET", "/traits")
+    send(fresh, "GET", "/traits")
     before = sample(fresh, "placement_request_sql_statements_sum", method="GET", route="/traits")
-    ask(fresh, "GET", "/traits")
+    send(fresh, "GET", "/traits")
     labels = {"method": "GET", "route": "/traits"}
     assert sample(fresh, "placement_request_sql_statements_sum", **labels) == (before or 0) + 1
     assert sample(fresh, "placement_request_sql_duration_seconds_sum", **labels)
@@ -204,7 +202,7 @@ def test_statements_of_a_request_are_counted(fresh: Flask) -> None:
 
 def test_connections_are_counted(fresh: Flask) -> None:
     assert sample(fresh, "placement_pool_size_connections") == Settings.pool_size
-    ask(fresh, "GET", "/traits")
+    send(fresh, "GET", "/traits")
     assert sample(fresh, "placement_pool_checked_out_connections") == 0
     assert sample(fresh, "placement_pool_wait_seconds_count") == 1
     with fresh.extensions["database"].engine.connect():
@@ -216,10 +214,10 @@ def test_connections_are_counted(fresh: Flask) -> None:
 def host(fresh: Flask) -> str:
     """A provider with 8 VCPU, of which 2 are reserved."""
     uuid = str(uuid4())
-    ask(fresh, "POST", "/resource_providers", {"name": "host", "uuid": uuid})
+    send(fresh, "POST", "/resource_providers", {"name": "host", "uuid": uuid})
     inventory = {"total": 8, "reserved": 2, "allocation_ratio": 2.0}
     body = {"resource_provider_generation": 0, "inventories": {"VCPU": inventory}}
-    assert ask(fresh, "PUT", f"/resource_providers/{uuid}/inventories", body).status_code == 200
+    assert send(fresh, "PUT", f"/resource_providers/{uuid}/inventories", body).status_code == 200
     return uuid
 
 
@@ -246,8 +244,8 @@ def test_claims_are_counted_by_outcome(
     fresh: Flask, host: str, changed: dict[str, Any], status: int, outcome: str | None
 ) -> None:
     body = claim(**({"host": host} | changed))
-    assert ask(fresh, "PUT", f"/allocations/{uuid4()}", body).status_code == status
-    assert ask(fresh, "POST", "/allocations", {str(uuid4()): body}).status_code == status
+    assert send(fresh, "PUT", f"/allocations/{uuid4()}", body).status_code == status
+    assert send(fresh, "POST", "/allocations", {str(uuid4()): body}).status_code == status
     counted = {
         name: sample(fresh, "placement_claims_total", outcome=name)
         for name in ("won", "over_capacity", "conflict", "refused")
@@ -255,16 +253,16 @@ def test_claims_are_counted_by_outcome(
     assert {name: count for name, count in counted.items() if count} == ({outcome: 2.0} if outcome else {})
 
 
-def test_claim_of_what_an_inventory_does_not_grant_is_refused(fresh: Flask, host: str) -> None:
+def test_claim_without_inventory_is_counted_as_refused(fresh: Flask, host: str) -> None:
     body = claim(host)
     body["allocations"][host]["resources"] = {"DISK_GB": 1}
-    assert ask(fresh, "PUT", f"/allocations/{uuid4()}", body).status_code == 409
+    assert send(fresh, "PUT", f"/allocations/{uuid4()}", body).status_code == 409
     assert sample(fresh, "placement_claims_total", outcome="refused") == 1
 
 
-OVERTAKE_ONCE = """
+FAIL_ONCE = """
     CREATE SEQUENCE attempts;
-    CREATE FUNCTION overtake_once() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         IF nextval('attempts') = 1 THEN
             RAISE EXCEPTION 'could not serialize access' USING ERRCODE = 'serialization_failure';
@@ -272,23 +270,23 @@ OVERTAKE_ONCE = """
         RETURN NULL;
     END
     $$;
-    CREATE TRIGGER overtake_once AFTER INSERT ON allocations EXECUTE FUNCTION overtake_once();
+    CREATE TRIGGER fail_once AFTER INSERT ON allocations EXECUTE FUNCTION fail_once();
 """
 
 
 @pytest.fixture
-def overtaken_once(engine: Engine) -> Iterator[None]:
-    """The first claim gives way to another transaction, as far as PostgreSQL says."""
+def serialization_failure(engine: Engine) -> Iterator[None]:
+    """The first insert of an allocation fails with a serialization failure."""
     with engine.begin() as connection:
-        connection.execute(text(OVERTAKE_ONCE))
+        connection.execute(text(FAIL_ONCE))
     yield
     with engine.begin() as connection:
-        connection.execute(text("DROP FUNCTION overtake_once CASCADE; DROP SEQUENCE attempts"))
+        connection.execute(text("DROP FUNCTION fail_once CASCADE; DROP SEQUENCE attempts"))
 
 
-@pytest.mark.usefixtures("overtaken_once")
-def test_transaction_that_is_tried_again_is_counted(fresh: Flask, host: str) -> None:
-    assert ask(fresh, "PUT", f"/allocations/{uuid4()}", claim(host)).status_code == 204
+@pytest.mark.usefixtures("serialization_failure")
+def test_retried_transaction_is_counted(fresh: Flask, host: str) -> None:
+    assert send(fresh, "PUT", f"/allocations/{uuid4()}", claim(host)).status_code == 204
     route = {"method": "PUT", "route": "/allocations/<consumer_uuid>"}
     assert sample(fresh, "placement_transaction_retries_total", **route) == 1
     assert sample(fresh, "placement_claims_total", outcome="won") == 1
@@ -296,15 +294,15 @@ def test_transaction_that_is_tried_again_is_counted(fresh: Flask, host: str) -> 
 
 def test_candidates_and_trees_are_counted(fresh: Flask, host: str) -> None:
     for amount, found in ((1, 1), (100, 0)):
-        answer = ask(fresh, "GET", f"/allocation_candidates?resources=VCPU:{amount}").json
-        assert len(answer["allocation_requests"]) == found
+        response = send(fresh, "GET", f"/allocation_candidates?resources=VCPU:{amount}").json
+        assert len(response["allocation_requests"]) == found
     assert sample(fresh, "placement_candidates_count") == 2
     assert sample(fresh, "placement_candidates_sum") == 1
     assert sample(fresh, "placement_candidates_trees_examined_count") == 2
     assert sample(fresh, "placement_candidates_trees_examined_sum") == 1
 
 
-def test_inventories_are_added_up_by_resource_class(
+def test_inventories_are_summed_by_resource_class(
     fresh: Flask, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def totals() -> list[float | None]:
@@ -313,15 +311,15 @@ def test_inventories_are_added_up_by_resource_class(
 
     monkeypatch.setattr(metrics_module, "TOTALS_SECONDS", 0.0)
     assert totals() == [12, 0, 2]
-    assert ask(fresh, "PUT", f"/allocations/{uuid4()}", claim(host, 5)).status_code == 204
+    assert send(fresh, "PUT", f"/allocations/{uuid4()}", claim(host, 5)).status_code == 204
     assert totals() == [12, 5, 2]
     monkeypatch.setattr(metrics_module, "TOTALS_SECONDS", 3600.0)
     assert totals() == [12, 5, 2]
-    assert ask(fresh, "PUT", f"/allocations/{uuid4()}", claim(host, 5)).status_code == 204
+    assert send(fresh, "PUT", f"/allocations/{uuid4()}", claim(host, 5)).status_code == 204
     assert totals() == [12, 5, 2]
 
 
-def test_inventories_are_added_up_by_one_statement(fresh: Flask, host: str, engine: Engine) -> None:
+def test_inventories_are_summed_by_one_statement(fresh: Flask, host: str, engine: Engine) -> None:
     statements: list[str] = []
     of_app = fresh.extensions["database"].engine
     event.listen(of_app, "before_cursor_execute", lambda *told: statements.append(told[2]))

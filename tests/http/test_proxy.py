@@ -1,4 +1,4 @@
-"""Where links and Location lead when a proxy stands in front of the service (`docs/spec/http.md 11`)."""
+"""Links and `Location` of a service behind a reverse proxy (`docs/spec/http.md 11`)."""
 
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -11,13 +11,13 @@ from placement_svc.config import Settings
 from tests.conftest import ADMIN, application
 from tests.support.service import serving
 
-Places = tuple[str, str]
-"""The Location of a trait, and the link of a resource class to itself."""
+Urls = tuple[str, str]
+"""The `Location` of a created trait, and the self link of a resource class."""
 
 OWN = ("http://localhost/traits/CUSTOM_A", "/resource_classes/VCPU")
-"""What both are without a proxy."""
+"""The URLs without a proxy."""
 
-TOLD = {
+HEADERS = {
     "X-Forwarded-Proto": "https",
     "X-Forwarded-Host": "cloud.example:8080",
     "X-Forwarded-Prefix": "/placement",
@@ -27,12 +27,12 @@ TOLD = {
 
 @pytest.fixture(scope="module")
 def behind_proxy(database_url: str) -> Iterator[Flask]:
-    """The application that believes proxies, on this worker's database."""
+    """An application that uses the headers of proxies, on this worker's database."""
     with application(Settings(database_url=database_url, proxy_headers=True)) as app:
         yield app
 
 
-def places(app: Flask, headers: dict[str, str], mount: str = "") -> Places:
+def urls(app: Flask, headers: dict[str, str], mount: str = "") -> Urls:
     def send(method: str, path: str) -> TestResponse:
         environ = {"SCRIPT_NAME": mount}
         return app.test_client().open(path, method=method, headers=ADMIN | headers, environ_overrides=environ)
@@ -42,9 +42,9 @@ def places(app: Flask, headers: dict[str, str], mount: str = "") -> Places:
     return trait.headers["Location"], resource_class.json["links"][0]["href"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("header", TOLD)
-def test_proxy_is_not_believed_unless_told_to(app: Flask, header: str) -> None:
-    assert places(app, {header: TOLD[header]}) == OWN
+@pytest.mark.parametrize("header", HEADERS)
+def test_proxy_headers_are_ignored_by_default(app: Flask, header: str) -> None:
+    assert urls(app, {header: HEADERS[header]}) == OWN
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_proxy_is_not_believed_unless_told_to(app: Flask, header: str) -> None:
         ({"X-Forwarded-Prefix": "/placement"}, "http://localhost", "/placement"),
         ({"X-Forwarded-Prefix": "/region-1/placement/"}, "http://localhost", "/region-1/placement"),
         (
-            {key: TOLD[key] for key in ("X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix")},
+            {key: HEADERS[key] for key in ("X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix")},
             "https://cloud.example:8080",
             "/placement",
         ),
@@ -69,7 +69,7 @@ def test_proxy_is_not_believed_unless_told_to(app: Flask, header: str) -> None:
         ({"Forwarded": 'for="[2001:db8::1]:9";host="cloud.example:8080"'}, "http://cloud.example:8080", ""),
     ],
 )
-def test_proxy_is_believed(
+def test_proxy_headers_are_used(
     behind_proxy: Flask,
     clean_database: Callable[[], None],
     headers: dict[str, str],
@@ -77,7 +77,7 @@ def test_proxy_is_believed(
     prefix: str,
 ) -> None:
     link = f"{prefix}/resource_classes/VCPU"
-    assert places(behind_proxy, headers) == (f"{base}{prefix}/traits/CUSTOM_A", link)
+    assert urls(behind_proxy, headers) == (f"{base}{prefix}/traits/CUSTOM_A", link)
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_proxy_is_believed(
         {"Forwarded": 'for="_a,b";host=other.example,proto=https;host=cloud.example'},
     ],
 )
-def test_nearest_proxy_is_believed(
+def test_nearest_proxy_takes_precedence(
     behind_proxy: Flask, clean_database: Callable[[], None], headers: dict[str, str]
 ) -> None:
-    assert places(behind_proxy, headers)[0] == "https://cloud.example/traits/CUSTOM_A"
+    assert urls(behind_proxy, headers)[0] == "https://cloud.example/traits/CUSTOM_A"
 
 
-def test_forwarded_is_heard_first(behind_proxy: Flask, clean_database: Callable[[], None]) -> None:
+def test_forwarded_takes_precedence(behind_proxy: Flask, clean_database: Callable[[], None]) -> None:
     headers = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "other.example", "X-Forwarded-Prefix": "/p"}
-    location, _ = places(behind_proxy, headers | {"Forwarded": "host=cloud.example"})
+    location, _ = urls(behind_proxy, headers | {"Forwarded": "host=cloud.example"})
     assert location == "https://cloud.example/p/traits/CUSTOM_A"
 
 
-def test_prefix_comes_before_the_mount_point(behind_proxy: Flask, clean_database: Callable[[], None]) -> None:
-    _, link = places(behind_proxy, {"X-Forwarded-Prefix": "/cloud"}, mount="/placement")
+def test_prefix_precedes_the_mount_point(behind_proxy: Flask, clean_database: Callable[[], None]) -> None:
+    _, link = urls(behind_proxy, {"X-Forwarded-Prefix": "/cloud"}, mount="/placement")
     assert link == "/cloud/placement/resource_classes/VCPU"
 
 
@@ -135,14 +135,14 @@ def test_prefix_comes_before_the_mount_point(behind_proxy: Flask, clean_database
         ("Forwarded", "proto*=utf-8''%ff"),
     ],
 )
-def test_what_makes_no_sense_is_not_heard(
+def test_invalid_values_are_ignored(
     behind_proxy: Flask, clean_database: Callable[[], None], header: str, value: str
 ) -> None:
-    assert places(behind_proxy, {header: value}) == OWN
+    assert urls(behind_proxy, {header: value}) == OWN
 
 
 @pytest.mark.parametrize(("proxy_headers", "scheme"), [("0", "http"), ("1", "https")])
-def test_serve_leaves_the_headers_to_the_setting(
+def test_serve_applies_the_setting(
     database_url: str, clean_database: Callable[[], None], proxy_headers: str, scheme: str
 ) -> None:
     with serving(database_url=database_url, proxy_headers=proxy_headers) as service:
@@ -150,5 +150,5 @@ def test_serve_leaves_the_headers_to_the_setting(
         headers = ADMIN | {"X-Forwarded-Proto": "https"}
         with urllib.request.urlopen(
             urllib.request.Request(f"http://{url}", headers=headers, method="PUT"), timeout=30
-        ) as answer:
-            assert answer.headers["Location"] == f"{scheme}://{url}"
+        ) as response:
+            assert response.headers["Location"] == f"{scheme}://{url}"

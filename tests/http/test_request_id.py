@@ -15,20 +15,20 @@ def record():
     return logging.LogRecord("name", logging.INFO, "path", 1, "message", (), None)
 
 
-def test_every_request_has_an_id_of_its_own():
+def test_every_request_has_its_own_id():
     ids = set()
     for _ in range(3):
         with Flask(__name__).test_request_context():
-            request_id.start()
+            request_id.assign()
             ids.add(g.request_id)
     assert len(ids) == 3
     assert all(map(OWN.fullmatch, ids))
 
 
-def test_the_answer_has_the_id():
+def test_response_has_the_id():
     with Flask(__name__).test_request_context():
-        request_id.start()
-        assert request_id.stamp(Response()).headers["x-openstack-request-id"] == g.request_id
+        request_id.assign()
+        assert request_id.set_header(Response()).headers["x-openstack-request-id"] == g.request_id
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_the_answer_has_the_id():
         ("", False),
     ],
 )
-def test_the_id_of_the_caller_is_for_the_log_alone(sent, accepted, record):
+def test_id_of_the_caller_is_only_logged(sent, accepted, record):
     with Flask(__name__).test_request_context(headers={"X-Openstack-Request-Id": sent}):
-        request_id.start()
+        request_id.assign()
         assert request_id.RequestIdFilter().filter(record)
         assert record.request_id == g.request_id != sent
         assert record.global_request_id == (sent if accepted else None)
 
 
-def test_a_record_outside_of_requests_has_no_ids(record):
+def test_record_outside_requests_has_no_ids(record):
     assert request_id.RequestIdFilter().filter(record)
     assert not hasattr(record, "request_id")
     assert not hasattr(record, "global_request_id")

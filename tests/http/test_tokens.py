@@ -1,4 +1,4 @@
-"""Callers known by static tokens: the file of them, and the requests that bear one."""
+"""Authentication by static tokens: requests, and the token file."""
 
 import json
 import logging
@@ -54,16 +54,16 @@ def ask(app: Flask) -> Ask:
 # Requests
 
 
-def test_a_token_lets_in(ask: Ask, service: str) -> None:
+def test_token_is_accepted(ask: Ask, service: str) -> None:
     assert ask(service).status_code == 200
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_a_token_lets_in_as_bearer(ask: Ask, service: str, scheme: str) -> None:
+def test_bearer_token_is_accepted(ask: Ask, service: str, scheme: str) -> None:
     assert ask(Authorization=f"{scheme} {service}").status_code == 200
 
 
-def test_a_token_has_its_roles_and_its_project(ask: Ask, reader: str) -> None:
+def test_token_has_roles_and_project(ask: Ask, reader: str) -> None:
     assert ask(reader).status_code == 403
     assert ask(reader, "/usages?project_id=own").status_code == 200
     assert ask(reader, "/usages?project_id=other").status_code == 403
@@ -72,22 +72,22 @@ def test_a_token_has_its_roles_and_its_project(ask: Ask, reader: str) -> None:
 @pytest.mark.parametrize(
     "header", ["X-Roles", "X-Role", "X-Service-Roles", "X-Is-Admin-Project", "X-Identity-Status", "X-User-Id"]
 )
-def test_a_caller_cannot_say_who_they_are(ask: Ask, reader: str, header: str) -> None:
+def test_identity_headers_are_ignored(ask: Ask, reader: str, header: str) -> None:
     assert ask(reader, **{header: "admin"}).status_code == 403
     assert ask(**{header: "admin"}).status_code == 401
 
 
-def test_a_caller_cannot_say_what_their_token_is_for(ask: Ask, service: str, reader: str) -> None:
+def test_scope_headers_are_ignored(ask: Ask, service: str, reader: str) -> None:
     assert ask(reader, "/usages?project_id=other", **{"X-Project-Id": "other"}).status_code == 403
     assert ask(service, **{"OpenStack-System-Scope": "all", "X-Domain-Id": "default"}).status_code == 200
 
 
-def assert_refused(answer: TestResponse, challenge: str) -> None:
-    assert answer.status_code == 401
-    assert answer.headers["WWW-Authenticate"] == challenge
-    assert answer.headers["x-openstack-request-id"].startswith("req-")
-    assert "openstack-api-version" not in answer.headers
-    assert answer.json["code"] == "401 Unauthorized"
+def assert_unauthorized(response: TestResponse, challenge: str) -> None:
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == challenge
+    assert response.headers["x-openstack-request-id"].startswith("req-")
+    assert "openstack-api-version" not in response.headers
+    assert response.json["code"] == "401 Unauthorized"
 
 
 @pytest.mark.parametrize(
@@ -101,18 +101,18 @@ def assert_refused(answer: TestResponse, challenge: str) -> None:
         {"Authorization": "nonsense"},
     ],
 )
-def test_without_a_token_nothing_is_answered(ask: Ask, headers: dict[str, str]) -> None:
-    assert_refused(ask(**headers), 'Bearer realm="placement"')
+def test_request_without_token_gets_401(ask: Ask, headers: dict[str, str]) -> None:
+    assert_unauthorized(ask(**headers), 'Bearer realm="placement"')
 
 
 @pytest.mark.parametrize("token", ["admin", "admin:admin", ".", "..", "\xe4", UNKNOWN, " "])
-def test_an_unknown_token_is_refused(ask: Ask, token: str) -> None:
+def test_unknown_token_gets_401(ask: Ask, token: str) -> None:
     challenge = 'Bearer realm="placement", error="invalid_token"'
-    assert_refused(ask(token), challenge)
-    assert_refused(ask(Authorization=f"Bearer {token}."), challenge)
+    assert_unauthorized(ask(token), challenge)
+    assert_unauthorized(ask(Authorization=f"Bearer {token}."), challenge)
 
 
-def test_part_of_a_token_is_refused(ask: Ask, service: str, reader: str) -> None:
+def test_part_of_a_token_gets_401(ask: Ask, service: str, reader: str) -> None:
     token_id, secret = service.split(".")
     for token in (
         token_id,
@@ -127,7 +127,7 @@ def test_part_of_a_token_is_refused(ask: Ask, service: str, reader: str) -> None
     assert ask(f"{token_id}.{reader.split('.')[1]}").status_code == 401
 
 
-def test_what_the_file_has_lets_nobody_in(ask: Ask, service: str, file: Path) -> None:
+def test_hash_and_salt_are_not_accepted_as_secret(ask: Ask, service: str, file: Path) -> None:
     token_id = service.split(".")[0]
     record = json.loads(file.read_text())[token_id]
     for known in (record["hash"], record["salt"]):
@@ -135,32 +135,32 @@ def test_what_the_file_has_lets_nobody_in(ask: Ask, service: str, file: Path) ->
 
 
 @pytest.mark.parametrize("path", ["/", ""])
-def test_the_root_document_needs_no_token(app: Flask, path: str) -> None:
-    answer = app.test_client().get("/", environ_overrides={"PATH_INFO": path, "SCRIPT_NAME": "/placement"})
-    assert answer.status_code == 200
+def test_root_document_needs_no_token(app: Flask, path: str) -> None:
+    response = app.test_client().get("/", environ_overrides={"PATH_INFO": path, "SCRIPT_NAME": "/placement"})
+    assert response.status_code == 200
 
 
-# A file that changes
+# Changes of the file
 
 
-def test_a_new_token_counts_with_the_next_request(ask: Ask, file: Path) -> None:
+def test_new_token_is_accepted_by_the_next_request(ask: Ask, file: Path) -> None:
     assert ask(token_file.add(file, "another", "services", ["admin"])).status_code == 200
 
 
-def test_a_revoked_token_counts_no_more(ask: Ask, file: Path, service: str, reader: str) -> None:
+def test_revoked_token_gets_401(ask: Ask, file: Path, service: str, reader: str) -> None:
     assert ask(service).status_code == 200
     token_file.remove(file, service.split(".")[0])
     assert ask(service).status_code == 401
     assert ask(reader).status_code == 403
 
 
-def test_a_file_changed_in_place_counts(ask: Ask, file: Path, service: str) -> None:
+def test_file_changed_in_place_is_reloaded(ask: Ask, file: Path, service: str) -> None:
     assert ask(service).status_code == 200
     file.write_text(file.read_text().replace("service", "nothing"))
     assert ask(service).status_code == 403
 
 
-def test_a_broken_file_does_not_count(
+def test_malformed_file_keeps_the_previous_tokens(
     ask: Ask, file: Path, service: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for content in ("{", "[]"):
@@ -177,17 +177,17 @@ def test_a_broken_file_does_not_count(
 # The file
 
 
-def test_a_new_file_is_its_owners_alone(file: Path, service: str) -> None:
+def test_new_file_is_readable_only_by_its_owner(file: Path, service: str) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_file_keeps_its_mode(file: Path, service: str) -> None:
+def test_file_keeps_its_mode(file: Path, service: str) -> None:
     file.chmod(0o640)
     token_file.remove(file, service.split(".")[0])
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
-def test_a_link_to_the_file_stays_one(file: Path, service: str, tmp_path: Path) -> None:
+def test_symbolic_link_to_the_file_is_kept(file: Path, service: str, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(file)
     token_file.add(link, "another", "services", ["admin"])
@@ -195,17 +195,17 @@ def test_a_link_to_the_file_stays_one(file: Path, service: str, tmp_path: Path) 
     assert len(token_file.read(file)) == 2
 
 
-def test_the_file_does_not_have_the_secret(file: Path, service: str) -> None:
+def test_file_does_not_contain_the_secret(file: Path, service: str) -> None:
     token_id, secret = service.split(".")
     assert token_id in file.read_text()
     assert secret not in file.read_text()
 
 
-def test_nothing_else_stays_beside_the_file(file: Path, service: str, reader: str) -> None:
+def test_no_temporary_file_is_left(file: Path, service: str, reader: str) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_tokens_that_are_made_at_once_are_all_kept(file: Path) -> None:
+def test_concurrently_created_tokens_are_all_kept(file: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda n: token_file.add(file, f"user{n}", "services", ["service"]), range(40)))
     known = token_file.read(file)
@@ -214,7 +214,7 @@ def test_tokens_that_are_made_at_once_are_all_kept(file: Path) -> None:
     }
 
 
-def test_a_token_that_is_not_there_cannot_be_removed(file: Path, service: str) -> None:
+def test_removal_of_an_unknown_token_fails(file: Path, service: str) -> None:
     with pytest.raises(SetupError, match="has no token 00000000"):
         token_file.remove(file, "00000000")
 
@@ -239,24 +239,24 @@ RECORD = {
         '{"a": 1}',
         '{"a": {}}',
         '{"a": null}',
-        *(json.dumps({"a": {k: v for k, v in RECORD.items() if k != gone}}) for gone in RECORD),
+        *(json.dumps({"a": {k: v for k, v in RECORD.items() if k != missing}}) for missing in RECORD),
         *(json.dumps({"a": RECORD | {name: 5}}) for name in RECORD),
         json.dumps({"a": RECORD | {"roles": [5]}}),
         json.dumps({"a": RECORD | {"roles": "service"}}),
         json.dumps({"a": RECORD | {"other": "x"}}),
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_in_a_line(file: Path, content: str) -> None:
+def test_malformed_file_is_reported_in_one_line(file: Path, content: str) -> None:
     file.write_text(content)
     for use in (token_file.read, lambda path: token_file.add(path, "u", "p", [])):
-        with pytest.raises(SetupError) as refused:
+        with pytest.raises(SetupError) as raised:
             use(file)
-        assert str(refused.value).startswith(f"The token file {file} is not one that this command wrote: ")
-        assert "\n" not in str(refused.value)
+        assert str(raised.value).startswith(f"The token file {file} is not one that this command wrote: ")
+        assert "\n" not in str(raised.value)
     assert file.read_text() == content
 
 
-def test_a_file_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path) -> None:
+def test_unreachable_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="cannot be read: No such file or directory"):
         token_file.read(tmp_path / "missing")
     with pytest.raises(SetupError, match="cannot be written: No such file or directory"):

@@ -10,7 +10,7 @@ from placement_svc.http.watched_file import WatchedFile
 
 
 class Reader:
-    """Reads a file as text, and refuses one that begins with `broken`; counts how often it was asked to."""
+    """A reader of text files that rejects a file that begins with `broken`; `reads` counts its calls."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -32,48 +32,48 @@ def path(tmp_path: Path) -> Path:
 def test_file_is_read_once_until_it_changes(path: Path) -> None:
     reader = Reader()
     file = WatchedFile(path, reader)
-    assert [file.meaning() for _ in range(3)] == ["one"] * 3
+    assert [file.value() for _ in range(3)] == ["one"] * 3
     assert reader.reads == 1
     path.write_text("two two")
-    assert [file.meaning() for _ in range(3)] == ["two two"] * 3
+    assert [file.value() for _ in range(3)] == ["two two"] * 3
     assert reader.reads == 2
 
 
-def test_another_file_in_its_place_is_read(path: Path, tmp_path: Path) -> None:
+def test_replaced_file_is_reloaded(path: Path, tmp_path: Path) -> None:
     file = WatchedFile(path, Reader())
     (tmp_path / "new").write_text("two")
     (tmp_path / "new").rename(path)
-    assert file.meaning() == "two"
+    assert file.value() == "two"
 
 
-def test_many_who_ask_at_once_read_it_once(path: Path) -> None:
-    reader, together = Reader(), threading.Barrier(8)
+def test_concurrent_readers_reload_the_file_once(path: Path) -> None:
+    reader, barrier = Reader(), threading.Barrier(8)
     file = WatchedFile(path, reader)
 
-    def ask(_: int) -> str:
-        together.wait()
-        return file.meaning()
+    def get_value(_: int) -> str:
+        barrier.wait()
+        return file.value()
 
     path.write_text("two two")
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(ask, range(8))) == ["two two"] * 8
+        assert list(pool.map(get_value, range(8))) == ["two two"] * 8
     assert reader.reads == 2
 
 
-def test_a_broken_file_is_told_once_for_each_change(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_invalid_change_is_logged_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = WatchedFile(path, Reader())
     for content in ("broken", "broken again", None):
         path.write_text(content) if content else path.unlink()
         with caplog.at_level(logging.ERROR):
-            assert [file.meaning() for _ in range(3)] == ["one"] * 3
+            assert [file.value() for _ in range(3)] == ["one"] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path} is broken; what it said before still counts"
+        f"{path} is broken; its previous content stays in effect"
     ] * 3
     path.write_text("two")
-    assert file.meaning() == "two"
+    assert file.value() == "two"
 
 
-def test_a_file_that_is_broken_at_first_has_no_meaning(path: Path) -> None:
+def test_initially_invalid_file_raises(path: Path) -> None:
     path.write_text("broken")
     with pytest.raises(SetupError):
         WatchedFile(path, Reader())

@@ -1,4 +1,4 @@
-"""The curl lines of the documents."""
+"""Execution of the curl lines in the documentation."""
 
 import shlex
 import urllib.request
@@ -10,11 +10,11 @@ AS_ADMIN = (
     "as_admin=(-H 'X-Auth-Token: admin' -H 'OpenStack-API-Version: placement 1.39'"
     " -H 'Content-Type: application/json' -w '\\n%{http_code}\\n')"
 )
-"""What they begin with, as the documents set it."""
+"""The shell variable with the common options, as the documentation sets it."""
 
 
 def run(line: str, url: str) -> Answer:
-    """Do what a curl line says, with the service at `url` for `$api`; return the answer's status and body."""
+    """Send the request of a curl line with `url` for `$api`; return the response's status and body."""
     options = AS_ADMIN.removeprefix("as_admin=(").removesuffix(")")
     _, *words = shlex.split(line.replace('"${as_admin[@]}"', options).replace("$api", url))
     method, headers, data, target = None, {}, None, ""
@@ -34,8 +34,8 @@ def run(line: str, url: str) -> Answer:
                 assert not target
                 target = word
     try:
-        with urllib.request.urlopen(urllib.request.Request(target, data, headers, method=method)) as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(urllib.request.Request(target, data, headers, method=method)) as response:
+            return response.status, response.read().decode()
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()

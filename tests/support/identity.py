@@ -1,4 +1,4 @@
-"""An identity service in little: the part of the Identity API v3 by which a service checks tokens."""
+"""A minimal identity service: the part of the Identity API v3 with which a service validates tokens."""
 
 import threading
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ USERNAME, PASSWORD = "placement", "secret"
 OWN_TOKEN = "token-of-the-service"
 
 POLL_SECONDS = 0.01
-"""How long the server may take to notice that it is to stop."""
+"""Seconds between two checks of the server whether it should stop."""
 
 Json = dict[str, Any]
 
 
 def token(*roles: str, hours: float = 1, **scope: Any) -> Json:
-    """Return what the service tells of a token that ends in `hours`; its scope is a project unless given."""
+    """Return the data of a token that expires in `hours`; its scope is a project unless `scope` is given."""
     now = datetime.now(UTC)
     default = {"id": "default", "name": "Default"}
     return {
@@ -34,7 +34,7 @@ def token(*roles: str, hours: float = 1, **scope: Any) -> Json:
 
 
 class Identity:
-    """The service: `tokens` are those it knows; `failure` is the status that it answers all else with.
+    """The identity service: `tokens` are the valid tokens; `failure`, if set, is the status of validations.
 
     A token that is taken out of `tokens` is revoked; `asked` has each that it was asked about, in order.
     """
@@ -65,9 +65,9 @@ class Identity:
                 return self._error(401)
             endpoint = {"id": "1", "interface": "internal", "region": "R", "region_id": "R", "url": self.url}
             catalog = [{"id": "2", "type": "identity", "name": "keystone", "endpoints": [endpoint]}]
-            answer = jsonify(token={**token("service"), "catalog": catalog})
-            answer.headers["X-Subject-Token"] = OWN_TOKEN
-            return answer, 201
+            response = jsonify(token={**token("service"), "catalog": catalog})
+            response.headers["X-Subject-Token"] = OWN_TOKEN
+            return response, 201
 
         @app.get("/v3/auth/tokens")
         def show() -> Response | tuple[Response, int]:
@@ -92,7 +92,7 @@ class Identity:
 
 @contextmanager
 def serving(identity: Identity) -> Iterator[None]:
-    """Serve `identity` at a free port of this machine, and say so in its `url`."""
+    """Serve `identity` at a free local port, and set its `url`."""
     server = make_server("127.0.0.1", 0, identity.app(), threaded=True)
     identity.url = f"http://127.0.0.1:{server.port}"
     thread = threading.Thread(target=server.serve_forever, args=[POLL_SECONDS])

@@ -1,0 +1,15 @@
+"""Length limits of names and ids, in characters; schemas, tables and settings share them."""
+
+UUID_LENGTH = 36
+"""The length of a UUID with dashes."""
+
+MAX_PROVIDER_NAME_LENGTH = 200
+
+MAX_NAME_LENGTH = 255
+"""The longest name of a trait, a resource class or a consumer type."""
+
+MAX_ID_LENGTH = 255
+"""The longest id of a project or a user."""
+
+MAX_SUFFIX_LENGTH = 64
+"""The longest suffix of a request group."""
