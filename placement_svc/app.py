@@ -10,6 +10,7 @@ from oslo_policy.policy import Enforcer
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.db import schema
+from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import cors, errors, pipeline, proxy
@@ -54,6 +55,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     )
     app.extensions["settings"] = settings
     app.extensions["database"] = database
+    app.extensions["claim_service"] = ClaimService(database)
     app.extensions["policy"] = policy
     metrics = Metrics(database) if settings.metrics else None
     access_log.install(app, settings.slow_request, metrics.count if metrics else None)

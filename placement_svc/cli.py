@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from placement_svc import config, demo
 from placement_svc.app import access, create_app
 from placement_svc.db import audit, schema
-from placement_svc.db.engine import Database, connect, shown
+from placement_svc.db.engine import Database, connect, redact_url
 from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.http import token_file
 from placement_svc.import_export import transfer
@@ -197,7 +197,7 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
         schema.upgrade(engine, revision, lock_timeout, statement_timeout)
         found = schema.current(engine)
         newer = "" if schema.knows(found) else f", which is newer than {schema.newest()}"
-        click.echo(f"{shown(engine.url)} is at revision {found}{newer}")
+        click.echo(f"{redact_url(engine.url)} is at revision {found}{newer}")
 
 
 @db.command()
@@ -206,7 +206,7 @@ def downgrade(revision: str) -> None:
     """Take the schema back to REVISION; `base` leaves nothing, and all data with it is gone."""
     with _engine() as engine:
         schema.downgrade(engine, revision)
-        click.echo(f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'}")
+        click.echo(f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'}")
 
 
 @db.command()
@@ -214,7 +214,7 @@ def current() -> None:
     """Show the revision of the schema, and the newest one."""
     with _engine() as engine:
         click.echo(
-            f"{shown(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
+            f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
         )
 
 

@@ -25,7 +25,7 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata
 from placement_svc.provisioning import embedded
 from tests.support.cloud import Cloud, load
-from tests.support.postgres_proxy import Wire
+from tests.support.postgres_proxy import PostgresProxy
 
 DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
 
@@ -144,11 +144,11 @@ def new_app(database_url: str) -> Iterator[NewApp]:
 
 
 @pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    """The wire to this worker's database."""
-    with Wire(database_url) as wire:
-        yield wire
-        wire.shutdown()
+def postgres_proxy(database_url: str) -> Iterator[PostgresProxy]:
+    """A proxy to this worker's database."""
+    with PostgresProxy(database_url) as proxy:
+        yield proxy
+        proxy.shutdown()
 
 
 def empty(engine: Engine) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from flask import Blueprint, Response, g, jsonify
 
-from placement_svc.api.context import database, settings
+from placement_svc.api.context import claim_service, database, settings
 from placement_svc.db import allocations
 from placement_svc.domain.errors import Invalid
 from placement_svc.http import caching
@@ -21,13 +21,12 @@ bp = Blueprint("allocations", __name__)
 @bp.post("/allocations")
 @endpoint("allocations:manage", introduced="1.13", reads_json=True)
 def replace_allocations() -> Response:
-    """Replace what several consumers hold, of all of them or of none."""
+    """Replace the allocations of several consumers: of all of them, or of none."""
     claims = parse_claims(read_json(), g.microversion)
-    allocations.replace(
-        database(),
+    claim_service().replace_allocations(
         claims,
-        compares_generations=since("1.28"),
-        problem="Unable to allocate inventory No such resource class {}.",
+        compare_generations=since("1.28"),
+        unknown_class_message="Unable to allocate inventory No such resource class {}.",
     )
     return Response(status=204)
 
@@ -35,28 +34,29 @@ def replace_allocations() -> Response:
 @bp.get("/allocations/<consumer_uuid>")
 @endpoint("allocations:list", checks_accept=True)
 def show_allocations(consumer_uuid: str) -> Response:
-    """Show what a consumer holds, and whose it is."""
+    """Show the allocations of a consumer, with its project, user, generation and type."""
     found = database().read(allocations.of_consumer, consumer_uuid)
     by_provider: dict[str, Any] = {}
     for allocation in found:
-        shown = by_provider.setdefault(
+        of_provider = by_provider.setdefault(
             allocation.provider_uuid, {"generation": allocation.provider_generation, "resources": {}}
         )
-        shown["resources"][allocation.resource_class] = allocation.used
-    answer: dict[str, Any] = {"allocations": by_provider}
+        of_provider["resources"][allocation.resource_class] = allocation.used
+    body: dict[str, Any] = {"allocations": by_provider}
     if found:
         consumer = found[0]
         if since("1.12"):
-            answer["project_id"] = consumer.project_id
-            answer["user_id"] = consumer.user_id
+            body["project_id"] = consumer.project_id
+            body["user_id"] = consumer.user_id
         if since("1.28"):
-            answer["consumer_generation"] = consumer.consumer_generation
+            body["consumer_generation"] = consumer.consumer_generation
         if since("1.38"):
-            answer["consumer_type"] = consumer.consumer_type
-    return caching.stamp(jsonify(answer), caching.newest(allocation.created_at for allocation in found))
+            body["consumer_type"] = consumer.consumer_type
+    return caching.stamp(jsonify(body), caching.newest(allocation.created_at for allocation in found))
 
 
 def _incomplete_consumer() -> dict[str, str]:
+    """Return the project and user of consumers that are claimed before 1.8."""
     configured = settings()
     return {
         "project_id": configured.incomplete_consumer_project_id,
@@ -67,16 +67,16 @@ def _incomplete_consumer() -> dict[str, str]:
 @bp.put("/allocations/<consumer_uuid>")
 @endpoint("allocations:update", reads_json=True)
 def replace_consumer_allocations(consumer_uuid: str) -> Response:
-    """Replace what a consumer holds."""
+    """Replace the allocations of a consumer."""
     if not UUID_FORM.fullmatch(consumer_uuid):
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
     uuid = str(UUID(consumer_uuid))
     claim = parse_claim(uuid, read_json(), g.microversion, _incomplete_consumer())
-    allocations.replace(
-        database(),
+    failure = f"Unable to allocate inventory for consumer {uuid}"
+    claim_service().replace_allocations(
         [claim],
-        compares_generations=since("1.28"),
-        problem=f"Unable to allocate inventory for consumer {uuid}: No such resource class {{}}.",
+        compare_generations=since("1.28"),
+        unknown_class_message=f"{failure}: No such resource class {{}}.",
     )
     return Response(status=204)
 
@@ -84,21 +84,21 @@ def replace_consumer_allocations(consumer_uuid: str) -> Response:
 @bp.delete("/allocations/<consumer_uuid>")
 @endpoint("allocations:delete")
 def delete_allocations(consumer_uuid: str) -> Response:
-    """Take away all that a consumer holds."""
-    allocations.remove(database(), consumer_uuid)
+    """Delete all allocations of a consumer."""
+    claim_service().delete_consumer(consumer_uuid)
     return Response(status=204)
 
 
 @bp.get("/resource_providers/<uuid>/allocations")
 @endpoint("resource_providers:allocations:list", checks_accept=True)
 def list_provider_allocations(uuid: str) -> Response:
-    """List what is held of a provider, by consumer."""
+    """List the allocations of a provider, by consumer."""
     generation, found = database().read(allocations.of_provider, uuid)
     by_consumer: dict[str, Any] = {}
     for allocation in found:
-        shown = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
-        shown["resources"][allocation.resource_class] = allocation.used
+        of_consumer = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
+        of_consumer["resources"][allocation.resource_class] = allocation.used
         if since("1.28"):
-            shown["consumer_generation"] = allocation.consumer_generation
-    answer = jsonify(allocations=by_consumer, resource_provider_generation=generation)
-    return caching.stamp(answer, caching.newest(allocation.created_at for allocation in found))
+            of_consumer["consumer_generation"] = allocation.consumer_generation
+    response = jsonify(allocations=by_consumer, resource_provider_generation=generation)
+    return caching.stamp(response, caching.newest(allocation.created_at for allocation in found))

@@ -5,6 +5,7 @@ from typing import Any
 from flask import current_app, g, request
 
 from placement_svc.config import Settings
+from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
 from placement_svc.schemas.base import Document
@@ -14,6 +15,12 @@ from placement_svc.schemas.query import LEAD, check_lists, parse_pairs
 def database() -> Database:
     """Return the database of the present application."""
     found: Database = current_app.extensions["database"]
+    return found
+
+
+def claim_service() -> ClaimService:
+    """Return the claim service of the present application."""
+    found: ClaimService = current_app.extensions["claim_service"]
     return found
 
 

@@ -14,6 +14,6 @@ bp = Blueprint("reshaper", __name__)
 @bp.post("/reshaper")
 @endpoint("reshaper:reshape", introduced="1.30", reads_json=True)
 def reshape() -> Response:
-    """Change inventories of providers and allocations of consumers, all of them or none."""
+    """Replace inventories of providers and allocations of consumers: all of them, or none."""
     database().write(reshaper.reshape, parse_reshape(read_json(), g.microversion))
     return Response(status=204)

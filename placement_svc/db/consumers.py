@@ -1,4 +1,4 @@
-"""Consumers, and the projects, users and types they belong to."""
+"""Consumers, with their projects, users and types."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,38 +7,37 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.errors import ConcurrentUpdate
 
 
 @dataclass(frozen=True)
 class LockedConsumer:
-    """A consumer that nobody else changes until the transaction ends.
+    """A consumer whose row is locked until the end of the transaction.
 
-    `generation` is what it was before this transaction, None if the consumer was not there.
+    `generation` is the one before this transaction, None if this transaction created the consumer.
     """
 
     id: int
     generation: int | None
 
 
-_LOCK_AND_RAISE = text("""
+_LOCK_AND_INCREMENT = text("""
     SELECT consumer_uuid, consumer_id, generation_before
       FROM lock_and_raise_consumers(:consumer_uuids, :project_names, :user_names, :type_names)
 """)
 
 
 def lock_and_increment(connection: Connection, claims: Sequence[Claim]) -> dict[str, LockedConsumer]:
-    """Lock the consumers of `claims`, create those that are absent, and return them by uuid.
+    """Lock the consumers of `claims` in the order of their uuids and return them by uuid.
 
-    Each gets the project, the user and, where its claim has one, the type of its claim; and the next
-    generation, which of a new one is 1.
+    Create the missing ones. Set project, user and, where the claim has one, type; increment the
+    generation, which is 1 for a new consumer.
     """
-    rows = connection.execute(_LOCK_AND_RAISE, owners(claims))
+    rows = connection.execute(_LOCK_AND_INCREMENT, columns(claims))
     return {uuid: LockedConsumer(id, generation) for uuid, id, generation in rows}
 
 
-def owners(claims: Sequence[Claim]) -> dict[str, Any]:
-    """Return whose the consumers of `claims` are, as parameters: lists that belong together."""
+def columns(claims: Sequence[Claim]) -> dict[str, Any]:
+    """Return the consumers of `claims` as statement parameters: arrays of equal length."""
     return {
         "consumer_uuids": [claim.consumer_uuid for claim in claims],
         "project_names": [claim.project_id for claim in claims],
@@ -47,16 +46,6 @@ def owners(claims: Sequence[Claim]) -> dict[str, Any]:
     }
 
 
-def check_generations(claims: Iterable[Claim], generations: Mapping[str, int | None]) -> None:
-    """Refuse claims of clients that do not know the consumer as it is.
-
-    `generations` are those of the consumers by uuid, None for one that was not there. Raises
-    `ConcurrentUpdate` for the first one (`docs/spec/allocations.md 5`, A2).
-    """
-    for claim in claims:
-        generation = generations[claim.consumer_uuid]
-        if claim.generation != generation:
-            expected = "null" if generation is None else generation
-            raise ConcurrentUpdate(
-                f"consumer generation conflict - expected {expected} but got {claim.generation}"
-            )
+def without_allocations(claims: Iterable[Claim], locked: Mapping[str, LockedConsumer]) -> list[int]:
+    """Return the ids of the consumers whose claims have no allocations: these consumers are deleted."""
+    return [locked[claim.consumer_uuid].id for claim in claims if not claim.allocations]

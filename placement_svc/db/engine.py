@@ -1,4 +1,4 @@
-"""Connections and transactions."""
+"""Connections, transactions and their retries."""
 
 import random
 import select
@@ -9,7 +9,6 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event, make_url
 from sqlalchemy.engine import Compiled
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
@@ -17,67 +16,67 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names
-from placement_svc.db.errors import UNDONE, map_driver_errors, sqlstate
-from placement_svc.db.lines import Lines
-from placement_svc.domain.allocations import Claim
+from placement_svc.db.errors import CONCURRENCY_FAILURES, OUTCOME_UNKNOWN, map_driver_errors, sqlstate
 from placement_svc.domain.errors import OutcomeUnknown
 from placement_svc.observability import request_stats
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ATTEMPTS = 10
-"""How often a transaction is tried that gave way to another one, or whose connection was lost."""
+MAX_ATTEMPTS = 10
+"""How often a transaction is attempted that fails for a concurrent one, or loses its connection."""
 
 PAUSE = 0.02
-"""Seconds by which the longest pause before an attempt grows from one to the next."""
-
-LOST = "The database was lost at the commit: it is not known whether anything has changed."
+"""Seconds: the pause before attempt n + 1 is random, of at most n times this."""
 
 SESSION_OPTIONS = " ".join(
     f"-c {option}"
     for option in (
-        # Compiling our short queries takes longer than running them.
+        # Compiling the short queries of this service takes longer than running them.
         "jit=off",
-        # Who waited for a lock sees what was committed meanwhile, whatever is usual in this database.
+        # A transaction that waited for a lock must see what was committed meanwhile, whatever the default
+        # isolation level of the database.
         r"default_transaction_isolation=read\ committed",
-        # Nothing may wait for ever; and nobody for a claim whose worker was killed.
+        # No transaction may hold its locks indefinitely, nor survive a worker that was killed.
         "idle_in_transaction_session_timeout=60s",
         "client_connection_check_interval=1s",
     )
 )
-"""What every session is told."""
+"""Options of every session, in the form of the libpq option `options`."""
 
-KEPT = 200
-"""Statements, or half as many again, that are kept as they were compiled."""
+STATEMENT_CACHE_SIZE = 200
+"""How many compiled statements are kept; SQLAlchemy's cache may grow to one and a half times this."""
 
-LONGEST_KEPT = 10_000
-"""Characters of such a statement; those of a search for four groups are 3,000."""
+MAX_CACHED_STATEMENT_LENGTH = 10_000
+"""Characters of the longest statement that is kept; a search for four groups has 3,000."""
 
 SECRET_OPTIONS = ("password", "sslpassword")
-"""Options of libpq that a URL may carry and nobody else is to see."""
+"""libpq options of a URL that must not appear in logs or output."""
 
 
-def shown(url: str | URL) -> str:
-    """Return a URL without what is secret in it."""
+def redact_url(url: str | URL) -> str:
+    """Return a URL without passwords, for logs and output."""
     return make_url(url).difference_update_query(SECRET_OPTIONS).render_as_string(hide_password=True)
 
 
-class _ShortStatements(LRUCache[Any, Compiled]):
-    """Statements that are compiled, for the next time; long ones would take up all memory in the end.
+class _StatementCache(LRUCache[Any, Compiled]):
+    """A cache of compiled statements that skips long ones, which would exhaust the memory in time.
 
-    One of 500 request groups has 16 MB, and there may be any number of those.
+    A statement for 500 request groups has 16 MB, and clients can send any number of different ones.
     """
 
     def __setitem__(self, key: Any, compiled: Compiled) -> None:
-        if len(compiled.string) <= LONGEST_KEPT:
+        if len(compiled.string) <= MAX_CACHED_STATEMENT_LENGTH:
             super().__setitem__(key, compiled)
 
 
 class _TimedPool(QueuePool):
-    """A pool that tallies how long each connection was waited for, new ones and checks included."""
+    """A pool that records in the request statistics how long it takes to get a connection.
 
-    # SQLAlchemy names its log after this: it is not ours.
+    The time includes connecting and checking the connection.
+    """
+
+    # SQLAlchemy derives the name of the pool's logger from this.
     __module__ = QueuePool.__module__
 
     def connect(self) -> PoolProxiedConnection:
@@ -85,24 +84,25 @@ class _TimedPool(QueuePool):
         try:
             return super().connect()
         finally:
-            waits = request_stats.current()
-            waits.connections += 1
-            waits.connection_seconds += perf_counter() - started
+            stats = request_stats.current()
+            stats.connections += 1
+            stats.connection_seconds += perf_counter() - started
 
 
 def connect(
     url: str | URL, pool_size: int = 10, lock_timeout: int = 10, statement_timeout: int = 60
 ) -> Engine:
-    """Return an engine for a PostgreSQL; nothing is connected yet.
+    """Return an engine for a PostgreSQL database, without connecting to it.
 
-    A statement fails that waits for a lock longer than `lock_timeout` seconds, or takes longer than
-    `statement_timeout` (0: it never does). Options in the URL stand, and come after those of this service.
+    A statement fails if it waits for a lock longer than `lock_timeout` seconds, or takes longer than
+    `statement_timeout` seconds (0: no timeout). Options in the URL override those of this service.
     """
-    # Which driver a URL means that names none is another one from release to release of SQLAlchemy.
+    # SQLAlchemy's default driver for a URL without one differs between releases.
     parsed = make_url(url).set(drivername="postgresql+psycopg2")
     timeouts = f"-c lock_timeout={lock_timeout}s -c statement_timeout={statement_timeout}s"
     options = f"{SESSION_OPTIONS} {timeouts} {parsed.query.get('options', '')}"
-    # That costs no round trip; of a connection that is lost in another way `Database` notices.
+    # `_check_alive` costs no round trip, unlike `pool_pre_ping`. `Database` handles a connection that is lost
+    # without the check noticing.
     engine = create_engine(
         parsed,
         poolclass=_TimedPool,
@@ -110,7 +110,7 @@ def connect(
         max_overflow=0,
         pool_timeout=10,
         query_cache_size=0,
-        execution_options={"compiled_cache": _ShortStatements(KEPT)},
+        execution_options={"compiled_cache": _StatementCache(STATEMENT_CACHE_SIZE)},
         connect_args={"options": options}
         | ({} if "connect_timeout" in parsed.query else {"connect_timeout": 5}),
     )
@@ -134,10 +134,10 @@ def _count_failed_statement(context: Any) -> None:
 def driver_rows(
     connection: Connection, statement: Executable, values: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """Return what a statement finds as the driver gives it.
+    """Return the rows of a statement as the driver returns them.
 
-    Of thousands of rows, SQLAlchemy's take longer to make and to take apart; columns that it has to convert
-    have none of that here.
+    Bypasses SQLAlchemy's row objects, which dominate the cost of thousands of rows, and its conversion of
+    column types.
     """
     with connection.execute(statement, values) as result:
         cursor: Any = result.cursor
@@ -146,119 +146,81 @@ def driver_rows(
 
 
 class Database:
-    """Where the data is: runs functions that take a connection, each in a transaction of its own.
+    """Runs functions that take a connection, each in a transaction of its own.
 
-    What such a function raises undoes all it did. Nothing that it says of the data is seen before
-    the standard names of traits and resource classes are there.
+    An exception in such a function rolls the transaction back. Standard traits and resource classes are
+    synced before the first transaction.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.claims = Lines[Claim]()
-        """Claims of new consumers that wait for others on the same providers."""
         self._snapshots = engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-        self._ready = False
-        self._readying = Lock()
+        self._is_prepared = False
+        self._preparing = Lock()
 
     def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what `query` finds; all its statements see the same snapshot."""
+        """Return the result of `query`; all its statements see the same snapshot.
+
+        It is retried like `write`; it must not write.
+        """
 
         def attempt() -> T:
             with self._snapshots.connect() as connection:
                 return query(connection, *args, **kwargs)
 
-        self.prepare()
-        with map_driver_errors():
-            return _repeat(attempt)
+        return self.run_with_retries(attempt)
 
     def write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what `change` returns, once it is committed.
+        """Return the result of `change` after the commit.
 
-        It is tried again, a few times, when PostgreSQL has ended it in favour of another transaction,
-        or its connection was lost before the commit: then nothing of it is done. When the connection
-        is lost at the commit, nobody knows: `OutcomeUnknown`. What fails for good raises `Unavailable`.
+        The transaction is retried if PostgreSQL rolled it back because of a concurrent one, or the connection
+        was lost before the commit. If the connection is lost during the commit, the outcome is unknown:
+        raises `OutcomeUnknown`. Raises `Unavailable` when the attempts are exhausted.
         """
-        self.prepare()
-        with map_driver_errors():
-            return self._write(change, *args, **kwargs)
+        return self.run_with_retries(partial(self._write_once, change, *args, **kwargs))
 
-    def _write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def attempt() -> T:
-            is_committing = False
-            try:
-                with self.engine.begin() as connection:
-                    result = change(connection, *args, **kwargs)
-                    is_committing = True
-                return result
-            except DBAPIError as error:
-                if is_committing and error.connection_invalidated:
-                    raise OutcomeUnknown(LOST) from error
-                raise
-
-        return _repeat(attempt)
-
-    def call(self, statement: str, values: Mapping[str, Any]) -> Any:
-        """Return the one value of a `statement` in the driver's form, a transaction of its own.
-
-        It is tried again, and fails, as by `write`; but when its connection is lost, that is always at the
-        commit.
-        """
-        self.prepare()
-        with map_driver_errors():
-            return _repeat(partial(self._call, statement, values))
-
-    def _call(self, statement: str, values: Mapping[str, Any]) -> Any:
-        # What a claim costs is for the most part Python: so the driver is asked, and no one in between.
-        pooled = None
+    def _write_once(
+        self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        is_committing = False
         try:
-            pooled = self.engine.raw_connection()
-            return _value(pooled, statement, values)
-        except psycopg2.Error as error:
-            is_lost = self.engine.dialect.is_disconnect(error, pooled, None)
-            if is_lost and pooled is not None:
-                pooled.invalidate(error)
-                raise OutcomeUnknown(LOST) from error
-            raise DBAPIError.instance(
-                statement, None, error, psycopg2.Error, connection_invalidated=is_lost
-            ) from error
-        finally:
-            if pooled is not None:
-                pooled.close()
+            with self.engine.begin() as connection:
+                result = change(connection, *args, **kwargs)
+                is_committing = True
+            return result
+        except DBAPIError as error:
+            if is_committing and error.connection_invalidated:
+                raise OutcomeUnknown(OUTCOME_UNKNOWN) from error
+            raise
+
+    def run_with_retries(self, attempt: Callable[[], T]) -> T:
+        """Return the result of `attempt`, which runs one transaction on this database.
+
+        It is called again, up to `MAX_ATTEMPTS` times in all, after a `DBAPIError` that left nothing
+        committed: a deadlock, a serialization failure or a lost connection. Other driver errors, and that of
+        the last attempt, are mapped by `map_driver_errors`.
+        """
+        self.prepare()
+        with map_driver_errors():
+            return _retry(attempt)
 
     def prepare(self) -> None:
-        """Bring the standard names up to date, once; raises `Unavailable` when that cannot be."""
-        if self._ready:
+        """Sync the standard traits and resource classes, once per instance; raises `Unavailable`."""
+        if self._is_prepared:
             return
-        with self._readying, map_driver_errors():
-            if not self._ready:
-                self._write(names.sync_standard)
-                self._ready = True
-
-
-def _value(pooled: PoolProxiedConnection, statement: str, values: Mapping[str, Any]) -> Any:
-    """Return the one value of a statement that is sent as it is, without BEGIN and COMMIT around it."""
-    connection: Any = pooled.driver_connection
-    # As it has read before: the driver would ask PostgreSQL to keep to that.
-    connection.isolation_level = connection.readonly = None
-    connection.autocommit = True
-    request_stats.statement_starts()
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, values)
-            [value] = cursor.fetchone()
-        return value
-    finally:
-        request_stats.statement_ends()
-        if not connection.closed:
-            connection.autocommit = False
+        with self._preparing, map_driver_errors():
+            if not self._is_prepared:
+                _retry(partial(self._write_once, names.sync_standard))
+                self._is_prepared = True
 
 
 def _check_alive(connection: Any, record: ConnectionPoolEntry, _: object) -> None:
-    """Refuse an idle connection that PostgreSQL has ended: of that there is something to read.
+    """Reject an idle connection that PostgreSQL has closed: its socket is then readable.
 
-    Raises `InvalidatePoolError`: the pool gives up all that are idle then, and takes a new one as it is.
+    Raises `InvalidatePoolError`: the pool discards all idle connections and opens a new one, which is not
+    checked.
     """
     is_new = not record.info
     record.info["used"] = True
@@ -271,16 +233,16 @@ def _check_alive(connection: Any, record: ConnectionPoolEntry, _: object) -> Non
         raise InvalidatePoolError
 
 
-def _repeat(attempt: Callable[[], T]) -> T:
-    """Return what `attempt` returns; it is made again, a few times, when nothing of it is done."""
-    for number in range(1, ATTEMPTS + 1):
+def _retry(attempt: Callable[[], T]) -> T:
+    """Return the result of `attempt`, called again after an error that left nothing committed."""
+    for number in range(1, MAX_ATTEMPTS + 1):
         try:
             return attempt()
         except DBAPIError as error:
-            may_succeed = error.connection_invalidated or sqlstate(error) in UNDONE
-            if number == ATTEMPTS or not may_succeed:
+            may_succeed = error.connection_invalidated or sqlstate(error) in CONCURRENCY_FAILURES
+            if number == MAX_ATTEMPTS or not may_succeed:
                 raise
         request_stats.current().retries += 1
-        # Whoever met once must not meet again at the same pace.
+        # The pause is random so that transactions which collided once do not collide again.
         time.sleep(random.uniform(0, PAUSE * number))
     raise AssertionError("the last attempt returns or raises")

@@ -1,4 +1,4 @@
-"""From the driver's errors to Placement's: nothing above this package sees the driver."""
+"""Map errors of the database driver to Placement's errors: no other package handles driver errors."""
 
 import logging
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "The database cannot be reached or did not answer in time."
+OUTCOME_UNKNOWN = "The database was lost at the commit: it is not known whether anything has changed."
 
 INSUFFICIENT_PRIVILEGE = "42501"
 UNDEFINED_FUNCTION = "42883"
@@ -31,30 +32,33 @@ QUERY_CANCELED = "57014"
 INSUFFICIENT_RESOURCES = "53"
 """The class of the codes for a full disk, too little memory and too many connections."""
 
-UNDONE = {DEADLOCK, SERIALIZATION_FAILURE}
-"""PostgreSQL has undone a transaction because of another one."""
+CONCURRENCY_FAILURES = {DEADLOCK, SERIALIZATION_FAILURE}
+"""PostgreSQL rolled back a transaction because of a concurrent one."""
 
 
 def sqlstate(error: DBAPIError) -> str | None:
-    """Return PostgreSQL's five-character code of `error`, None if it never reached PostgreSQL."""
+    """Return PostgreSQL's five-character error code, None if PostgreSQL did not report the error."""
     return getattr(error.orig, "pgcode", None)
 
 
 @contextmanager
-def map_constraints(**meaning: PlacementError) -> Iterator[None]:
-    """Raise, for a constraint that the block breaks, the error given for that constraint's name."""
+def map_constraints(**errors: PlacementError) -> Iterator[None]:
+    """Raise the given error, by constraint name, if the block violates one of these constraints."""
     try:
         yield
     except IntegrityError as error:
         constraint = error.orig.diag.constraint_name  # type: ignore[union-attr]
-        if constraint in meaning:
-            raise meaning[constraint] from error
+        if constraint in errors:
+            raise errors[constraint] from error
         raise
 
 
 @contextmanager
 def map_driver_errors() -> Iterator[None]:
-    """Turn what the database itself says into what it means for the request."""
+    """Map driver errors of the block to `Unavailable` or `Invalid`.
+
+    Errors that only a defect of this service can cause, such as a syntax error, pass unchanged.
+    """
     try:
         yield
     except PoolTimeout as error:
@@ -62,7 +66,7 @@ def map_driver_errors() -> Iterator[None]:
         raise Unavailable(UNREACHABLE) from error
     except OperationalError as error:
         log.warning("The database failed: %s", error)
-        raise Unavailable(_meaning(sqlstate(error) or "")) from error
+        raise Unavailable(_message(sqlstate(error) or "")) from error
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
             raise Unavailable("The database is read-only for the moment.") from error
@@ -79,11 +83,11 @@ def map_driver_errors() -> Iterator[None]:
         raise
 
 
-def _meaning(code: str) -> str:
-    """Return what an operational error of this code means for the request."""
+def _message(code: str) -> str:
+    """Return the message for an operational error with this code."""
     if code == LOCK_NOT_AVAILABLE:
         return "Another request has held what this one needs for too long."
-    if code in UNDONE:
+    if code in CONCURRENCY_FAILURES:
         return "Other requests have been in the way again and again."
     if code.startswith(INSUFFICIENT_RESOURCES):
         return "The database is out of disk space, memory or connections."

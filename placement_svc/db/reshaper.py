@@ -1,72 +1,83 @@
-"""Reshapes: inventories and allocations change together (`docs/spec/allocations.md 11`)."""
+"""Reshapes: replace inventories and allocations in one transaction (`docs/spec/allocations.md 11`)."""
 
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, delete, select, tuple_
 
 from placement_svc.db import allocations, consumers, inventories, names, providers
-from placement_svc.db.consumers import LockedConsumer
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import allocations as allocations_table
 from placement_svc.db.tables import inventories as inventories_table
 from placement_svc.db.tables import resource_classes, resource_providers
-from placement_svc.domain.allocations import Claim, check
+from placement_svc.domain.allocations import (
+    Claim,
+    check_generations,
+    check_inventories,
+    check_providers,
+    resource_classes_of,
+)
 from placement_svc.domain.errors import ConcurrentUpdate, Invalid, InventoryInUse, UnknownProvider
-from placement_svc.domain.reshaper import ProviderReshape, Reshape, dropped, union
+from placement_svc.domain.reshaper import (
+    ProviderReshape,
+    Reshape,
+    removed_inventories,
+    usages_during_reshape,
+)
 
 
 def reshape(connection: Connection, wanted: Reshape) -> None:
-    """Give providers exactly the inventories, and consumers exactly the allocations, that are wanted.
+    """Replace the inventories of providers and the allocations of consumers.
 
-    Raises `UnknownProvider` and `ConcurrentUpdate` for a provider that is not there or not at its
-    generation, then what `allocations.replace` raises, and `InventoryInUse` when there still are
-    allocations of an inventory that is to go.
+    Raises `UnknownProvider` for a provider that does not exist and `ConcurrentUpdate` for one with another
+    generation; then the errors of `ClaimService.replace_allocations`; then `InventoryInUse` for an inventory
+    that the reshape removes and that still has allocations.
     """
     providers.lock_tree_shape_shared(connection)
     locked = consumers.lock_and_increment(connection, wanted.claims)
-    claimed = _claimed(connection, wanted.claims, locked)
+    deleted_consumers = consumers.without_allocations(wanted.claims, locked)
+    claimed = _claimed_providers(connection, wanted.claims, deleted_consumers)
     found = providers.lock_all(connection, claimed | wanted.providers.keys())
-    _check_providers(wanted.providers, found)
-    consumers.check_generations(
-        wanted.claims, {uuid: consumer.generation for uuid, consumer in locked.items()}
-    )
-    allocations.check_providers(wanted.claims, found)
+    _check_reshaped_providers(wanted.providers, found)
+    check_generations(wanted.claims, {uuid: consumer.generation for uuid, consumer in locked.items()})
+    check_providers(wanted.claims, found)
     classes = [name for reshape in wanted.providers.values() for name in reshape.inventories]
     class_ids = names.resource_class_ids(
         connection,
-        [*classes, *allocations.classes_of(wanted.claims)],
+        [*classes, *resource_classes_of(wanted.claims)],
         "malformed reshaper data: No such resource class {}.",
     )
     provider_ids = {uuid: provider.id for uuid, provider in found.items()}
-    stocks = allocations.take_back(connection, [consumer.id for consumer in locked.values()], provider_ids)
-    check(wanted.claims, union(stocks, wanted.providers))
-    _put(connection, wanted.providers, found, class_ids)
-    allocations.give(
+    usages = allocations.release(connection, [consumer.id for consumer in locked.values()], provider_ids)
+    check_inventories(wanted.claims, usages_during_reshape(usages, wanted.providers))
+    _put_inventories(connection, wanted.providers, found, class_ids)
+    allocations.allocate(
         connection,
         wanted.claims,
-        allocations.emptied(wanted.claims, locked),
-        [provider_ids[uuid] for uuid in claimed],
+        consumers_to_delete=deleted_consumers,
+        providers_to_increment=[provider_ids[uuid] for uuid in claimed],
     )
-    _drop(connection, dropped(stocks, wanted.providers))
-    _raise_generations(connection, wanted.providers, provider_ids)
+    _delete_inventories(connection, removed_inventories(usages, wanted.providers))
+    _increment_generations(connection, wanted.providers, provider_ids)
 
 
-def _claimed(
-    connection: Connection, claims: Sequence[Claim], locked: Mapping[str, LockedConsumer]
+def _claimed_providers(
+    connection: Connection, claims: Sequence[Claim], deleted_consumers: Sequence[int]
 ) -> set[str]:
-    """Return the uuids of the providers that `claims` name, and of those that emptied consumers hold."""
+    """Return the uuids of the providers that `claims` name, and of those that deleted consumers use."""
     named = {provider for claim in claims for provider in claim.allocations}
-    held = (
+    used = (
         select(resource_providers.c.uuid)
         .join(allocations_table, allocations_table.c.provider_id == resource_providers.c.id)
-        .where(is_any(allocations_table.c.consumer_id, allocations.emptied(claims, locked)))
+        .where(is_any(allocations_table.c.consumer_id, deleted_consumers))
     )
-    return named.union(connection.scalars(held))
+    return named.union(connection.scalars(used))
 
 
-def _check_providers(reshapes: Mapping[str, ProviderReshape], found: Mapping[str, LockedProvider]) -> None:
+def _check_reshaped_providers(
+    reshapes: Mapping[str, ProviderReshape], found: Mapping[str, LockedProvider]
+) -> None:
     for uuid, reshape in reshapes.items():
         if uuid not in found:
             raise UnknownProvider(
@@ -80,15 +91,15 @@ def _check_providers(reshapes: Mapping[str, ProviderReshape], found: Mapping[str
             )
 
 
-def _put(
+def _put_inventories(
     connection: Connection,
     reshapes: Mapping[str, ProviderReshape],
     found: Mapping[str, LockedProvider],
     class_ids: Mapping[str, int],
 ) -> None:
-    """Add and change inventories; what is used of them stays."""
-    vanished = Invalid("malformed reshaper data: A resource class was deleted meanwhile.")
-    with map_constraints(inventories_resource_class_id_fkey=vanished):
+    """Insert and update inventories; their used amounts do not change."""
+    class_deleted = Invalid("malformed reshaper data: A resource class was deleted meanwhile.")
+    with map_constraints(inventories_resource_class_id_fkey=class_deleted):
         inventories.put(
             connection,
             [
@@ -99,35 +110,39 @@ def _put(
         )
 
 
-def _drop(connection: Connection, going: Sequence[tuple[str, str]]) -> None:
+def _delete_inventories(connection: Connection, removed: Sequence[tuple[str, str]]) -> None:
     """Delete inventories by provider uuid and resource class; raises `InventoryInUse` if one is in use."""
-    if not going:
+    if not removed:
         return
     query = (
         delete(inventories_table)
         .where(
             inventories_table.c.provider_id == resource_providers.c.id,
             inventories_table.c.resource_class_id == resource_classes.c.id,
-            resource_providers.c.uuid.in_({uuid for uuid, _ in going}),
-            tuple_(resource_providers.c.uuid, resource_classes.c.name).in_(going),
+            resource_providers.c.uuid.in_({uuid for uuid, _ in removed}),
+            tuple_(resource_providers.c.uuid, resource_classes.c.name).in_(removed),
             inventories_table.c.used == 0,
         )
         .returning(resource_providers.c.uuid, resource_classes.c.name)
     )
-    gone = set(connection.execute(query))
-    left = [pair for pair in going if pair not in gone]
-    if left:
-        uuid = left[0][0]
-        classes = ", ".join(resource_class for provider, resource_class in left if provider == uuid)
+    deleted = set(connection.execute(query))
+    in_use = [pair for pair in removed if pair not in deleted]
+    if in_use:
+        uuid = in_use[0][0]
+        classes = ", ".join(resource_class for provider, resource_class in in_use if provider == uuid)
         raise InventoryInUse(
             f"update conflict: Inventory for '{classes}' on resource provider '{uuid}' in use."
         )
 
 
-def _raise_generations(
+def _increment_generations(
     connection: Connection, reshapes: Mapping[str, ProviderReshape], provider_ids: Mapping[str, int]
 ) -> None:
-    """Count the writes of each reshaped provider: of the inventories it gets, and of those it loses."""
-    raises = {provider_ids[uuid]: 2 if reshape.inventories else 1 for uuid, reshape in reshapes.items()}
-    for by in set(raises.values()):
-        providers.increment_generations(connection, [id for id, times in raises.items() if times == by], by)
+    """Increment the generation of each reshaped provider by 2, or by 1 if it has no inventory afterwards.
+
+    One increment is for the removed inventories, one for those that the reshape writes.
+    """
+    increments = {provider_ids[uuid]: 2 if reshape.inventories else 1 for uuid, reshape in reshapes.items()}
+    for by in set(increments.values()):
+        ids = [id for id, increment in increments.items() if increment == by]
+        providers.increment_generations(connection, ids, by)

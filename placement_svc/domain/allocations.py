@@ -1,22 +1,28 @@
-"""Consumers, what they hold of which inventory, and whether a claim to hold it can be granted."""
+"""Consumers, their allocations, and the rules that decide whether a claim is granted.
 
-from collections.abc import Iterable, Mapping, Sequence
+A claim is refused for the first of six reasons that applies: generation conflict (`check_generations`),
+unknown provider (`check_providers`), unknown resource class (checked in `db`), and missing inventory,
+units, capacity (`check_inventories`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from placement_svc.domain.errors import Conflict, OverCapacity
+from placement_svc.domain.errors import ConcurrentUpdate, Conflict, Invalid, OverCapacity
 from placement_svc.domain.inventory import Inventory
 
 UNKNOWN_TYPE = "unknown"
-"""How the type of a consumer is told that was never given one; no type has this name."""
+"""The consumer type that responses show for a consumer without a type. No stored type has this name."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a consumer is to hold from now on: amounts by provider uuid and resource class.
+    """The allocations that a consumer is to have: amounts by provider uuid and resource class.
 
-    Nothing at all means that the consumer goes away. `consumer_type` None leaves the type as it is.
-    `generation` is that of the consumer as the client knows it, None for one that is new to it.
+    They replace all present allocations of the consumer; a claim without allocations deletes the consumer.
+    `consumer_type` None leaves the type unchanged. `generation` is the consumer's generation as the
+    client knows it, None for a new consumer.
     """
 
     consumer_uuid: str
@@ -29,7 +35,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Allocation:
-    """An amount of one resource class of one provider, its consumer, and the time it was granted."""
+    """An amount of one resource class of one provider, with its consumer and its creation time."""
 
     consumer_uuid: str
     consumer_generation: int
@@ -45,7 +51,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Usages:
-    """How much some consumers hold, by resource class, and how many they are."""
+    """The number of some consumers, and the sum of their allocations by resource class."""
 
     consumer_count: int
     resources: Mapping[str, int]
@@ -53,7 +59,7 @@ class Usages:
 
 @dataclass(frozen=True)
 class InventoryUsage:
-    """An inventory with what all consumers hold of it, and the part of that which claims replace."""
+    """An inventory, the amount that all consumers use of it, and the part of it that the claims replace."""
 
     inventory: Inventory
     used: int = 0
@@ -61,14 +67,43 @@ class InventoryUsage:
 
 
 InventoryUsages = Mapping[tuple[str, str], InventoryUsage]
-"""InventoryUsages by the uuid of their provider and their resource class."""
+"""Inventory usages by provider uuid and resource class."""
 
 
-def check(claims: Iterable[Claim], stocks: InventoryUsages) -> None:
-    """Refuse claims that `stocks` cannot grant together (`docs/spec/allocations.md 6`).
+def resource_classes_of(claims: Iterable[Claim]) -> list[str]:
+    """Return the resource classes that `claims` name, each once, in the order of the claims."""
+    resources = (resources for claim in claims for resources in claim.allocations.values())
+    return list(dict.fromkeys(resource_class for amounts in resources for resource_class in amounts))
 
-    `stocks` has every inventory of every provider that is named. A provider that has less than is
-    used of it grants as much again, but never more. Raises `Conflict`.
+
+def check_generations(claims: Iterable[Claim], generations: Mapping[str, int | None]) -> None:
+    """Raise `ConcurrentUpdate` for the first claim with an outdated consumer generation.
+
+    `generations` are the stored ones by consumer uuid, None for a consumer that does not exist
+    (`docs/spec/allocations.md 5`, A2).
+    """
+    for claim in claims:
+        generation = generations[claim.consumer_uuid]
+        if claim.generation != generation:
+            expected = "null" if generation is None else generation
+            raise ConcurrentUpdate(
+                f"consumer generation conflict - expected {expected} but got {claim.generation}"
+            )
+
+
+def check_providers(claims: Iterable[Claim], existing: Collection[str]) -> None:
+    """Raise `Invalid` for the first claimed provider whose uuid is not in `existing`."""
+    for claim in claims:
+        for provider in claim.allocations:
+            if provider not in existing:
+                raise Invalid(f"Allocation for resource provider '{provider}' that does not exist.")
+
+
+def check_inventories(claims: Iterable[Claim], usages: InventoryUsages) -> None:
+    """Raise `Conflict` if the inventories in `usages` cannot grant all claims together.
+
+    `usages` holds every inventory of every claimed provider. A provider that is used beyond its capacity
+    grants replacements up to its present usage, but never more (`docs/spec/allocations.md 6`).
     """
     wanted = [
         (provider, resource_class, amount)
@@ -76,45 +111,52 @@ def check(claims: Iterable[Claim], stocks: InventoryUsages) -> None:
         for provider, resources in claim.allocations.items()
         for resource_class, amount in resources.items()
     ]
-    _check_providers(wanted, stocks)
-    granted: dict[tuple[str, str], int] = {}
+    _check_each_provider_has_inventory(wanted, usages)
+    requested: dict[tuple[str, str], int] = {}
     for provider, resource_class, amount in wanted:
-        stock = stocks.get((provider, resource_class))
-        if stock is None:
-            raise _no_inventory([resource_class], [provider])
-        before = granted.get((provider, resource_class), 0)
-        problem = _problem(stock, amount, before)
-        if problem:
-            kind, words = problem
-            raise kind(
+        usage = usages.get((provider, resource_class))
+        if usage is None:
+            raise _missing_inventory([resource_class], [provider])
+        before = requested.get((provider, resource_class), 0)
+        reason = _reason_against(usage, amount, requested=before)
+        if reason:
+            error, words = reason
+            raise error(
                 f"Unable to allocate inventory: Unable to create allocation for '{resource_class}' on "
                 f"resource provider '{provider}'. The requested amount would {words}."
             )
-        granted[provider, resource_class] = before + amount
+        requested[provider, resource_class] = before + amount
 
 
-def _check_providers(wanted: Sequence[tuple[str, str, int]], stocks: InventoryUsages) -> None:
-    """Refuse providers that have nothing of any class in the whole request."""
+def _check_each_provider_has_inventory(
+    wanted: Sequence[tuple[str, str, int]], usages: InventoryUsages
+) -> None:
+    """Raise `Conflict` for providers without an inventory of any class that the request names."""
     classes = list(dict.fromkeys(resource_class for _, resource_class, _ in wanted))
     providers = dict.fromkeys(provider for provider, _, _ in wanted)
-    barren = [p for p in providers if not any((p, resource_class) in stocks for resource_class in classes)]
-    if barren:
-        raise _no_inventory(classes, barren)
+    without = [p for p in providers if not any((p, resource_class) in usages for resource_class in classes)]
+    if without:
+        raise _missing_inventory(classes, without)
 
 
-def _no_inventory(classes: Iterable[str], providers: Iterable[str]) -> Conflict:
+def _missing_inventory(classes: Iterable[str], providers: Iterable[str]) -> Conflict:
     return Conflict(
         f"Unable to allocate inventory: Inventory for '{', '.join(classes)}' on resource provider "
         f"'{', '.join(providers)}' invalid."
     )
 
 
-def _problem(stock: InventoryUsage, amount: int, granted: int) -> tuple[type[Conflict], str] | None:
-    """Return what is wrong with `amount` of `stock` when `granted` went to the claims before it."""
-    inventory = stock.inventory
+def _reason_against(
+    usage: InventoryUsage, amount: int, *, requested: int
+) -> tuple[type[Conflict], str] | None:
+    """Return why `amount` cannot be granted, None if it can.
+
+    `requested` is the sum of the amounts that earlier records of the same request ask of this inventory.
+    """
+    inventory = usage.inventory
     if not inventory.min_unit <= amount <= inventory.max_unit or amount % inventory.step_size:
         return Conflict, "violate inventory constraints"
-    used = stock.used - stock.replaced + granted + amount
-    if used > inventory.capacity and used > stock.used:
+    used = usage.used - usage.replaced + requested + amount
+    if used > inventory.capacity and used > usage.used:
         return OverCapacity, "exceed the capacity"
     return None

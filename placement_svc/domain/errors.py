@@ -1,94 +1,94 @@
-"""What can be wrong with a request, in Placement's own terms, and with what the service is given.
+"""Errors of requests, in Placement's terms, and of the service's settings.
 
-Each `PlacementError` carries its wording as its message and the API's error code as ``code``
-(`docs/spec/http.md 6`). The four direct children of `PlacementError` say which kind of fault it is;
-`placement_svc.http.errors` gives each kind its HTTP status.
+The message of a `PlacementError` is the text that the client reads; ``code`` is the API's error code
+(`docs/spec/http.md 6`). The four direct subclasses of `PlacementError` are the kinds of error:
+`placement_svc.http.errors` maps each kind to an HTTP status.
 """
 
 
 class PlacementError(Exception):
-    """A request that cannot be granted; the message says why."""
+    """The service cannot grant a request; the message gives the reason."""
 
     code = "placement.undefined_code"
 
 
 class Invalid(PlacementError):
-    """The request is wrong in itself."""
+    """The request is invalid, whatever the stored data."""
 
 
 class NotFound(PlacementError):
-    """The thing the path names does not exist."""
+    """The resource that the path names does not exist."""
 
 
 class Conflict(PlacementError):
-    """The request is fine, but not in the present state of things."""
+    """The request is valid but conflicts with the stored data."""
 
 
 class Unavailable(PlacementError):
-    """The database cannot be reached, or gave up; the same request may succeed later."""
+    """The database is unreachable or failed; the same request may succeed later."""
 
 
 class OutcomeUnknown(Unavailable):
-    """The database was lost at the commit: what was to change has changed, or has not, or soon will."""
+    """The connection was lost during the commit: the change may have been committed, or not."""
 
 
 class DuplicateQueryKey(Invalid):
-    """A query key that may stand only once stands twice."""
+    """A query key that may occur only once is repeated."""
 
     code = "placement.query.duplicate_key"
 
 
 class BadQueryValue(Invalid):
-    """A query value contradicts itself or another one."""
+    """A query value contradicts itself or another value."""
 
     code = "placement.query.bad_value"
 
 
 class MissingQueryValue(Invalid):
-    """A query asks for nothing."""
+    """A query lacks a required value."""
 
     code = "placement.query.missing_value"
 
 
 class UnknownProvider(Invalid):
-    """A body names a resource provider that does not exist."""
+    """A request body names a resource provider that does not exist."""
 
     code = "placement.resource_provider.not_found"
 
 
 class ConcurrentUpdate(Conflict):
-    """The generation sent is not the current one: somebody else was first."""
+    """The generation in the request is outdated: another request changed the data first."""
 
     code = "placement.concurrent_update"
 
 
 class OverCapacity(Conflict):
-    """A claim asks for more than an inventory has left."""
+    """A claim exceeds the remaining capacity of an inventory."""
 
 
 class InventoryInUse(Conflict):
-    """An inventory that allocations stand on cannot go away."""
+    """An inventory with allocations cannot be deleted."""
 
     code = "placement.inventory.inuse"
 
 
 class DuplicateName(Conflict):
-    """Another resource provider has this name or uuid."""
+    """Another resource provider has the same name or uuid."""
 
     code = "placement.duplicate_name"
 
 
 class ProviderInUse(Conflict):
-    """A resource provider with allocations cannot go away."""
+    """A resource provider with allocations cannot be deleted."""
 
     code = "placement.resource_provider.inuse"
 
 
 class ProviderHasChildren(Conflict):
-    """A resource provider with children cannot go away."""
+    """A resource provider with children cannot be deleted."""
 
     code = "placement.resource_provider.cannot_delete_parent"
 
 
 class SetupError(Exception):
-    """Something that the settings name cannot be used; the message says what and why."""
+    """The service cannot use a value of its settings; the message names the value and the reason."""

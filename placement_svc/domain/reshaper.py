@@ -1,4 +1,4 @@
-"""Reshapes: inventories that change their providers, and the allocations that move with them."""
+"""Reshapes: inventories that move between providers, together with their allocations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,9 @@ from placement_svc.domain.inventory import Inventory
 
 @dataclass(frozen=True)
 class ProviderReshape:
-    """All that a provider is to have from now on, by resource class.
+    """All inventories that a provider is to have, by resource class.
 
-    `generation` is that of the provider as the client knows it.
+    `generation` is the provider's generation as the client knows it.
     """
 
     generation: int
@@ -20,30 +20,35 @@ class ProviderReshape:
 
 @dataclass(frozen=True)
 class Reshape:
-    """What providers are to have, by their uuid, and what consumers are to hold, at one stroke."""
+    """New inventories by provider uuid and new allocations of consumers, applied in one transaction."""
 
     providers: Mapping[str, ProviderReshape]
     claims: Sequence[Claim]
 
 
-def union(
-    stocks: InventoryUsages, reshapes: Mapping[str, ProviderReshape]
+def usages_during_reshape(
+    usages: InventoryUsages, reshapes: Mapping[str, ProviderReshape]
 ) -> dict[tuple[str, str], InventoryUsage]:
-    """Return what there is while claims are checked: what stays as it will be, what goes as it still is."""
-    coming = {
+    """Return the inventories against which the claims of a reshape are checked.
+
+    New and changed inventories count as they will be; inventories that the reshape removes still count.
+    """
+    new = {
         (provider, resource_class): replace(
-            stocks.get((provider, resource_class), InventoryUsage(inventory)), inventory=inventory
+            usages.get((provider, resource_class), InventoryUsage(inventory)), inventory=inventory
         )
         for provider, reshape in reshapes.items()
         for resource_class, inventory in reshape.inventories.items()
     }
-    return {**stocks, **coming}
+    return {**usages, **new}
 
 
-def dropped(stocks: InventoryUsages, reshapes: Mapping[str, ProviderReshape]) -> list[tuple[str, str]]:
-    """Return the provider uuid and the resource class of each inventory that is to be there no more."""
+def removed_inventories(
+    usages: InventoryUsages, reshapes: Mapping[str, ProviderReshape]
+) -> list[tuple[str, str]]:
+    """Return the provider uuid and the resource class of each inventory that the reshape removes."""
     return [
         (provider, resource_class)
-        for provider, resource_class in stocks
+        for provider, resource_class in usages
         if provider in reshapes and resource_class not in reshapes[provider].inventories
     ]

@@ -17,7 +17,7 @@ from gunicorn.http import message
 
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect, shown
+from placement_svc.db.engine import connect, redact_url
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
 from placement_svc.observability import metrics
@@ -103,7 +103,7 @@ def report(settings: Settings, url: str, workers: int, threads: int) -> dict[str
     return {
         "version": version("placement-svc"),
         "url": url,
-        "database": shown(settings.database_url),
+        "database": redact_url(settings.database_url),
         "schema": _revision(settings.database_url),
         "auth": settings.auth,
         "policy": settings.policy_profile,

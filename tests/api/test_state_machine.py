@@ -1,7 +1,7 @@
 """
-All writes in any order: answers are as `tests.support.model` predicts, and what is stored holds together.
+All writes in any order: responses and stored data are as `tests.support.model` predicts.
 
-Longer with `pytest --hypothesis-profile=deep`.
+`pytest --hypothesis-profile=deep` runs it for longer.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.conftest import Api, examples
 from tests.support.cloud import uuid_of
 from tests.support.model import UNCHANGED, Model, Refused
 
-UNHURRIED = settings(
+SETTINGS = settings(
     max_examples=examples(20),
     stateful_step_count=100,
     deadline=None,
@@ -39,7 +39,7 @@ custom_classes = st.sampled_from([*CUSTOM_CLASSES * 3, "VCPU"])
 traits = st.sampled_from(["HW_CPU_X86_AVX", "STORAGE_DISK_SSD", *CUSTOM_TRAITS])
 custom_traits = st.sampled_from([*CUSTOM_TRAITS * 4, "HW_CPU_X86_AVX"])
 off = st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1, -1])
-"""How far a generation is from the right one."""
+"""The difference between a sent generation and the stored one."""
 amounts = st.sampled_from([1, 2, 3, 4, 6, 12])
 records = st.fixed_dictionaries(
     {"total": st.sampled_from([4, 8, 16, 2])},
@@ -67,37 +67,37 @@ STORED = text(
 )
 """All rows of each table, without the standard names."""
 
-# Said once more, independently of `placement-svc audit`: what both of them overlooked no test would see.
+# Independent of `placement-svc audit`: a test that used its rules would miss the faults that they miss.
 FAULTS = text("""
-    WITH RECURSIVE walk AS (
+    WITH RECURSIVE tree AS (
         SELECT id, id AS root_id, ARRAY[id] AS path FROM resource_providers WHERE parent_id IS NULL
          UNION ALL
-        SELECT child.id, walk.root_id, walk.path || child.id
-          FROM resource_providers AS child JOIN walk ON walk.id = child.parent_id
+        SELECT child.id, tree.root_id, tree.path || child.id
+          FROM resource_providers AS child JOIN tree ON tree.id = child.parent_id
     )
     SELECT 'used is not the sum of the allocations' AS fault, provider_id AS id
       FROM inventories LEFT JOIN allocations USING (provider_id, resource_class_id)
      GROUP BY provider_id, resource_class_id
     HAVING inventories.used <> coalesce(sum(allocations.used), 0)
      UNION ALL
-    SELECT 'a consumer holds nothing', id
+    SELECT 'a consumer has no allocations', id
       FROM consumers
      WHERE id NOT IN (SELECT consumer_id FROM allocations)
      UNION ALL
-    SELECT 'root and path are not those of a walk', id
-      FROM resource_providers AS provider LEFT JOIN walk USING (id)
-     WHERE (provider.root_id, provider.path) IS DISTINCT FROM (walk.root_id, walk.path)
+    SELECT 'root and path are not those of the tree', id
+      FROM resource_providers AS provider LEFT JOIN tree USING (id)
+     WHERE (provider.root_id, provider.path) IS DISTINCT FROM (tree.root_id, tree.path)
      UNION ALL
     SELECT 'trait_ids are not the traits', id
       FROM resource_providers
      WHERE trait_ids <> ARRAY(SELECT trait_id FROM provider_traits WHERE provider_id = id ORDER BY trait_id)
      UNION ALL
-    SELECT 'the root is not that of the provider', id
+    SELECT 'a root is not that of the provider', id
       FROM resource_providers AS provider
       JOIN (SELECT provider_id, root_id FROM inventories
              UNION ALL
-            SELECT provider_id, root_id FROM provider_aggregates) AS belonging ON provider_id = id
-     WHERE belonging.root_id <> provider.root_id
+            SELECT provider_id, root_id FROM provider_aggregates) AS dependent ON provider_id = id
+     WHERE dependent.root_id <> provider.root_id
 """)
 
 
@@ -106,11 +106,11 @@ def test_writes_in_any_order(api: Api, clean_database: Callable[[], None], engin
         clean_database()
         return Writes(api, engine)
 
-    run_state_machine_as_test(machine, settings=UNHURRIED)
+    run_state_machine_as_test(machine, settings=SETTINGS)
 
 
 class Writes(RuleBasedStateMachine):
-    """Sends writes, most of them meant to succeed."""
+    """Sends writes, most of which succeed, and compares the results with the model."""
 
     def __init__(self, api: Api, engine: Engine) -> None:
         super().__init__()
@@ -131,23 +131,23 @@ class Writes(RuleBasedStateMachine):
         request: str,
         body: Any = None,
     ) -> None:
-        """Send a request, and hold its answer and its effect against what the model predicts."""
+        """Send a request, and compare the response and the stored data with the prediction of the model."""
         code = None
         try:
             status = predict(*arguments)
         except Refused as refused:
             status, code = refused.status, f"placement.{refused.code}"
         method, path = request.split()
-        answer = self.api(method, path, body, f"1.{minor}")
-        note(f"{method} {path} 1.{minor} {body} -> {answer.status_code}")
-        assert answer.status_code == status
+        response = self.api(method, path, body, f"1.{minor}")
+        note(f"{method} {path} 1.{minor} {body} -> {response.status_code}")
+        assert response.status_code == status
         if code and minor >= 23:
-            assert answer.json["errors"][0]["code"] == code
+            assert response.json["errors"][0]["code"] == code
         before, self.stored = self.stored, self.read()
         if code:
             assert self.stored == before
-        assert overdrawn(before, self.stored) == []
-        assert rejuvenated(before, self.stored) == []
+        assert overcommitted_more(before, self.stored) == []
+        assert with_lower_generation(before, self.stored) == []
 
     def read(self) -> dict[str, list[dict[str, Any]]]:
         return dict(self.connection.execute(STORED).all())
@@ -159,13 +159,13 @@ class Writes(RuleBasedStateMachine):
         }
 
     @invariant()
-    def what_is_stored_holds_together(self) -> None:
+    def stored_data_has_no_faults(self) -> None:
         assert self.connection.execute(FAULTS).all() == []
 
     @invariant()
-    def what_is_stored_is_what_the_model_says(self) -> None:
-        told = in_terms_of_the_model(self.stored, self.standard)
-        assert told == (
+    def stored_data_equals_the_model(self) -> None:
+        actual = as_model(self.stored, self.standard)
+        assert actual == (
             self.model.providers,
             self.model.consumers,
             self.model.traits,
@@ -173,29 +173,29 @@ class Writes(RuleBasedStateMachine):
         )
 
     def generation(self, uuid: str, off: int = 0) -> int:
-        """Return the generation of a provider, or one that is off."""
+        """Return the generation of a provider plus `off`."""
         return self.model.providers.get(uuid, {"generation": 0})["generation"] + off
 
     def consumer_generation(self, uuid: str, off: int) -> int | None:
-        """Return the generation of a consumer, or one that is off; None is right if it is not there."""
+        """Return the generation of a consumer plus `off`; None is correct for one that does not exist."""
         if uuid in self.model.consumers:
             return self.model.consumers[uuid]["generation"] + off
         return off or None
 
     def claim(self, data: st.DataObject, uuid: str, minor: int) -> dict[str, Any]:
-        """Draw what a consumer shall hold, for the most part of inventories that there are."""
-        there = [(uuid, name) for uuid, p in self.model.providers.items() for name in p["inventories"]]
-        pair = st.one_of(*[st.sampled_from(there)] * 9 if there else [], st.tuples(providers, classes))
+        """Draw the claim of a consumer, mostly on existing inventories."""
+        existing = [(uuid, name) for uuid, p in self.model.providers.items() for name in p["inventories"]]
+        pair = st.one_of(*[st.sampled_from(existing)] * 9 if existing else [], st.tuples(providers, classes))
         allocations: dict[str, Any] = {}
         for provider, name in data.draw(st.lists(pair, max_size=3)):
             resources = allocations.setdefault(provider, {"resources": {}})["resources"]
             resources[name] = data.draw(amounts)
-        return self.stated(
+        return self.body(
             uuid, allocations, data.draw(off), data.draw(st.sampled_from(["red", "blue"])), minor
         )
 
-    def stated(self, uuid: str, allocations: Any, off: int, owner: str, minor: int) -> dict[str, Any]:
-        """Return how a consumer is stated in a body at a microversion."""
+    def body(self, uuid: str, allocations: Any, off: int, owner: str, minor: int) -> dict[str, Any]:
+        """Return the body of a consumer's claim at a microversion."""
         claim = {"allocations": allocations}
         if minor >= 8:
             claim |= {"project_id": owner, "user_id": owner}
@@ -214,8 +214,8 @@ class Writes(RuleBasedStateMachine):
             self.replace_inventories(uuid, 0, {"VCPU": {"total": 8}, "DISK_GB": {"total": 16}}, 39)
         self.create_class("CUSTOM_GOLD")
         self.ensure_trait("CUSTOM_BLUE")
-        held = {uuid: {"resources": {"VCPU": 2, "DISK_GB": 2}} for uuid in PROVIDERS[:3]}
-        claims = {uuid: self.stated(uuid, held, 0, "red", 39) for uuid in CONSUMERS[:2]}
+        allocations = {uuid: {"resources": {"VCPU": 2, "DISK_GB": 2}} for uuid in PROVIDERS[:3]}
+        claims = {uuid: self.body(uuid, allocations, 0, "red", 39) for uuid in CONSUMERS[:2]}
         self.send(self.model.replace_consumers, (claims, 39), 39, "POST /allocations", claims)
 
     @rule(uuid=providers, name=names, parent=st.none() | providers, minor=minors(0, 14, 19, 20, 39))
@@ -336,8 +336,8 @@ class Writes(RuleBasedStateMachine):
         if minor < 12:
             body = claim | {
                 "allocations": [
-                    {"resource_provider": {"uuid": provider}, **held}
-                    for provider, held in claim["allocations"].items()
+                    {"resource_provider": {"uuid": provider}, **allocation}
+                    for provider, allocation in claim["allocations"].items()
                 ]
             }
         path = f"/allocations/{uuid}"
@@ -350,23 +350,23 @@ class Writes(RuleBasedStateMachine):
         claims = {uuid: self.claim(data, uuid, minor) for uuid in uuids}
         self.send(self.model.replace_consumers, (claims, minor), minor, "POST /allocations", claims)
 
-    @rule(giver=consumers, taker=consumers, off=off, minor=minors(13, 28, 39))
-    def move_allocations(self, giver: str, taker: str, off: int, minor: int) -> None:
-        held = self.held(giver)
+    @rule(source=consumers, receiver=consumers, off=off, minor=minors(13, 28, 39))
+    def move_allocations(self, source: str, receiver: str, off: int, minor: int) -> None:
+        allocations = self.allocations(source)
         claims = {
-            giver: self.stated(giver, {}, 0, "red", minor),
-            taker: self.stated(taker, held, off, "blue", minor),
+            source: self.body(source, {}, 0, "red", minor),
+            receiver: self.body(receiver, allocations, off, "blue", minor),
         }
         self.send(self.model.replace_consumers, (claims, minor), minor, "POST /allocations", claims)
 
-    def held(self, uuid: str) -> dict[str, Any]:
-        """Return what a consumer holds, as a body states it."""
-        stated: dict[str, Any] = {}
+    def allocations(self, uuid: str) -> dict[str, Any]:
+        """Return the allocations of a consumer as in a request body."""
+        allocations: dict[str, Any] = {}
         for (provider, name), amount in self.model.consumers.get(uuid, {"allocations": {}})[
             "allocations"
         ].items():
-            stated.setdefault(provider, {"resources": {}})["resources"][name] = amount
-        return stated
+            allocations.setdefault(provider, {"resources": {}})["resources"][name] = amount
+        return allocations
 
     @rule(uuid=consumers)
     def delete_consumer(self, uuid: str) -> None:
@@ -386,20 +386,25 @@ class Writes(RuleBasedStateMachine):
     ) -> None:
         self.send_reshape(wanted, {uuid: self.claim(data, uuid, minor) for uuid in uuids}, off, minor)
 
-    @rule(giver=providers, taker=providers, off=off, minor=minors(30, 39))
-    def reshape_to_another_provider(self, giver: str, taker: str, off: int, minor: int) -> None:
-        """Let one provider have all that another one has, with all that is allocated of it."""
-        has = {
+    @rule(source=providers, receiver=providers, off=off, minor=minors(30, 39))
+    def reshape_to_another_provider(self, source: str, receiver: str, off: int, minor: int) -> None:
+        """Move all inventories and allocations of one provider to another one."""
+        inventories = {
             uuid: self.model.providers.get(uuid, {"inventories": {}})["inventories"]
-            for uuid in (giver, taker)
+            for uuid in (source, receiver)
         }
-        concerned = [uuid for uuid in CONSUMERS if giver in self.held(uuid)]
+        moved = [uuid for uuid in CONSUMERS if source in self.allocations(uuid)]
         claims = {}
-        for uuid in concerned:
-            held = self.held(uuid)
-            resources = held.get(taker, {"resources": {}})["resources"] | held.pop(giver)["resources"]
-            claims[uuid] = self.stated(uuid, {**held, taker: {"resources": resources}}, 0, "red", minor)
-        self.send_reshape({giver: {}, taker: has[taker] | has[giver]}, claims, off, minor)
+        for uuid in moved:
+            allocations = self.allocations(uuid)
+            resources = allocations.pop(source)["resources"]
+            resources = allocations.get(receiver, {"resources": {}})["resources"] | resources
+            claims[uuid] = self.body(
+                uuid, {**allocations, receiver: {"resources": resources}}, 0, "red", minor
+            )
+        self.send_reshape(
+            {source: {}, receiver: inventories[receiver] | inventories[source]}, claims, off, minor
+        )
 
     def send_reshape(self, wanted: dict[str, Any], claims: dict[str, Any], off: int, minor: int) -> None:
         generations = {uuid: self.generation(uuid, off) for uuid in wanted}
@@ -414,8 +419,8 @@ class Writes(RuleBasedStateMachine):
         self.send(self.model.reshape, (inventories, claims, minor), minor, "POST /reshaper", body)
 
 
-def overdrawn(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> list[Any]:
-    """Return the inventories of which more is used than before, and more than there is."""
+def overcommitted_more(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> list[Any]:
+    """Return the inventories used beyond their capacity, and more than before."""
     used = {(row["provider_id"], row["resource_class_id"]): row["used"] for row in before["inventories"]}
     return [
         row
@@ -424,8 +429,8 @@ def overdrawn(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> list
     ]
 
 
-def rejuvenated(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> list[Any]:
-    """Return the providers and consumers whose generation is lower than it was."""
+def with_lower_generation(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> list[Any]:
+    """Return the providers and consumers whose generation has decreased."""
     return [
         row
         for table in ("resource_providers", "consumers")
@@ -435,10 +440,10 @@ def rejuvenated(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> li
     ]
 
 
-def in_terms_of_the_model(
+def as_model(
     stored: dict[str, list[dict[str, Any]]], standard: dict[str, dict[int, str]]
 ) -> tuple[dict[str, Any], dict[str, Any], set[str], set[str]]:
-    """Return what is stored: providers, consumers, custom traits and custom classes, as `Model` has them."""
+    """Return the stored data in the form of `Model`: providers, consumers, custom traits, custom classes."""
 
     def named(table: str, column: str) -> dict[int, str]:
         return {row["id"]: row[column] for row in stored[table]}
@@ -449,7 +454,7 @@ def in_terms_of_the_model(
     aggregate_uuids = named("aggregates", "uuid")
     projects, users = named("projects", "external_id"), named("users", "external_id")
     types = named("consumer_types", "name")
-    told_providers = {
+    stored_providers = {
         row["uuid"]: {
             "name": row["name"],
             "generation": row["generation"],
@@ -462,11 +467,13 @@ def in_terms_of_the_model(
     }
     fields = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
     for row in stored["inventories"]:
-        told = told_providers[uuids[row["provider_id"]]]
-        told["inventories"][class_names[row["resource_class_id"]]] = {field: row[field] for field in fields}
+        provider = stored_providers[uuids[row["provider_id"]]]
+        provider["inventories"][class_names[row["resource_class_id"]]] = {
+            field: row[field] for field in fields
+        }
     for row in stored["provider_aggregates"]:
-        told_providers[uuids[row["provider_id"]]]["aggregates"].add(aggregate_uuids[row["aggregate_id"]])
-    told_consumers = {
+        stored_providers[uuids[row["provider_id"]]]["aggregates"].add(aggregate_uuids[row["aggregate_id"]])
+    stored_consumers = {
         row["id"]: {
             "generation": row["generation"],
             "project": projects[row["project_id"]],
@@ -478,10 +485,10 @@ def in_terms_of_the_model(
     }
     for row in stored["allocations"]:
         pair = uuids[row["provider_id"]], class_names[row["resource_class_id"]]
-        told_consumers[row["consumer_id"]]["allocations"][pair] = row["used"]
+        stored_consumers[row["consumer_id"]]["allocations"][pair] = row["used"]
     return (
-        told_providers,
-        {row["uuid"]: told_consumers[row["id"]] for row in stored["consumers"]},
+        stored_providers,
+        {row["uuid"]: stored_consumers[row["id"]] for row in stored["consumers"]},
         set(named("traits", "name").values()),
         set(named("resource_classes", "name").values()),
     )

@@ -1,4 +1,4 @@
-"""What a request is told when its database is away, slow, or in favour of somebody else."""
+"""Responses and retries when the database is missing, slow, lost, or blocked by a concurrent transaction."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 from werkzeug.test import TestResponse
 
 from placement_svc.db import providers, schema
-from placement_svc.db.engine import ATTEMPTS, Database, connect
+from placement_svc.db.engine import MAX_ATTEMPTS, Database, connect
 from placement_svc.domain.errors import Conflict, Unavailable
 from tests.conftest import ADMIN, Api, NewApp
 
@@ -23,8 +23,8 @@ UNREACHABLE = "The database cannot be reached or did not answer in time."
 
 
 @dataclass(frozen=True)
-class Site:
-    """A place for a database, which may be there or not."""
+class Target:
+    """A database that may exist or not."""
 
     url: str
     admin: Engine
@@ -45,19 +45,19 @@ class Site:
 
 
 @pytest.fixture
-def site(server_url: str) -> Iterator[Site]:
-    """A place where no database is yet."""
+def target(server_url: str) -> Iterator[Target]:
+    """A database that does not exist yet."""
     url = make_url(server_url).set(database=f"placement_test_{uuid4().hex}")
     admin = create_engine(server_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-    site = Site(url.render_as_string(hide_password=False), admin)
-    yield site
-    site.drop()
+    target = Target(url.render_as_string(hide_password=False), admin)
+    yield target
+    target.drop()
 
 
 @pytest.fixture
-def served(site: Site, new_app: NewApp) -> Flask:
-    """The application on that place."""
-    return new_app(database_url=site.url)
+def served(target: Target, new_app: NewApp) -> Flask:
+    """The application on that database."""
+    return new_app(database_url=target.url)
 
 
 def get(app: Flask, path: str) -> TestResponse:
@@ -69,7 +69,7 @@ def detail(response: TestResponse) -> str:
     return response.json["errors"][0]["detail"]  # type: ignore[index]
 
 
-def test_missing_database_is_told_in_the_error_format(served: Flask) -> None:
+def test_response_without_a_database_has_the_error_format(served: Flask) -> None:
     response = get(served, "/resource_providers")
     assert response.status_code == 503
     assert response.content_type == "application/json"
@@ -87,7 +87,7 @@ def test_missing_database_is_told_in_the_error_format(served: Flask) -> None:
     }
 
 
-def test_unavailable_says_when_to_ask_again(served: Flask) -> None:
+def test_unavailable_has_a_retry_after_header(served: Flask) -> None:
     assert get(served, "/resource_providers").headers["Retry-After"] == "1"
 
 
@@ -95,48 +95,48 @@ def test_root_document_needs_no_database(served: Flask) -> None:
     assert get(served, "/").status_code == 200
 
 
-def test_database_that_comes_later_is_found(site: Site, served: Flask) -> None:
+def test_database_created_after_the_start_is_used(target: Target, served: Flask) -> None:
     assert UNREACHABLE in detail(get(served, "/resource_providers"))
-    site.create()
+    target.create()
     assert "run `placement-svc db upgrade`" in detail(get(served, "/resource_providers"))
-    site.upgrade()
+    target.upgrade()
     assert get(served, "/resource_providers").json == {"resource_providers": []}
     assert "HW_CPU_X86_AVX" in get(served, "/traits").json["traits"]  # type: ignore[index]
 
 
-def test_claim_on_an_older_schema_says_what_to_do(site: Site, served: Flask) -> None:
-    site.create()
-    site.upgrade()
-    schema.downgrade(create_engine(site.url, poolclass=NullPool), "0002")
-    answer = served.test_client().put(f"/allocations/{uuid4()}", json=claim(str(uuid4())), headers=ADMIN)
-    assert "an older schema: run `placement-svc db upgrade`" in detail(answer)
+def test_claim_on_an_older_schema_asks_for_an_upgrade(target: Target, served: Flask) -> None:
+    target.create()
+    target.upgrade()
+    schema.downgrade(create_engine(target.url, poolclass=NullPool), "0002")
+    response = served.test_client().put(f"/allocations/{uuid4()}", json=claim(str(uuid4())), headers=ADMIN)
+    assert "an older schema: run `placement-svc db upgrade`" in detail(response)
 
 
-def test_database_is_served_again_when_it_is_back(site: Site, served: Flask) -> None:
-    site.create()
-    site.upgrade()
+def test_service_resumes_when_the_database_is_created_again(target: Target, served: Flask) -> None:
+    target.create()
+    target.upgrade()
     assert get(served, "/resource_providers").status_code == 200
-    site.drop()
+    target.drop()
     assert UNREACHABLE in detail(get(served, "/resource_providers"))
-    site.create()
+    target.create()
     assert "run `placement-svc db upgrade`" in detail(get(served, "/resource_providers"))
-    site.upgrade()
+    target.upgrade()
     assert get(served, "/resource_providers").status_code == 200
 
 
-def test_database_made_anew_has_the_standard_names_at_once(site: Site, served: Flask) -> None:
-    site.create()
-    site.upgrade()
+def test_new_database_has_the_standard_names_at_once(target: Target, served: Flask) -> None:
+    target.create()
+    target.upgrade()
     assert get(served, "/allocation_candidates?resources=VCPU:1").status_code == 200
-    site.drop()
-    site.create()
-    site.upgrade()
+    target.drop()
+    target.create()
+    target.upgrade()
     assert get(served, "/allocation_candidates?resources=VCPU:1").status_code == 200
     assert "HW_CPU_X86_AVX" in get(served, "/traits").json["traits"]  # type: ignore[index]
 
 
-def cut_idle(engine: Engine) -> int:
-    """Cut all connections but one, and return how many there were."""
+def terminate_connections(engine: Engine) -> int:
+    """Terminate all connections but this one, and return their number."""
     with engine.connect() as connection:
         return connection.scalar(  # type: ignore[no-any-return]
             text("""
@@ -147,10 +147,10 @@ def cut_idle(engine: Engine) -> int:
         )
 
 
-def test_idle_connections_that_were_cut_go_unnoticed(api: Api, engine: Engine) -> None:
+def test_terminated_idle_connections_are_replaced(api: Api, engine: Engine) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: api("GET", "/resource_providers"), range(8)))
-    assert cut_idle(engine)
+    assert terminate_connections(engine)
     assert [api("GET", "/resource_providers").status_code for _ in range(5)] == [200] * 5
 
 
@@ -174,17 +174,17 @@ def claim(host: str) -> dict[str, Any]:
     }
 
 
-def test_claim_never_goes_to_a_connection_that_was_cut(api: Api, engine: Engine, host: str) -> None:
+def test_claim_never_uses_a_terminated_connection(api: Api, engine: Engine, host: str) -> None:
     wanted = claim(host)
-    # Without a generation to compare, nothing of it would be tried again.
+    # A claim without a generation is never retried.
     del wanted["consumer_generation"], wanted["consumer_type"]
     for _ in range(3):
-        assert cut_idle(engine)
+        assert terminate_connections(engine)
         assert api("PUT", f"/allocations/{uuid4()}", wanted, version="1.12").status_code == 204
 
 
 def terminate_waiting(engine: Engine) -> None:
-    """Cut the connection that waits for a lock, as soon as there is one."""
+    """Terminate the connection that waits for a lock, as soon as there is one."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         while not connection.scalar(
             text("""
@@ -195,7 +195,9 @@ def terminate_waiting(engine: Engine) -> None:
             time.sleep(0.01)
 
 
-def test_claim_whose_connection_is_cut_is_tried_again(api: Api, engine: Engine, host: str) -> None:
+def test_claim_on_a_connection_terminated_before_the_commit_is_retried(
+    api: Api, engine: Engine, host: str
+) -> None:
     path = f"/allocations/{uuid4()}"
     with ThreadPoolExecutor(1) as threads:
         with engine.begin() as other:
@@ -215,7 +217,7 @@ def names(engine: Engine) -> list[str]:
         return list(connection.scalars(text("SELECT name FROM resource_providers ORDER BY name")))
 
 
-def test_connection_cut_before_the_commit_leaves_nothing(database: Database, engine: Engine) -> None:
+def test_connection_terminated_before_the_commit_stores_nothing(database: Database, engine: Engine) -> None:
     def change(connection: Connection) -> None:
         create(connection)
         pid = connection.scalar(text("SELECT pg_backend_pid()"))
@@ -229,7 +231,7 @@ def test_connection_cut_before_the_commit_leaves_nothing(database: Database, eng
     assert names(engine) == ["new"]
 
 
-def test_what_a_change_raises_undoes_it(database: Database, engine: Engine) -> None:
+def test_exception_rolls_the_transaction_back(database: Database, engine: Engine) -> None:
     def change(connection: Connection) -> None:
         create(connection)
         raise Conflict("no")
@@ -249,7 +251,7 @@ def test_reads_see_one_snapshot(database: Database) -> None:
     assert database.read(query) == (0, 0)
 
 
-def test_one_of_a_deadlock_is_tried_again(database: Database, engine: Engine) -> None:
+def test_deadlock_is_retried(database: Database, engine: Engine) -> None:
     for name in ("a", "b"):
         database.write(create, name)
     both_hold_one = Barrier(2)
@@ -272,8 +274,8 @@ def test_one_of_a_deadlock_is_tried_again(database: Database, engine: Engine) ->
     assert found == [2, 2]
 
 
-def overtaken(engine: Engine, times: int) -> tuple[Callable[[Connection], int], list[int]]:
-    """Return a change that another transaction overtakes so many times, and its attempts."""
+def conflicting_change(engine: Engine, times: int) -> tuple[Callable[[Connection], int], list[int]]:
+    """Return a change with that many serialization failures, and the list of its attempts."""
     attempts: list[int] = []
     increment_generations = text("UPDATE resource_providers SET generation = generation + 1")
 
@@ -291,37 +293,37 @@ def overtaken(engine: Engine, times: int) -> tuple[Callable[[Connection], int], 
     return change, attempts
 
 
-def test_serialization_failure_is_tried_again(database: Database, engine: Engine) -> None:
+def test_serialization_failure_is_retried(database: Database, engine: Engine) -> None:
     database.write(create, "a")
-    change, _ = overtaken(engine, times=ATTEMPTS - 1)
-    assert database.write(change) == ATTEMPTS
-    assert names(engine) == ["a", f"attempt {ATTEMPTS}"]
+    change, _ = conflicting_change(engine, times=MAX_ATTEMPTS - 1)
+    assert database.write(change) == MAX_ATTEMPTS
+    assert names(engine) == ["a", f"attempt {MAX_ATTEMPTS}"]
 
 
-def test_write_that_is_overtaken_again_and_again_is_given_up(database: Database, engine: Engine) -> None:
+def test_write_fails_after_the_last_attempt(database: Database, engine: Engine) -> None:
     database.write(create, "a")
-    change, attempts = overtaken(engine, times=ATTEMPTS)
+    change, attempts = conflicting_change(engine, times=MAX_ATTEMPTS)
     with pytest.raises(Unavailable, match="in the way again and again"):
         database.write(change)
-    assert len(attempts) == ATTEMPTS
+    assert len(attempts) == MAX_ATTEMPTS
     assert names(engine) == ["a"]
 
 
 @pytest.fixture
-def tuned(database_url: str, app: Flask, new_app: NewApp) -> Callable[..., Flask]:
-    """A function that makes an application whose sessions have other options."""
+def app_with_options(database_url: str, app: Flask, new_app: NewApp) -> Callable[..., Flask]:
+    """A function that creates an application with the given session options."""
 
-    def tuned(options: str, pool_size: int = 1) -> Flask:
+    def app_with_options(options: str, pool_size: int = 1) -> Flask:
         url = make_url(database_url).update_query_dict({"options": options})
         return new_app(database_url=url.render_as_string(hide_password=False), pool_size=pool_size)
 
-    return tuned
+    return app_with_options
 
 
-def test_statement_that_takes_too_long_is_unavailable(
-    tuned: Callable[..., Flask], engine: Engine, host: str
+def test_statement_timeout_is_unavailable(
+    app_with_options: Callable[..., Flask], engine: Engine, host: str
 ) -> None:
-    slow = tuned("-c statement_timeout=1s").test_client()
+    slow = app_with_options("-c statement_timeout=1s").test_client()
     path = f"/allocations/{uuid4()}"
     with engine.begin() as other:
         other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
@@ -329,10 +331,10 @@ def test_statement_that_takes_too_long_is_unavailable(
     assert slow.put(path, json=claim(host), headers=ADMIN).status_code == 204
 
 
-def test_request_that_gets_no_connection_is_unavailable(
-    tuned: Callable[..., Flask], monkeypatch: pytest.MonkeyPatch
+def test_pool_timeout_is_unavailable(
+    app_with_options: Callable[..., Flask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = tuned("-c jit=off")
+    app = app_with_options("-c jit=off")
     pool = app.extensions["database"].engine.pool
     monkeypatch.setattr(pool, "_timeout", 0.1)
     taken = pool.connect()
@@ -341,28 +343,28 @@ def test_request_that_gets_no_connection_is_unavailable(
     assert get(app, "/resource_providers").status_code == 200
 
 
-def test_database_that_became_read_only_is_unavailable_to_writes(
-    tuned: Callable[..., Flask], host: str
+def test_write_to_a_read_only_database_is_unavailable(
+    app_with_options: Callable[..., Flask], host: str
 ) -> None:
-    app = tuned("-c default_transaction_read_only=on")
+    app = app_with_options("-c default_transaction_read_only=on")
     response = app.test_client().put(f"/allocations/{uuid4()}", json=claim(host), headers=ADMIN)
     assert "The database is read-only for the moment." in detail(response)
     assert get(app, f"/resource_providers/{host}").status_code == 200
 
 
-def test_transaction_that_pauses_too_long_is_unavailable(tuned: Callable[..., Flask]) -> None:
+def test_idle_transaction_timeout_is_unavailable(app_with_options: Callable[..., Flask]) -> None:
     def pause(connection: Connection) -> None:
         create(connection)
         time.sleep(0.3)
         create(connection, "later")
 
-    app = tuned("-c idle_in_transaction_session_timeout=100ms")
+    app = app_with_options("-c idle_in_transaction_session_timeout=100ms")
     with pytest.raises(Unavailable):
         app.extensions["database"].write(pause)
     assert get(app, "/resource_providers").json == {"resource_providers": []}
 
 
-def test_sessions_are_short_of_patience(database: Database) -> None:
+def test_sessions_have_timeouts(database: Database) -> None:
     with database.engine.connect() as connection:
         for setting, value in {
             "statement_timeout": "1min",
@@ -373,7 +375,7 @@ def test_sessions_are_short_of_patience(database: Database) -> None:
             assert connection.scalar(text(f"SHOW {setting}")) == value
 
 
-def test_options_of_the_url_stand(database_url: str) -> None:
+def test_options_of_the_url_override_the_defaults(database_url: str) -> None:
     url = make_url(database_url).update_query_dict({"options": "-c statement_timeout=5s"})
     engine = connect(url)
     with engine.connect() as connection:
@@ -382,7 +384,7 @@ def test_options_of_the_url_stand(database_url: str) -> None:
     engine.dispose()
 
 
-def test_url_without_a_driver_will_do(database_url: str) -> None:
+def test_url_needs_no_driver(database_url: str) -> None:
     engine = connect(make_url(database_url).set(drivername="postgresql"))
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT 1")) == 1

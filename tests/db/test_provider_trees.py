@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from werkzeug.test import TestResponse
 
 from tests.conftest import Api
-from tests.support.soundness import unsound
+from tests.support.soundness import audit_faults
 
 Request = Callable[[], TestResponse]
 
@@ -24,7 +24,7 @@ ROUNDS = 5
 def _sound_trees(engine: Engine) -> Iterator[None]:
     """See to it after every test that all trees are sound, and all that is said of them elsewhere."""
     yield
-    assert unsound(engine) == {}
+    assert audit_faults(engine) == {}
 
 
 def race(*requests: Request) -> list[TestResponse]:

@@ -1,4 +1,4 @@
-"""A claim whose database fails it: it is whole or absent, and what the client is told is so."""
+"""A claim during a database failure is granted or not, as a whole, and the response says so correctly."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,8 +9,9 @@ from flask import Flask
 from sqlalchemy import Engine, text
 from werkzeug.test import TestResponse
 
+from placement_svc.db.claims import procedures
 from tests.conftest import ADMIN, Api, NewApp
-from tests.support.postgres_proxy import Wire
+from tests.support.postgres_proxy import PostgresProxy
 
 
 @pytest.fixture
@@ -34,64 +35,65 @@ def put(app: Flask, path: str, body: Any) -> TestResponse:
     return app.test_client().put(path, json=body, headers=ADMIN)
 
 
-def problem(response: TestResponse) -> str:
+def error_detail(response: TestResponse) -> str:
+    """Return the last line of the detail of a 503 response."""
     assert response.status_code == 503
     assert response.headers["Retry-After"] == "1"
     detail: str = response.json["errors"][0]["detail"]  # type: ignore[index]
     return detail.splitlines()[-1].strip()
 
 
-CLAIM = "\n    CALL claim("
+CLAIM = procedures.CLAIM.partition("(")[0] + "("
 UNKNOWN = "The database was lost at the commit: it is not known whether anything has changed."
 
 
-def test_connection_lost_before_a_claim_arrives_goes_unnoticed(
-    api: Api, claim: Any, wire: Wire, new_app: NewApp
+def test_claim_is_retried_if_the_connection_is_lost_before_it_arrives(
+    api: Api, claim: Any, postgres_proxy: PostgresProxy, new_app: NewApp
 ) -> None:
-    app, path = new_app(database_url=wire.url), f"/allocations/{uuid4()}"
-    wire.cut_at(CLAIM, arrives=False)
+    app, path = new_app(database_url=postgres_proxy.url), f"/allocations/{uuid4()}"
+    postgres_proxy.drop_connection_at(CLAIM, delivered=False)
     assert put(app, path, claim).status_code == 204
-    assert [asked.startswith(CLAIM) for asked in wire.asked].count(True) == 2
+    assert [sent.startswith(CLAIM) for sent in postgres_proxy.statements].count(True) == 2
     assert api("GET", path).json["consumer_generation"] == 1  # type: ignore[index]
 
 
-def test_connection_lost_when_a_claim_is_granted(
-    api: Api, claim: Any, wire: Wire, new_app: NewApp, engine: Engine
+def test_outcome_is_unknown_if_the_connection_is_lost_after_a_claim_is_granted(
+    api: Api, claim: Any, postgres_proxy: PostgresProxy, new_app: NewApp, engine: Engine
 ) -> None:
-    app, path = new_app(database_url=wire.url), f"/allocations/{uuid4()}"
-    wire.cut_at(CLAIM, arrives=True)
-    assert problem(put(app, path, claim)) == UNKNOWN
+    app, path = new_app(database_url=postgres_proxy.url), f"/allocations/{uuid4()}"
+    postgres_proxy.drop_connection_at(CLAIM, delivered=True)
+    assert error_detail(put(app, path, claim)) == UNKNOWN
     with engine.connect() as connection:
         assert connection.scalars(text("SELECT used FROM inventories")).all() == [1, 1]
     assert put(app, path, claim).status_code == 409
 
 
-@pytest.mark.parametrize("arrives", [False, True])
+@pytest.mark.parametrize("delivered", [False, True])
 def test_claim_without_a_generation_is_not_sent_again(
-    arrives: bool, claim: Any, wire: Wire, new_app: NewApp, engine: Engine
+    delivered: bool, claim: Any, postgres_proxy: PostgresProxy, new_app: NewApp, engine: Engine
 ) -> None:
     app, path, old = (
-        new_app(database_url=wire.url),
+        new_app(database_url=postgres_proxy.url),
         f"/allocations/{uuid4()}",
         {**ADMIN, "OpenStack-API-Version": "placement 1.12"},
     )
     del claim["consumer_generation"], claim["consumer_type"]
-    wire.cut_at(CLAIM, arrives=arrives)
-    assert problem(app.test_client().put(path, json=claim, headers=old)) == UNKNOWN
-    assert [asked.startswith(CLAIM) for asked in wire.asked].count(True) == 1
+    postgres_proxy.drop_connection_at(CLAIM, delivered=delivered)
+    assert error_detail(app.test_client().put(path, json=claim, headers=old)) == UNKNOWN
+    assert [sent.startswith(CLAIM) for sent in postgres_proxy.statements].count(True) == 1
     with engine.connect() as connection:
-        held = connection.scalars(text("SELECT used FROM inventories")).all()
-    assert held == ([1, 1] if arrives else [0, 0])
+        used = connection.scalars(text("SELECT used FROM inventories")).all()
+    assert used == ([1, 1] if delivered else [0, 0])
 
 
-def test_lock_that_is_held_too_long_is_unavailable(
+def test_claim_that_waits_too_long_for_a_lock_is_unavailable(
     api: Api, claim: Any, new_app: NewApp, engine: Engine
 ) -> None:
     app, path = new_app(lock_timeout=1), f"/allocations/{uuid4()}"
     with engine.begin() as other:
         other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
-        told = problem(put(app, path, claim))
-    assert told == "Another request has held what this one needs for too long."
+        detail = error_detail(put(app, path, claim))
+    assert detail == "Another request has held what this one needs for too long."
     assert api("GET", path).json == {"allocations": {}}
     assert put(app, path, claim).status_code == 204
 
@@ -106,8 +108,8 @@ FULL_DISK = """
 
 
 @pytest.fixture(params=["BEFORE INSERT ON allocations", "AFTER UPDATE ON inventories"])
-def full_disk(request: pytest.FixtureRequest, engine: Engine, claim: Any) -> Iterator[Callable[[], None]]:
-    """A disk on which some writes fail; the function gives it room again."""
+def free_disk(request: pytest.FixtureRequest, engine: Engine, claim: Any) -> Iterator[Callable[[], None]]:
+    """A full disk, on which some writes fail; the function frees space."""
     drop = "DROP FUNCTION IF EXISTS fail CASCADE"
 
     def run(*statements: str) -> None:
@@ -120,14 +122,14 @@ def full_disk(request: pytest.FixtureRequest, engine: Engine, claim: Any) -> Ite
     run(drop)
 
 
-def test_full_disk_is_unavailable_and_leaves_nothing(
-    api: Api, claim: Any, full_disk: Callable[[], None], engine: Engine
+def test_claim_on_a_full_disk_is_unavailable_and_stores_nothing(
+    api: Api, claim: Any, free_disk: Callable[[], None], engine: Engine
 ) -> None:
     path = f"/allocations/{uuid4()}"
-    told = problem(api("PUT", path, claim))
-    assert told == "The database is out of disk space, memory or connections."
+    detail = error_detail(api("PUT", path, claim))
+    assert detail == "The database is out of disk space, memory or connections."
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM consumers")) == 0
         assert connection.scalar(text("SELECT sum(generation) FROM resource_providers")) == 2
-    full_disk()
+    free_disk()
     assert api("PUT", path, claim).status_code == 204

@@ -1,4 +1,4 @@
-"""The service under load while something breaks: what it acknowledged is there, and it resumes by itself."""
+"""Faults under load: the service loses no acknowledged claim, and recovers by itself."""
 
 import os
 import signal
@@ -16,18 +16,18 @@ from sqlalchemy.pool import NullPool
 from placement_svc.db import schema
 from placement_svc.provisioning import embedded
 from tests.support.service import Answer, Client, Service, serving, wait_until
-from tests.support.soundness import unsound
+from tests.support.soundness import audit_faults
 
 pytestmark = pytest.mark.long
 
 CLIENTS = 8
-MORE = 40
-"""Claims that are to be acknowledged before something breaks, and again after it."""
+CLAIMS = 40
+"""Claims that must be acknowledged before the fault, and again after it."""
 
-ROWS = 4
-"""Rows of a claim: two resource classes of two providers."""
+ALLOCATIONS = 4
+"""Allocations of a claim: two resource classes of two providers."""
 
-HELD = text("""
+ALLOCATION_COUNTS = text("""
     SELECT consumers.uuid, count(allocations.used)
       FROM consumers LEFT JOIN allocations ON consumer_id = consumers.id
      GROUP BY consumers.id
@@ -36,13 +36,13 @@ HELD = text("""
 
 @pytest.fixture(scope="module")
 def data_dir(passable_dir: Path) -> Path:
-    """A data directory of its own: its PostgreSQL is going to be stopped."""
+    """A data directory of its own, because the tests stop its PostgreSQL."""
     return passable_dir / "data"
 
 
 @pytest.fixture(scope="module")
 def database(data_dir: Path) -> Iterator[Engine]:
-    """An engine of the service's database, which keeps no connection."""
+    """An engine of the service's database that keeps no idle connection."""
     with embedded.start(data_dir) as running:
         engine = create_engine(running.url, poolclass=NullPool)
         schema.upgrade(engine)
@@ -58,7 +58,7 @@ def service(database: Engine) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def hosts(service: Service) -> list[str]:
-    """Two providers with room for all."""
+    """Two providers with capacity for all claims."""
     client, uuids = service.client(), [str(uuid4()) for _ in range(2)]
     inventories = {name: {"total": 1_000_000} for name in ("VCPU", "DISK_GB")}
     for uuid in uuids:
@@ -76,52 +76,52 @@ def claim(client: Client, uuid: str, hosts: list[str]) -> Answer:
 
 
 class Load:
-    """Clients that claim for one new consumer after the other, and what they were told."""
+    """Clients that claim for one new consumer after the other, and the responses."""
 
     def __init__(self, service: Service, hosts: list[str]) -> None:
         self._service = service
         self._hosts = hosts
-        self._enough = Event()
+        self._finished = Event()
         self.acknowledged: list[str] = []
         self.failed: list[Answer] = []
 
     def run(self) -> None:
-        """Claim until it is enough."""
+        """Claim until the load ends."""
         client = self._service.client()
-        while not self._enough.is_set():
+        while not self._finished.is_set():
             uuid = str(uuid4())
-            answer = claim(client, uuid, self._hosts)
-            if answer.status == 204:
+            response = claim(client, uuid, self._hosts)
+            if response.status == 204:
                 self.acknowledged.append(uuid)
             else:
-                self.failed.append(answer)
+                self.failed.append(response)
 
     def during(self, fault: Callable[[], None]) -> None:
-        """Let something break in the middle of the load, and wait until claims are granted again."""
+        """Cause a fault under load, and wait until claims are granted again."""
         with ThreadPoolExecutor(CLIENTS) as threads:
             running = [threads.submit(self.run) for _ in range(CLIENTS)]
             try:
-                wait_until(lambda: len(self.acknowledged) > MORE)
+                wait_until(lambda: len(self.acknowledged) > CLAIMS)
                 fault()
                 granted = len(self.acknowledged)
-                wait_until(lambda: len(self.acknowledged) > granted + MORE)
+                wait_until(lambda: len(self.acknowledged) > granted + CLAIMS)
             finally:
-                self._enough.set()
+                self._finished.set()
         for one in running:
             one.result()
 
 
 @pytest.fixture
 def load(service: Service, hosts: list[str], database: Engine) -> Iterator[Load]:
-    """Load on the service; at last all it acknowledged is whole, and all else is whole or absent."""
+    """Load on the service. Afterwards, acknowledged claims must be stored, and no claim in part."""
     load = Load(service, hosts)
     yield load
     with database.connect() as connection:
-        held = dict(connection.execute(HELD).all())
-    assert unsound(database) == {}
-    assert held.keys() >= set(load.acknowledged)
-    assert set(held.values()) <= {ROWS}
-    assert {answer.status for answer in load.failed} <= {0, 503}
+        counts = dict(connection.execute(ALLOCATION_COUNTS).all())
+    assert audit_faults(database) == {}
+    assert counts.keys() >= set(load.acknowledged)
+    assert set(counts.values()) <= {ALLOCATIONS}
+    assert {response.status for response in load.failed} <= {0, 503}
 
 
 def test_worker_that_is_killed_is_replaced(service: Service, load: Load) -> None:
@@ -129,10 +129,10 @@ def test_worker_that_is_killed_is_replaced(service: Service, load: Load) -> None
     load.during(lambda: os.kill(before[0], signal.SIGKILL))
     wait_until(lambda: len(service.workers()) == len(before))
     assert before[0] not in service.workers()
-    assert {answer.status for answer in load.failed} <= {0}
+    assert {response.status for response in load.failed} <= {0}
 
 
-def test_claim_whose_worker_is_killed_while_it_waits_is_given_up(
+def test_claim_of_a_killed_worker_stops_waiting_for_its_lock(
     service: Service, hosts: list[str], database: Engine
 ) -> None:
     def backends(condition: str) -> int:
@@ -148,7 +148,7 @@ def test_claim_whose_worker_is_killed_while_it_waits_is_given_up(
         for worker in service.workers():
             os.kill(worker, signal.SIGKILL)
         assert claiming.result() == Answer(0)
-        # PostgreSQL looks after its clients, every second.
+        # PostgreSQL checks every second whether its clients are still connected.
         wait_until(lambda: backends("wait_event_type = 'Lock'") == 0)
     client = service.client()
     wait_until(lambda: client("GET", "/").status == 200)
@@ -156,23 +156,23 @@ def test_claim_whose_worker_is_killed_while_it_waits_is_given_up(
     assert claim(client, uuid, hosts).status == 204
 
 
-def test_connections_that_are_cut_go_unnoticed(load: Load, database: Engine) -> None:
-    def cut() -> None:
+def test_terminated_connections_are_replaced(load: Load, database: Engine) -> None:
+    def terminate() -> None:
         with database.connect() as connection:
-            cut = text("""
+            query = text("""
                 SELECT count(pg_terminate_backend(pid))
                   FROM pg_stat_activity
                  WHERE datname = current_database() AND pid <> pg_backend_pid()
             """)
-            assert connection.scalar(cut)
+            assert connection.scalar(query)
 
-    load.during(cut)
-    # Whoever was just committing cannot know.
-    assert all("lost at the commit" in answer.problem for answer in load.failed)
+    load.during(terminate)
+    # Only a claim whose connection was lost during the commit fails.
+    assert all("lost at the commit" in response.problem for response in load.failed)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["restart", "crash"])
-def test_postgresql_that_restarts_is_used_again(
+def test_service_reconnects_after_a_restart_of_postgresql(
     number: signal.Signals, load: Load, data_dir: Path, database: Engine
 ) -> None:
     pid_file = data_dir / "postgres" / "postmaster.pid"

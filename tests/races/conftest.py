@@ -1,4 +1,4 @@
-"""Requests to send at once; and the service, whose database remembers what was used at each commit."""
+"""Requests for races, and a running service whose database records the usage at each commit."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,13 +11,13 @@ from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.races.helpers import consumer, inventories
 from tests.support.service import Service, serving
-from tests.support.soundness import unsound
+from tests.support.soundness import audit_faults
 
-# A deferred trigger sees what a transaction leaves. It still holds the lock of the inventory's row, so the
-# order of `seen` is that of the commits.
-REMEMBER = [
+# A deferred trigger sees the rows as the transaction commits them. The transaction still holds the row locks
+# of the inventories, so the rows of `usage_history` of one inventory are in the order of the commits.
+RECORD_USAGE = [
     """
-    CREATE TABLE seen (
+    CREATE TABLE usage_history (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
         provider_id int NOT NULL,
@@ -28,9 +28,9 @@ REMEMBER = [
     )
     """,
     """
-    CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION record_usage() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO seen (provider_id, resource_class_id, used, capacity)
+        INSERT INTO usage_history (provider_id, resource_class_id, used, capacity)
         SELECT provider_id, resource_class_id, used, capacity
           FROM inventories
          WHERE provider_id = NEW.provider_id AND resource_class_id = NEW.resource_class_id
@@ -40,8 +40,8 @@ REMEMBER = [
     $$
     """,
     """
-    CREATE CONSTRAINT TRIGGER see AFTER INSERT OR UPDATE ON inventories
-        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see()
+    CREATE CONSTRAINT TRIGGER record_usage AFTER INSERT OR UPDATE ON inventories
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION record_usage()
     """,
 ]
 
@@ -52,7 +52,7 @@ def served_engine(new_database: Callable[[], str]) -> Iterator[Engine]:
     engine = connect(new_database())
     schema.upgrade(engine)
     with engine.begin() as connection:
-        for statement in REMEMBER:
+        for statement in RECORD_USAGE:
             connection.execute(text(statement))
     yield engine
     engine.dispose()
@@ -68,7 +68,7 @@ def service(served_engine: Engine) -> Iterator[Service]:
 
 @pytest.fixture
 def put(api):
-    """Return a function that gives a request: PUT the allocations of a consumer."""
+    """A function that returns a request: PUT the allocations of a consumer."""
 
     def put(uuid, allocations, generation=None):
         return partial(api, "PUT", f"/allocations/{uuid}", consumer(allocations, generation))
@@ -78,7 +78,7 @@ def put(api):
 
 @pytest.fixture
 def post(api):
-    """Return a function that gives a request: POST the allocations of several consumers."""
+    """A function that returns a request: POST the allocations of several consumers."""
 
     def post(consumers):
         return partial(api, "POST", "/allocations", consumers)
@@ -88,7 +88,7 @@ def post(api):
 
 @pytest.fixture
 def provider(api):
-    """Return a function that creates a provider with inventories and returns its uuid."""
+    """A function that creates a provider with inventories and returns its uuid."""
 
     def provider(**totals):
         uuid = str(uuid4())
@@ -102,7 +102,7 @@ def provider(api):
 
 @pytest.fixture
 def used(api):
-    """Return a function that tells what is used of a provider."""
+    """A function that returns the usages of a provider by resource class."""
 
     def used(uuid):
         return api("GET", f"/resource_providers/{uuid}/usages").json["usages"]
@@ -111,7 +111,7 @@ def used(api):
 
 
 @pytest.fixture
-def books(engine):
-    """Balance the books after every race."""
+def audited(engine):
+    """Audit the stored data after each test."""
     yield
-    assert unsound(engine) == {}
+    assert audit_faults(engine) == {}

@@ -1,4 +1,4 @@
-"""Requests that meet, and how they are written."""
+"""Concurrent requests, and their bodies."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -9,7 +9,7 @@ OWNER = {"project_id": "project", "user_id": "user", "consumer_type": "INSTANCE"
 
 
 def race(*requests):
-    """Send all requests at the same moment and return their responses in order."""
+    """Send all requests at the same time and return their responses in the order of the requests."""
     start = Barrier(len(requests))
 
     def send(request):
@@ -21,22 +21,27 @@ def race(*requests):
 
 
 def statuses(responses):
+    """Return the sorted status codes."""
     return sorted(response.status_code for response in responses)
 
 
 def code(response):
+    """Return the error code of a response."""
     return response.json["errors"][0]["code"]
 
 
-def held(provider, amount, resource_class="VCPU"):
+def allocation(provider, amount, resource_class="VCPU"):
+    """Return the `allocations` of a request body: an amount of one provider."""
     return {provider: {"resources": {resource_class: amount}}}
 
 
 def consumer(allocations, generation=None):
+    """Return the request body of a consumer's claim."""
     return {"allocations": allocations, "consumer_generation": generation, **OWNER}
 
 
 def inventories(generation, **totals):
+    """Return the request body of a provider's inventories."""
     return {
         "resource_provider_generation": generation,
         "inventories": {name: {"total": total} for name, total in totals.items()},

@@ -1,4 +1,4 @@
-"""A branch moves while something below its root is written: neither is ended in favour of the other."""
+"""A subtree moves while a provider in it is written, without a deadlock."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,21 +17,21 @@ from tests.support.service import wait_until
 
 GATE = 4711
 
-KEEP_GATE = f"""
-    CREATE FUNCTION keep_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE_GATE = f"""
+    CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         PERFORM pg_advisory_xact_lock_shared({GATE});
         RETURN NULL;
     END
     $$;
-    CREATE TRIGGER keep_gate BEFORE UPDATE ON resource_providers EXECUTE FUNCTION keep_gate()
+    CREATE TRIGGER wait_at_gate BEFORE UPDATE ON resource_providers EXECUTE FUNCTION wait_at_gate()
 """
 
-WAITING = text("""
+BLOCKED = text("""
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 """)
 
-STOCK = {"VCPU": Inventory(total=8)}
+INVENTORIES = {"VCPU": Inventory(total=8)}
 
 
 def replace_traits(connection: Connection, uuid: str) -> None:
@@ -43,57 +43,57 @@ def remove_traits(connection: Connection, uuid: str) -> None:
 
 
 def replace_inventories(connection: Connection, uuid: str) -> None:
-    inventories.replace_all(connection, uuid, 1, STOCK, 0)
+    inventories.replace_all(connection, uuid, 1, INVENTORIES, 0)
 
 
 def reshape(connection: Connection, uuid: str) -> None:
     claim = Claim(str(uuid4()), "project", "user", "INSTANCE", None, {uuid: {"VCPU": 1}})
-    reshaper.reshape(connection, Reshape({uuid: ProviderReshape(1, STOCK)}, [claim]))
+    reshaper.reshape(connection, Reshape({uuid: ProviderReshape(1, INVENTORIES)}, [claim]))
 
 
 @pytest.fixture
 def gate(engine: Engine) -> Iterator[Connection]:
-    """A connection that can close the gate: nobody changes a provider until it commits."""
+    """A connection that can close the gate: all updates of providers then wait until it commits."""
     with engine.begin() as connection:
-        connection.execute(text(KEEP_GATE))
+        connection.execute(text(CREATE_GATE))
     with engine.connect() as connection:
         yield connection
     with engine.begin() as connection:
-        connection.execute(text("DROP FUNCTION keep_gate CASCADE"))
+        connection.execute(text("DROP FUNCTION wait_at_gate CASCADE"))
 
 
-def wait_for(engine: Engine, waiting: int) -> None:
-    """Return when so many connections wait for a lock."""
+def wait_for_blocked(engine: Engine, count: int) -> None:
+    """Wait until that many connections wait for a lock."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        wait_until(lambda: connection.scalar(WAITING) >= waiting)
+        wait_until(lambda: connection.scalar(BLOCKED) >= count)
 
 
 @pytest.mark.parametrize("change", [replace_traits, remove_traits, replace_inventories, reshape])
-def test_branch_moves_while_what_is_below_is_written(
+def test_subtree_moves_while_a_provider_in_it_is_written(
     change: Callable[[Connection, str], None], database: Database, gate: Connection, engine: Engine, call: Any
 ) -> None:
-    above, branch, below = (str(uuid4()) for _ in range(3))
-    for uuid, parent in ((above, None), (branch, None), (below, branch)):
+    new_parent, subtree, child = (str(uuid4()) for _ in range(3))
+    for uuid, parent in ((new_parent, None), (subtree, None), (child, subtree)):
         database.write(providers.create, uuid, uuid, parent)
-    database.write(provider_traits.replace, below, 0, ["STORAGE_DISK_SSD"])
+    database.write(provider_traits.replace, child, 0, ["STORAGE_DISK_SSD"])
     gate.execute(text(f"SELECT pg_advisory_xact_lock({GATE})"))
     attempts = []
 
     def write(connection: Connection) -> None:
         attempts.append("write")
-        change(connection, below)
+        change(connection, child)
 
     def move(connection: Connection) -> None:
         attempts.append("move")
-        providers.change(connection, branch, branch, above, may_leave_parent=True)
+        providers.change(connection, subtree, subtree, new_parent, may_leave_parent=True)
 
     with ThreadPoolExecutor(2) as threads:
         writing = threads.submit(database.write, write)
-        wait_for(engine, 1)
+        wait_for_blocked(engine, 1)
         moving = threads.submit(database.write, move)
-        wait_for(engine, 2)
+        wait_for_blocked(engine, 2)
         gate.commit()
         writing.result()
         moving.result()
     assert attempts == ["write", "move"]
-    assert call("GET", f"/resource_providers/{below}")["root_provider_uuid"] == above
+    assert call("GET", f"/resource_providers/{child}")["root_provider_uuid"] == new_parent

@@ -1,4 +1,4 @@
-"""How often a claim asks PostgreSQL: once, however much is claimed."""
+"""A claim takes one round trip to PostgreSQL, however many amounts it has."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,28 +8,28 @@ import pytest
 from flask import Flask
 
 from tests.conftest import ADMIN, NewApp
-from tests.support.postgres_proxy import Wire
+from tests.support.postgres_proxy import PostgresProxy
 
 Send = Callable[[str, str, Any], list[str]]
 
 
 @pytest.fixture
-def send(app: Flask, wire: Wire, new_app: NewApp) -> Send:
-    """A function that sends a request, which succeeds, and returns what PostgreSQL was asked for it."""
-    watched = new_app(database_url=wire.url)
+def send(app: Flask, postgres_proxy: PostgresProxy, new_app: NewApp) -> Send:
+    """A function that sends a request, which must succeed, and returns the statements it took."""
+    proxied = new_app(database_url=postgres_proxy.url)
 
     def send(method: str, path: str, body: Any) -> list[str]:
-        wire.asked.clear()
-        answer = watched.test_client().open(path, method=method, json=body, headers=ADMIN)
-        assert answer.status_code in (200, 204), answer.text
-        return list(wire.asked)
+        postgres_proxy.statements.clear()
+        response = proxied.test_client().open(path, method=method, json=body, headers=ADMIN)
+        assert response.status_code in (200, 204), response.text
+        return list(postgres_proxy.statements)
 
     return send
 
 
 @pytest.fixture(params=[1, 20])
 def hosts(request: pytest.FixtureRequest, send: Send) -> list[str]:
-    """One provider, or twenty."""
+    """The uuids of one provider, or of twenty."""
     uuids = [str(uuid4()) for _ in range(request.param)]
     for uuid in uuids:
         send("POST", "/resource_providers", {"name": uuid, "uuid": uuid})
@@ -55,16 +55,16 @@ def test_claim_is_one_round_trip(send: Send, hosts: list[str]) -> None:
     new = send("PUT", server, claim(hosts, None))
     changed = send("PUT", server, claim(hosts, 1))
     moved = send("POST", "/allocations", {str(first): claim([], 1), other: claim(hosts, None)})
-    emptied = send("PUT", server, claim([], 2))
-    for asked in (new, changed, moved, emptied):
-        assert len(asked) == 1
+    deleted = send("PUT", server, claim([], 2))
+    for statements in (new, changed, moved, deleted):
+        assert len(statements) == 1
 
 
-def test_first_of_a_project_a_user_and_a_type_is_one_round_trip(send: Send, hosts: list[str]) -> None:
+def test_first_claim_of_a_project_a_user_and_a_type_is_one_round_trip(send: Send, hosts: list[str]) -> None:
     assert len(send("PUT", f"/allocations/{uuid4()}", claim(hosts, None))) == 1
 
 
-def test_claim_on_a_connection_that_has_read_is_one_round_trip(send: Send, hosts: list[str]) -> None:
+def test_claim_after_a_read_on_the_same_connection_is_one_round_trip(send: Send, hosts: list[str]) -> None:
     send("GET", "/resource_providers", None)
     assert len(send("PUT", f"/allocations/{uuid4()}", claim(hosts, None))) == 1
     assert send("GET", "/resource_providers", None)[0].startswith("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from placement_svc.db.engine import shown
+from placement_svc.db.engine import redact_url
 from placement_svc.server import logs
 from tests.conftest import ADMIN, NewApp
 
@@ -142,4 +142,4 @@ def test_what_is_not_known_is_left_out(log_format: str) -> None:
     ],
 )
 def test_url_is_shown_without_its_password(url: str, told: str) -> None:
-    assert shown(url) == told
+    assert redact_url(url) == told

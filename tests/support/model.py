@@ -1,8 +1,8 @@
 """
-What writes do, on plain dicts: written from `docs/spec/resources.md` and `docs/spec/allocations.md`.
+A model of all writes on plain dicts, written from `docs/spec/resources.md` and `docs/spec/allocations.md`.
 
-Every method is one request. It returns the status of the answer, or raises `Refused` and changes nothing. A
-microversion is given by its minor number.
+Every public method of `Model` is one request. It returns the status of the response, or raises `Refused` and
+changes nothing. `minor` is the minor number of the microversion.
 """
 
 from collections import Counter
@@ -11,18 +11,18 @@ from typing import Any
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 UNCHANGED = "unchanged"
-"""For a parent: the body does not speak of it."""
+"""In place of a parent: the body has no `parent_provider_uuid`."""
 
 STANDARD_CLASSES = frozenset({"VCPU", "DISK_GB"})
 STANDARD_TRAITS = frozenset({"HW_CPU_X86_AVX", "STORAGE_DISK_SSD"})
 DEFAULTS = {"reserved": 0, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}
 
 Record = Mapping[str, Any]
-"""An inventory as a body states it: `total`, and what differs from the defaults."""
+"""An inventory as in a request body: `total`, and the fields that differ from the defaults."""
 
 
 class Refused(Exception):
-    """A request is refused, with a status and with what follows `placement.` in the error code."""
+    """The response is an error with this status; `code` is the error code without `placement.`."""
 
     def __init__(self, status: int, code: str = "undefined_code") -> None:
         super().__init__(status, code)
@@ -31,12 +31,12 @@ class Refused(Exception):
 
 
 def capacity(record: Record) -> float:
-    """Return what a complete record can give in all."""
+    """Return the capacity of a complete record."""
     return (record["total"] - record["reserved"]) * record["allocation_ratio"]
 
 
 class Model:
-    """The providers by uuid, the consumers by uuid, and the names of custom traits and classes."""
+    """Providers and consumers by uuid, and the names of custom traits and resource classes."""
 
     def __init__(self) -> None:
         self.providers: dict[str, dict[str, Any]] = {}
@@ -49,17 +49,17 @@ class Model:
             raise Refused(404)
         return self.providers[uuid]
 
-    def lineage(self, uuid: str) -> list[str]:
+    def path(self, uuid: str) -> list[str]:
         """Return a provider and its ancestors."""
         parent = self.providers[uuid]["parent"]
-        return [uuid, *(self.lineage(parent) if parent else [])]
+        return [uuid, *(self.path(parent) if parent else [])]
 
     def used(self, consumers: Iterable[str] | None = None) -> Counter[tuple[str, str]]:
-        """Return what some consumers (or all) hold, by provider and class."""
-        held: Counter[tuple[str, str]] = Counter()
+        """Return the used amounts of some consumers (None: all), by provider and resource class."""
+        used: Counter[tuple[str, str]] = Counter()
         for uuid in self.consumers if consumers is None else consumers:
-            held.update(self.consumers.get(uuid, {}).get("allocations", {}))
-        return held
+            used.update(self.consumers.get(uuid, {}).get("allocations", {}))
+        return used
 
     # Providers
 
@@ -81,22 +81,22 @@ class Model:
     def change_provider(self, uuid: str, name: str, parent: str | None, minor: int) -> int:
         provider = self.provider(uuid)
         if parent != UNCHANGED:
-            present = provider["parent"]
+            current = provider["parent"]
             if minor < 14 or (parent and parent not in self.providers):
                 raise Refused(400)
-            if present and parent != present and minor < 37:
+            if current and parent != current and minor < 37:
                 raise Refused(400)
-            if parent and uuid in self.lineage(parent):
+            if parent and uuid in self.path(parent):
                 raise Refused(400)
-        if self._has_name(name, besides=uuid):
+        if self._has_name(name, except_for=uuid):
             raise Refused(409, "duplicate_name")
         provider["name"] = name
         if parent != UNCHANGED:
             provider["parent"] = parent
         return 200
 
-    def _has_name(self, name: str, besides: str = "") -> bool:
-        return any(p["name"] == name for uuid, p in self.providers.items() if uuid != besides)
+    def _has_name(self, name: str, except_for: str = "") -> bool:
+        return any(p["name"] == name for uuid, p in self.providers.items() if uuid != except_for)
 
     def delete_provider(self, uuid: str) -> int:
         self.provider(uuid)
@@ -267,7 +267,7 @@ class Model:
         if name not in self.classes:
             raise Refused(404)
 
-    # Allocations; `claims` are consumers as POST /allocations names them
+    # Allocations; `claims` are consumers as in the body of POST /allocations
 
     def replace_consumer(self, uuid: str, claim: Mapping[str, Any], minor: int) -> int:
         if minor < 28 and not claim["allocations"]:
@@ -276,9 +276,9 @@ class Model:
 
     def replace_consumers(self, claims: Mapping[str, Mapping[str, Any]], minor: int) -> int:
         self._check_consumers(claims, minor)
-        self._check_named(claims, [])
-        stocks = {uuid: provider["inventories"] for uuid, provider in self.providers.items()}
-        self._check_stocks(claims, stocks)
+        self._check_names(claims, [])
+        inventories = {uuid: provider["inventories"] for uuid, provider in self.providers.items()}
+        self._check_inventories(claims, inventories)
         self._store(claims, minor)
         return 204
 
@@ -299,15 +299,15 @@ class Model:
                 raise Refused(400, "resource_provider.not_found")
             self._check_generation(self.providers[uuid], generation)
         self._check_consumers(claims, minor)
-        self._check_named(claims, [name for _, records in inventories.values() for name in records])
+        self._check_names(claims, [name for _, records in inventories.values() for name in records])
         wanted = {
             uuid: {name: DEFAULTS | record for name, record in records.items()}
             for uuid, (_, records) in inventories.items()
         }
-        union = {
+        during_reshape = {
             uuid: provider["inventories"] | wanted.get(uuid, {}) for uuid, provider in self.providers.items()
         }
-        self._check_stocks(claims, union)
+        self._check_inventories(claims, during_reshape)
         others = self.used(self.consumers.keys() - claims.keys())
         for uuid, records in wanted.items():
             for name in self.providers[uuid]["inventories"].keys() - records.keys():
@@ -321,24 +321,24 @@ class Model:
 
     def _check_consumers(self, claims: Mapping[str, Mapping[str, Any]], minor: int) -> None:
         for uuid, claim in claims.items():
-            present = self.consumers.get(uuid, {}).get("generation")
-            if minor >= 28 and claim["consumer_generation"] != present:
+            generation = self.consumers.get(uuid, {}).get("generation")
+            if minor >= 28 and claim["consumer_generation"] != generation:
                 raise Refused(409, "concurrent_update")
 
-    def _check_named(self, claims: Mapping[str, Mapping[str, Any]], resource_classes: list[str]) -> None:
+    def _check_names(self, claims: Mapping[str, Mapping[str, Any]], resource_classes: list[str]) -> None:
         amounts = _amounts(claims)
         if not self.providers.keys() >= {provider for provider, _ in amounts}:
             raise Refused(400)
         self._check_classes([*resource_classes, *(name for _, name in amounts)])
 
-    def _check_stocks(
-        self, claims: Mapping[str, Mapping[str, Any]], stocks: Mapping[str, Mapping[str, Record]]
+    def _check_inventories(
+        self, claims: Mapping[str, Mapping[str, Any]], inventories: Mapping[str, Mapping[str, Record]]
     ) -> None:
         before = self.used()
         after = self.used(self.consumers.keys() - claims.keys())
         for claim in claims.values():
             for (provider, name), amount in _amounts({"": claim}).items():
-                record = stocks[provider].get(name)
+                record = inventories[provider].get(name)
                 if record is None or amount % record["step_size"]:
                     raise Refused(409)
                 if not record["min_unit"] <= amount <= record["max_unit"]:
@@ -350,25 +350,25 @@ class Model:
 
     def _store(self, claims: Mapping[str, Mapping[str, Any]], minor: int) -> None:
         named = {provider for provider, _ in _amounts(claims)}
-        emptied = [uuid for uuid, claim in claims.items() if not claim["allocations"]]
-        for provider in named | {provider for provider, _ in self.used(emptied)}:
+        deleted = [uuid for uuid, claim in claims.items() if not claim["allocations"]]
+        for provider in named | {provider for provider, _ in self.used(deleted)}:
             self.providers[provider]["generation"] += 1
         for uuid, claim in claims.items():
-            present = self.consumers.pop(uuid, {"generation": 0, "type": None})
+            current = self.consumers.pop(uuid, {"generation": 0, "type": None})
             if claim["allocations"]:
                 self.consumers[uuid] = {
-                    "generation": present["generation"] + 1,
+                    "generation": current["generation"] + 1,
                     "project": claim["project_id"] if minor >= 8 else NOBODY,
                     "user": claim["user_id"] if minor >= 8 else NOBODY,
-                    "type": claim["consumer_type"] if minor >= 38 else present["type"],
+                    "type": claim["consumer_type"] if minor >= 38 else current["type"],
                     "allocations": dict(_amounts({uuid: claim})),
                 }
 
 
 def _amounts(claims: Mapping[str, Mapping[str, Any]]) -> Counter[tuple[str, str]]:
-    """Return what claims ask for together, by provider and class."""
+    """Return the sums of the amounts that all claims ask for, by provider and resource class."""
     amounts: Counter[tuple[str, str]] = Counter()
     for claim in claims.values():
-        for provider, held in claim["allocations"].items():
-            amounts.update({(provider, name): amount for name, amount in held["resources"].items()})
+        for provider, allocation in claim["allocations"].items():
+            amounts.update({(provider, name): amount for name, amount in allocation["resources"].items()})
     return amounts

@@ -1,4 +1,4 @@
-"""The wire between the service and PostgreSQL: it tells what was asked, and can be cut at a statement."""
+"""A proxy between the service and PostgreSQL that records statements and can drop a connection."""
 
 import socket
 import struct
@@ -9,44 +9,48 @@ from typing import BinaryIO
 from sqlalchemy import make_url
 
 
-class Wire(ThreadingTCPServer):
-    """Relays connections to the PostgreSQL of a URL; `url` is the way through this relay.
+class PostgresProxy(ThreadingTCPServer):
+    """Forwards connections to the PostgreSQL server of a URL; `url` connects through the proxy.
 
-    `asked` are the statements that were sent to PostgreSQL, in their order: each is a round trip.
+    `statements` are those that clients sent to PostgreSQL, in order: each is one round trip.
     """
 
     daemon_threads = True
 
     def __init__(self, url: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Relay)
-        self.asked: list[str] = []
-        self._upstream = make_url(url)
-        self._cut: tuple[str, bool] | None = None
-        through = {"host": "127.0.0.1", "sslmode": "disable", "gssencmode": "disable"}
+        super().__init__(("127.0.0.1", 0), _Forwarder)
+        self.statements: list[str] = []
+        self._server_url = make_url(url)
+        self._drop: tuple[str, bool] | None = None
+        proxy_options = {"host": "127.0.0.1", "sslmode": "disable", "gssencmode": "disable"}
         self.url = (
-            self._upstream.set(host=None, port=self.server_address[1])
-            .update_query_dict(through)
+            self._server_url.set(host=None, port=self.server_address[1])
+            .update_query_dict(proxy_options)
             .render_as_string(hide_password=False)
         )
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def cut_at(self, statement: str, *, arrives: bool) -> None:
-        """Cut the next connection that sends a `statement` begun so: before it arrives, or is answered."""
-        self._cut = statement, arrives
+    def drop_connection_at(self, prefix: str, *, delivered: bool) -> None:
+        """Drop the next connection that sends a statement with this prefix.
 
-    def cut_by(self, statement: str) -> bool | None:
-        """Return None if `statement` passes, else whether it arrives before the connection is cut."""
-        self.asked.append(statement)
-        if self._cut is None or not statement.startswith(self._cut[0]):
+        With `delivered`, PostgreSQL gets the statement but the client never gets the result; otherwise
+        PostgreSQL does not get the statement.
+        """
+        self._drop = prefix, delivered
+
+    def record(self, statement: str) -> bool | None:
+        """Record a statement; return None to forward it, else whether to deliver it before the drop."""
+        self.statements.append(statement)
+        if self._drop is None or not statement.startswith(self._drop[0]):
             return None
-        _, arrives = self._cut
-        self._cut = None
-        return arrives
+        _, delivered = self._drop
+        self._drop = None
+        return delivered
 
     def connect(self) -> socket.socket:
-        """Return a connection to PostgreSQL itself."""
-        host = self._upstream.host or str(self._upstream.query["host"])
-        port = self._upstream.port or 5432
+        """Return a connection to the PostgreSQL server."""
+        host = self._server_url.host or str(self._server_url.query["host"])
+        port = self._server_url.port or 5432
         if not host.startswith("/"):
             return socket.create_connection((host, port))
         upstream = socket.socket(socket.AF_UNIX)
@@ -54,36 +58,36 @@ class Wire(ThreadingTCPServer):
         return upstream
 
 
-class _Relay(BaseRequestHandler):
-    server: Wire
+class _Forwarder(BaseRequestHandler):
+    server: PostgresProxy
     request: socket.socket
 
     def handle(self) -> None:
-        with self.server.connect() as upstream, self.request.makefile("rb") as sent:
-            self.is_cut = False
-            back = threading.Thread(target=self._send_back, args=(upstream,))
-            back.start()
-            self._send_on(sent, upstream)
+        with self.server.connect() as upstream, self.request.makefile("rb") as client:
+            self.is_dropped = False
+            responses = threading.Thread(target=self._forward_responses, args=(upstream,))
+            responses.start()
+            self._forward_messages(client, upstream)
             upstream.shutdown(socket.SHUT_WR)
-            back.join()
+            responses.join()
 
-    def _send_on(self, sent: BinaryIO, upstream: socket.socket) -> None:
-        """Pass on what the client sends: a first message without a type, then messages with one."""
+    def _forward_messages(self, client: BinaryIO, upstream: socket.socket) -> None:
+        """Forward the client's messages; the first message has no type byte, all others have one."""
         kind = b""
-        while length := sent.read(4):
-            content = sent.read(struct.unpack("!I", length)[0] - 4)
+        while length := client.read(4):
+            content = client.read(struct.unpack("!I", length)[0] - 4)
             if kind == b"Q":
-                arrives = self.server.cut_by(content.rstrip(b"\0").decode())
-                if arrives is not None:
-                    self.is_cut = True
-                    if arrives:
+                delivered = self.server.record(content.rstrip(b"\0").decode())
+                if delivered is not None:
+                    self.is_dropped = True
+                    if delivered:
                         upstream.sendall(kind + length + content)
                     return
             upstream.sendall(kind + length + content)
-            kind = sent.read(1)
+            kind = client.read(1)
 
-    def _send_back(self, upstream: socket.socket) -> None:
-        while answer := upstream.recv(65536):
-            if not self.is_cut:
-                self.request.sendall(answer)
+    def _forward_responses(self, upstream: socket.socket) -> None:
+        while response := upstream.recv(65536):
+            if not self.is_dropped:
+                self.request.sendall(response)
         self.request.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""All data of a database, but for ids, times, generations, and names that nobody uses."""
+"""The data of a database without ids, times, generations and unused names, to compare databases."""
 
 from typing import Any
 
@@ -10,11 +10,13 @@ _QUERIES = {
     """,
     "providers": """
         SELECT provider.uuid, provider.name, parent.uuid, root.uuid,
-               ARRAY(SELECT above.uuid
-                       FROM unnest(provider.path) WITH ORDINALITY AS step (id, depth)
-                       JOIN resource_providers AS above USING (id)
+               ARRAY(SELECT ancestor_provider.uuid
+                       FROM unnest(provider.path) WITH ORDINALITY AS ancestor (id, depth)
+                       JOIN resource_providers AS ancestor_provider USING (id)
                       ORDER BY depth) AS path,
-               ARRAY(SELECT name FROM unnest(provider.trait_ids) AS held JOIN traits ON traits.id = held
+               ARRAY(SELECT name
+                       FROM unnest(provider.trait_ids) AS trait_id
+                       JOIN traits ON traits.id = trait_id
                       ORDER BY name) AS traits
           FROM resource_providers AS provider
           LEFT JOIN resource_providers AS parent ON parent.id = provider.parent_id
@@ -59,7 +61,7 @@ _QUERIES = {
 
 
 def snapshot(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
-    """Return the rows of every kind of thing, by what they are known as over HTTP."""
+    """Return the rows of each kind of data, with the uuids and names that the API shows."""
     with engine.connect() as connection:
         return {
             kind: sorted((tuple(row) for row in connection.execute(text(query))), key=repr)

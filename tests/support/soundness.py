@@ -1,4 +1,4 @@
-"""Whether what is stored is sound, as `placement-svc audit` sees it."""
+"""Check the stored data with the rules of `placement-svc audit`."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from sqlalchemy import Engine
 
 from placement_svc.db import audit
 
-LEFT_BEHIND = {"project without consumers", "user without consumers", "consumer type without consumers"}
-"""What the last consumer may leave behind: names are not deleted with it."""
+ALLOWED = {"project without consumers", "user without consumers", "consumer type without consumers"}
+"""Rows that the deletion of a consumer may leave: its project, user and type are not deleted with it."""
 
 
-def unsound(engine: Engine) -> dict[str, Sequence[audit.Fault]]:
-    """Return what is wrong with the data, by the rule that is broken; nothing if it is sound."""
+def audit_faults(engine: Engine) -> dict[str, Sequence[audit.Fault]]:
+    """Return the faults in the stored data by violated rule; empty if there are none."""
     with engine.connect() as connection:
         found = {finding.rule.broken: finding.faults for finding in audit.find(connection)}
-    return {broken: shown for broken, shown in found.items() if broken not in LEFT_BEHIND}
+    return {broken: faults for broken, faults in found.items() if broken not in ALLOWED}

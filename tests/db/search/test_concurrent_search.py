@@ -9,7 +9,7 @@ from placement_svc.db.search import candidates
 from placement_svc.domain import candidates as combining
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.support.cloud import read
-from tests.support.postgres_proxy import Wire
+from tests.support.postgres_proxy import PostgresProxy
 
 Get = Callable[[str], TestResponse]
 
@@ -29,12 +29,12 @@ def one_is_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def get(wire: Wire, new_app: NewApp, load_cloud: LoadCloud) -> Get:
+def get(postgres_proxy: PostgresProxy, new_app: NewApp, load_cloud: LoadCloud) -> Get:
     """A function that asks for candidates in a cloud of hosts with two NUMA nodes, by one connection."""
     room = [8] * (HOSTS - 1) + [12]
     trees = (f"h{n}{{DISK_GB8}}; h{n}a<h{n}{{VCPU{room[n]}}}; h{n}b<h{n}{{VCPU4}}" for n in range(HOSTS))
     load_cloud(read("; ".join(trees)))
-    client = new_app(database_url=wire.url, pool_size=1).test_client()
+    client = new_app(database_url=postgres_proxy.url, pool_size=1).test_client()
     return lambda query: client.get(f"/allocation_candidates?{query}", headers=ADMIN)
 
 
@@ -49,12 +49,12 @@ def test_answer_is_the_same(get: Get, query: str, monkeypatch: pytest.MonkeyPatc
     assert get(query).text == meanwhile.text
 
 
-def test_lost_connection_is_not_noticed(get: Get, wire: Wire) -> None:
-    wire.cut_at(REST, arrives=True)
+def test_lost_connection_is_not_noticed(get: Get, postgres_proxy: PostgresProxy) -> None:
+    postgres_proxy.drop_connection_at(REST, delivered=True)
     answer = get(QUERIES["a few"])
     assert answer.status_code == 200
     assert answer.text == get(QUERIES["a few"]).text
-    assert len([asked for asked in wire.asked if asked.startswith(REST)]) == 2 + 1
+    assert len([sent for sent in postgres_proxy.statements if sent.startswith(REST)]) == 2 + 1
 
 
 def test_who_is_refused_meanwhile_leaves_a_connection_that_can_be_used(get: Get) -> None:

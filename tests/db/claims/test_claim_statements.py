@@ -1,4 +1,4 @@
-"""What PostgreSQL does for a claim: it reads by keys alone, and no claim is an error of SQL."""
+"""How PostgreSQL executes a claim: it reads by index only, and no claim ends in an SQL error."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -8,17 +8,18 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from placement_svc.db import allocations, names, schema
+from placement_svc.db import names, schema
+from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from tests.conftest import Api
 
 HOSTS = 10_000
-MOST_ROWS = 100
-"""What a claim on one host may read, of all tables together."""
+MAX_ROWS = 100
+"""Rows that a claim on one host may read at most, in all tables."""
 
-MOST = 2**31 - 1
+MAX_AMOUNT = 2**31 - 1
 
 ADD_HOSTS = """
     WITH new AS (
@@ -57,7 +58,10 @@ ROWS_READ = """
 
 @pytest.fixture
 def database(new_database: Callable[[], str]) -> Iterator[Database]:
-    """A database that has nothing but names, and whose statistics stay so; all claim on one connection."""
+    """A database with standard names only, without autovacuum, so that its statistics stay unchanged.
+
+    The pool has one connection, so that all claims use the same cached plans.
+    """
     engine = connect(new_database(), pool_size=1)
     schema.upgrade(engine)
     with engine.begin() as connection:
@@ -74,20 +78,21 @@ def run(connection: Connection, sql: str, **values: Any) -> Any:
 
 
 def rows_read(database: Database) -> int:
-    """Return how many rows were read of all tables; a connection tells what it has read when asked to."""
+    """Return how many rows were read in all tables, after flushing the statistics of the connection."""
     database.write(run, "SELECT pg_stat_force_next_flush()")
     return database.write(run, ROWS_READ)  # type: ignore[no-any-return]
 
 
 def claim(database: Database, host: str, consumer: str, generation: int | None = None) -> None:
-    """Let a consumer hold something of a host."""
+    """Claim resources of a host for a consumer."""
     resources = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}
     wanted = [Claim(consumer, "project", "user", "INSTANCE", generation, {host: resources})]
-    allocations.replace(database, wanted, compares_generations=True, problem="{}")
+    service = ClaimService(database)
+    service.replace_allocations(wanted, compare_generations=True, unknown_class_message="{}")
 
 
 def vacuum(database: Database) -> None:
-    """Let PostgreSQL know what there is in all tables, and what is not."""
+    """Update the planner statistics of all tables."""
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))
 
@@ -95,48 +100,48 @@ def vacuum(database: Database) -> None:
 HOST = "SELECT uuid FROM resource_providers WHERE id = :id"
 
 
-def test_plans_that_were_made_for_an_empty_cloud_suit_a_full_one(database: Database) -> None:
+def test_plans_cached_for_an_empty_cloud_suit_a_full_one(database: Database) -> None:
     with pytest.raises(Invalid):
         claim(database, str(uuid4()), str(uuid4()))
     database.write(run, ADD_HOSTS, first=1, last=1)
-    claim_again_and_remove(database, 1)
+    rows_read_by_claims(database, 1)
     database.write(run, ADD_HOSTS, first=2, last=HOSTS)
     database.write(run, ADD_CONSUMERS, count=HOSTS)
-    assert_few_are_read(database)
+    assert_few_rows_are_read(database)
 
 
-def test_plans_that_were_made_for_many_allocations_suit_a_few(database: Database) -> None:
+def test_plans_cached_for_many_allocations_suit_a_few(database: Database) -> None:
     database.write(run, ADD_HOSTS, first=1, last=HOSTS)
-    claim_again_and_remove(database, 1)
-    # As a session does that has missed too many messages of others.
+    rows_read_by_claims(database, 1)
+    # A session does the same when it has missed too many invalidation messages.
     database.write(run, "DISCARD PLANS")
     database.write(run, ADD_CONSUMERS, count=HOSTS)
-    assert_few_are_read(database)
+    assert_few_rows_are_read(database)
 
 
-def test_plans_that_were_made_for_an_unused_cloud_suit_a_full_one(database: Database) -> None:
+def test_plans_cached_for_an_unused_cloud_suit_a_full_one(database: Database) -> None:
     database.write(run, ADD_HOSTS, first=1, last=HOSTS)
     vacuum(database)
-    claim_again_and_remove(database, 1)
+    rows_read_by_claims(database, 1)
     database.write(run, ADD_CONSUMERS, count=HOSTS)
-    assert_few_are_read(database)
+    assert_few_rows_are_read(database)
 
 
-def assert_few_are_read(database: Database) -> None:
-    """Claim on the first host and on the last one."""
+def assert_few_rows_are_read(database: Database) -> None:
+    """Check the rows read by claims on the first host and on the last one."""
     for id in (1, HOSTS):
-        read = claim_again_and_remove(database, id)
-        assert all(0 < rows < MOST_ROWS for rows in read), read
+        read = rows_read_by_claims(database, id)
+        assert all(0 < rows < MAX_ROWS for rows in read), read
 
 
-def claim_again_and_remove(database: Database, host: int) -> list[int]:
-    """Let a new consumer hold something of a host, and again, and no more; return the rows read by each."""
+def rows_read_by_claims(database: Database, host: int) -> list[int]:
+    """Claim for a new consumer, claim again, delete it; return the rows that each of the three reads."""
     uuid, consumer = database.write(run, HOST, id=host), str(uuid4())
     read = []
     for change in (
         partial(claim, database, uuid, consumer),
         partial(claim, database, uuid, consumer, 1),
-        partial(allocations.remove, database, consumer),
+        partial(ClaimService(database).delete_consumer, consumer),
     ):
         before = rows_read(database)
         change()
@@ -146,10 +151,10 @@ def claim_again_and_remove(database: Database, host: int) -> list[int]:
 
 @pytest.fixture
 def host(api: Api) -> str:
-    """A provider that has as much as can be."""
+    """A provider with the largest inventory that can be stored."""
     uuid = str(uuid4())
     assert api("POST", "/resource_providers", {"name": "host", "uuid": uuid}).status_code == 200
-    body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": MOST}}}
+    body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": MAX_AMOUNT}}}
     assert api("PUT", f"/resource_providers/{uuid}/inventories", body).status_code == 200
     return uuid
 
@@ -164,7 +169,7 @@ def body(host: str, amount: float) -> dict[str, Any]:
     }
 
 
-def assert_untouched(api: Api, engine: Engine, host: str) -> None:
+def assert_nothing_stored(api: Api, engine: Engine, host: str) -> None:
     assert api("GET", f"/resource_providers/{host}/usages").json == {
         "resource_provider_generation": 1,
         "usages": {"VCPU": 0},
@@ -175,26 +180,28 @@ def assert_untouched(api: Api, engine: Engine, host: str) -> None:
 
 
 @pytest.mark.parametrize("amount", [2**31, 2**63, 2**64 - 1, 1e300])
-def test_amount_that_no_inventory_has_is_refused(api: Api, engine: Engine, host: str, amount: float) -> None:
+def test_amount_beyond_every_inventory_is_refused(api: Api, engine: Engine, host: str, amount: float) -> None:
     refused = api("PUT", f"/allocations/{uuid4()}", body(host, amount))
     assert refused.status_code == 409
     assert "violate inventory constraints" in refused.text
-    assert_untouched(api, engine, host)
+    assert_nothing_stored(api, engine, host)
 
 
-def test_sum_that_no_inventory_has_is_refused(api: Api, engine: Engine, host: str) -> None:
-    refused = api("POST", "/allocations", {str(uuid4()): body(host, MOST) for _ in range(3)})
+def test_sum_beyond_every_inventory_is_refused(api: Api, engine: Engine, host: str) -> None:
+    refused = api("POST", "/allocations", {str(uuid4()): body(host, MAX_AMOUNT) for _ in range(3)})
     assert refused.status_code == 409
     assert "exceed the capacity" in refused.text
-    assert_untouched(api, engine, host)
+    assert_nothing_stored(api, engine, host)
 
 
-def test_amount_and_class_that_are_nowhere_are_refused(api: Api, engine: Engine, host: str) -> None:
-    wanted = body(host, MOST)
-    wanted["allocations"][host]["resources"]["MEMORY_MB"] = MOST
+def test_missing_inventory_unknown_class_and_unknown_provider_are_refused(
+    api: Api, engine: Engine, host: str
+) -> None:
+    wanted = body(host, MAX_AMOUNT)
+    wanted["allocations"][host]["resources"]["MEMORY_MB"] = MAX_AMOUNT
     assert "Inventory for 'MEMORY_MB'" in api("PUT", f"/allocations/{uuid4()}", wanted).text
     wanted["allocations"][host]["resources"]["CUSTOM_NONE"] = 2**31
     assert "No such resource class CUSTOM_NONE" in api("PUT", f"/allocations/{uuid4()}", wanted).text
     wanted["allocations"][str(uuid4())] = {"resources": {"CUSTOM_NONE": 1}}
     assert "that does not exist" in api("PUT", f"/allocations/{uuid4()}", wanted).text
-    assert_untouched(api, engine, host)
+    assert_nothing_stored(api, engine, host)

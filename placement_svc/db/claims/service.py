@@ -1,0 +1,58 @@
+"""The entry point for claims."""
+
+from collections.abc import Sequence
+
+from placement_svc.db.claims import procedures
+from placement_svc.db.claims.batcher import ClaimBatcher
+from placement_svc.db.claims.refusal import Refusal, raise_reason
+from placement_svc.db.engine import Database
+from placement_svc.domain.allocations import Claim
+from placement_svc.domain.errors import Invalid, NotFound
+
+
+class ClaimService:
+    """Replaces the allocations of consumers. One instance per process and database batches their claims."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.batcher = ClaimBatcher(self._claim_new_consumer, self._claim_batch)
+
+    def replace_allocations(
+        self, claims: Sequence[Claim], *, compare_generations: bool, unknown_class_message: str
+    ) -> None:
+        """Replace the allocations of each consumer by those of its claim: of all consumers, or of none.
+
+        With `compare_generations`, a claim must have its consumer's stored generation. Raises
+        `ConcurrentUpdate` if one has not, `Invalid` for an unknown provider or resource class
+        (`unknown_class_message` with its name for ``{}``), and `Conflict` if the inventories cannot grant
+        the claims.
+
+        PostgreSQL grants or refuses within one statement, however many amounts are claimed. Only a refusal
+        costs more: its reason is found here.
+        """
+        if compare_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
+            refusal = self.batcher.submit(claims[0])
+        else:
+            refusal = procedures.claim(self._database, claims, compare_generations=compare_generations)
+        if refusal is not None:
+            raise_reason(self._database, claims, refusal, unknown_class_message)
+
+    def delete_consumer(self, uuid: str) -> None:
+        """Delete a consumer with its allocations; raises `NotFound` if it does not exist."""
+        if not procedures.delete_consumer(self._database, uuid):
+            raise NotFound(f"No allocations for consumer '{uuid}'")
+
+    def _claim_new_consumer(self, claim: Claim) -> Refusal | None:
+        return procedures.claim(self._database, [claim], compare_generations=True)
+
+    def _claim_batch(self, claims: Sequence[Claim]) -> bool:
+        """Return whether all claims were granted; a value that cannot be stored refuses all of them."""
+        try:
+            return procedures.claim_batch(self._database, claims) is None
+        except Invalid:
+            return False
+
+
+def _is_of_new_consumer(claim: Claim) -> bool:
+    """Return whether the claim is granted only to a new consumer: it then replaces no allocations."""
+    return claim.generation is None and bool(claim.allocations)
