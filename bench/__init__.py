@@ -1,1 +1,1 @@
-"""How fast the service is, side by side with OpenStack Placement: `python -m bench`."""
+"""The benchmark: `python -m bench` compares this service with OpenStack Placement."""

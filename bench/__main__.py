@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.status import Status
 
 from bench import clouds, report
-from bench.checking import Difference, check_candidates
-from bench.claims import MOST_HOSTS, ClaimsResult, measure_claims
-from bench.environment import Stage, serving
-from bench.in_process import Inside, inside
+from bench.checking import ServicesDiffer, check_candidates
+from bench.claims import MAX_HOSTS, ClaimsResult, measure_claims
+from bench.environment import Environment, serve_cloud
+from bench.in_process import InProcessService, in_process_service
 from bench.measuring import Result, candidates_path, measure
 from bench.scenarios import LIMITS, NESTED, SCENARIOS, Request, Scenario
 from bench.services import ServiceError
@@ -29,67 +29,77 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Where and how to measure, and where to show how it goes.
+class Benchmark:
+    """The settings of a run, and the console for its progress.
 
-    Without `reference_python` this service is measured alone.
+    If `reference_python` is None, only this service is measured. `timeout` is in seconds.
     """
 
     server_url: str
     reference_python: Path | None
-    give_up: float
+    timeout: float
     console: Console
     status: Status
 
     def requests(self, scenarios: Sequence[Scenario], hosts: int) -> Iterator[Result]:
-        """Yield the result of each request of some scenarios, for clouds of so many hosts.
+        """Yield the result of each request of the scenarios, for clouds with this number of hosts.
 
-        Scenarios that follow one another and have the same cloud share it.
+        Consecutive scenarios with the same cloud share it, so that it is loaded once.
         """
         for (cloud, count, with_reference), group in groupby(
             scenarios, key=lambda s: (s.cloud, s.hosts(hosts), s.with_reference)
         ):
             self.status.update(f"{cloud.__name__}: loading {count:,} hosts")
             python = self.reference_python if with_reference else None
-            with serving(self.server_url, cloud(count), python) as stage, inside(stage.url) as app:
+            with (
+                serve_cloud(self.server_url, cloud(count), python) as environment,
+                in_process_service(environment.url) as in_process,
+            ):
                 for scenario in group:
-                    yield from self._requests(scenario, count, stage, app)
+                    yield from self._requests(scenario, count, environment, in_process)
 
-    def _requests(self, scenario: Scenario, hosts: int, stage: Stage, app: Inside) -> Iterator[Result]:
-        if stage.reference is not None:
-            self.status.update(f"{scenario.name}: comparing answers")
-            ends = clouds.host_names(hosts)[:: max(1, hosts - 1)]
-            check_candidates(stage.ours.service, stage.reference.service, scenario.requests[0].query, ends)
+    def _requests(
+        self, scenario: Scenario, hosts: int, environment: Environment, in_process: InProcessService
+    ) -> Iterator[Result]:
+        if environment.reference is not None:
+            self.status.update(f"{scenario.name}: comparing responses")
+            first_and_last = clouds.host_names(hosts)[:: max(1, hosts - 1)]
+            check_candidates(
+                environment.ours.service,
+                environment.reference.service,
+                scenario.requests[0].query,
+                first_and_last,
+            )
         for request in scenario.requests:
             for limit in LIMITS:
                 self.status.update(f"{scenario.name}: {request.name}, limit {limit}, {hosts:,} hosts")
                 path = candidates_path(request.query, limit)
-                answers = measure(stage.servers, path, self.give_up)
+                measurements = measure(environment.servers, path, self.timeout)
                 result = Result(
                     scenario=scenario.name,
                     request=request.name,
                     limit=limit,
                     hosts=hosts,
-                    statements=app.statements(path),
-                    ours=answers[0],
-                    reference=answers[1] if len(answers) > 1 else None,
-                    floor=app.floor(path) if _has_floor(request, limit) else None,
+                    statements=in_process.statements(path),
+                    ours=measurements[0],
+                    reference=measurements[1] if len(measurements) > 1 else None,
+                    floor=in_process.floor(path) if _has_floor(request, limit) else None,
                 )
-                self.say(report.line(result))
+                self.print_line(report.line(result))
                 yield result
 
     def claims(self, hosts: int) -> Iterator[ClaimsResult]:
-        """Yield the result of claims by more and more clients, spread over the hosts and on one of them."""
-        count = min(hosts, MOST_HOSTS)
+        """Yield the results of claims by concurrent clients, on all hosts and on one host."""
+        count = min(hosts, MAX_HOSTS)
         self.status.update(f"{CLAIMS}: loading {count:,} hosts")
-        with serving(self.server_url, clouds.endless(count), self.reference_python) as stage:
+        with serve_cloud(self.server_url, clouds.unlimited(count), self.reference_python) as environment:
             self.status.update(CLAIMS)
-            for result in measure_claims(stage.servers, count):
-                self.say(report.claims_line(result))
+            for result in measure_claims(environment.servers, count):
+                self.print_line(report.claims_line(result))
                 yield result
 
-    def say(self, line: str) -> None:
-        """Show a line that stays."""
+    def print_line(self, line: str) -> None:
+        """Print a line above the status line."""
         self.console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -99,12 +109,12 @@ def _has_floor(request: Request, limit: int) -> bool:
 
 @contextmanager
 def _server(database_url: str | None) -> Iterator[str]:
-    """Give the URL of a PostgreSQL: the one that is named, or one that is gone at the end."""
+    """Yield the URL of a PostgreSQL server: the given one, or a temporary embedded one."""
     if database_url is not None:
         yield database_url
         return
     with TemporaryDirectory(prefix="placement-bench-") as directory:
-        # When this is root, PostgreSQL runs as another user, who has to get through.
+        # If this process is root, PostgreSQL runs as another user, which must be able to enter the directory.
         Path(directory).chmod(0o711)
         with embedded.start(Path(directory) / "data") as running:
             yield running.url
@@ -118,38 +128,48 @@ def _sizes(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 
 
 @click.command()
-@click.option("--hosts", default=1000, show_default=True, type=click.IntRange(1), help="Hosts of each cloud.")
-@click.option("--scenario", "names", multiple=True, type=click.Choice(NAMES), help="Only this; repeatable.")
-@click.option("--no-reference", is_flag=True, help="Measure this service alone.")
+@click.option(
+    "--hosts", default=1000, show_default=True, type=click.IntRange(1), help="Number of hosts in each cloud."
+)
+@click.option(
+    "--scenario", "names", multiple=True, type=click.Choice(NAMES), help="Run only this scenario; repeatable."
+)
+@click.option("--no-reference", is_flag=True, help="Measure only this service.")
 @click.option(
     "--reference-python",
     default=sys.executable,
     envvar="BENCH_REFERENCE_PYTHON",
     show_envvar=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Python of the environment that has OpenStack Placement.  [default: this one]",
+    help="Python of the environment that has OpenStack Placement installed.  [default: this Python]",
 )
 @click.option(
     "--database-url",
     envvar="PLACEMENT_DATABASE_URL",
     show_envvar=True,
-    help="PostgreSQL whose user may create databases.  [default: an embedded one]",
+    help="URL of a PostgreSQL server, with a user that may create databases.  [default: an embedded server]",
 )
 @click.option(
     "--give-up",
+    "timeout",
     default=120.0,
     show_default=True,
     type=click.FloatRange(1),
-    help="Seconds after which an answer is not waited for any longer.",
+    help="Seconds to wait for a response.",
 )
-@click.option("--json", "json_file", type=FILE, help="Write the results there.")
-@click.option("--plot", "plot_file", type=FILE, help="Draw our time over the size of the cloud, as PNG.")
+@click.option("--json", "json_file", type=FILE, help="Write the results to this file.")
+@click.option(
+    "--plot",
+    "plot_file",
+    type=FILE,
+    help="Plot the times of this service against the number of hosts, as PNG.",
+)
 @click.option(
     "--sizes",
     default="1000,3000,10000",
     show_default=True,
     callback=_sizes,
-    help="Numbers of hosts to draw.",
+    help="Numbers of hosts to plot.",
 )
 def main(
     hosts: int,
@@ -157,54 +177,55 @@ def main(
     no_reference: bool,
     reference_python: Path,
     database_url: str | None,
-    give_up: float,
+    timeout: float,
     json_file: Path | None,
     plot_file: Path | None,
     sizes: Sequence[int],
 ) -> None:
-    """Measure this service and OpenStack Placement side by side.
+    """Compare the performance of this service with that of OpenStack Placement.
 
-    Both get the same clouds and the same requests in turn, on one PostgreSQL, with two workers each.
+    Each service has two workers and a database on the same PostgreSQL server. Both have the same cloud
+    and receive the same requests.
     """
-    # What ends it ends it as Ctrl-C does, so that all it has started is stopped.
+    # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that all processes and databases are removed.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     if plot_file:
-        # What is not installed should not be noticed at the end. It belongs to the extra `bench`.
+        # Only the extra `bench` installs matplotlib. Importing it now makes a missing one an immediate error.
         from bench.plot import draw
     names = names or NAMES
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
     progress = Console(stderr=True)
     claims: list[ClaimsResult] = []
-    drawn: list[Result] = []
+    plotted: list[Result] = []
     try:
         with progress.status("Starting PostgreSQL") as status, _server(database_url) as server_url:
             python = None if no_reference else reference_python
-            bench = Bench(server_url, python, give_up, progress, status)
-            results = list(bench.requests(scenarios, hosts))
+            benchmark = Benchmark(server_url, python, timeout, progress, status)
+            results = list(benchmark.requests(scenarios, hosts))
             if CLAIMS in names:
-                claims = list(bench.claims(hosts))
+                claims = list(benchmark.claims(hosts))
             if plot_file:
-                alone = Bench(server_url, None, give_up, progress, status)
-                growing = [scenario for scenario in scenarios if scenario.most_hosts is None]
-                drawn = [result for size in sizes for result in alone.requests(growing, size)]
-    except (Difference, ServiceError) as error:
+                alone = Benchmark(server_url, None, timeout, progress, status)
+                unbounded = [scenario for scenario in scenarios if scenario.max_hosts is None]
+                plotted = [result for size in sizes for result in alone.requests(unbounded, size)]
+    except (ServicesDiffer, ServiceError) as error:
         raise click.ClickException(str(error)) from error
-    _show(results, claims)
+    _print_report(results, claims)
     if json_file:
-        report.write_json(json_file, [*results, *claims, *drawn])
+        report.write_json(json_file, [*results, *claims, *plotted])
     if plot_file:
-        draw(plot_file, drawn)
+        draw(plot_file, plotted)
 
 
-def _show(results: Sequence[Result], claims: Sequence[ClaimsResult]) -> None:
-    out = report.console()
+def _print_report(results: Sequence[Result], claims: Sequence[ClaimsResult]) -> None:
+    console = report.console()
     if results:
-        out.print(report.table(results))
+        console.print(report.table(results))
     for line in report.floor_lines(results):
-        out.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     if claims:
-        out.print(report.claims_table(claims))
+        console.print(report.claims_table(claims))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Claims: how many a second, and how long each takes, by how many clients at once."""
+"""Measure claims by concurrent clients: the rate and the time of each claim."""
 
 import random
 import statistics
@@ -15,84 +15,103 @@ from bench.loading import CONSUMER_TYPE, PROJECT, USER
 from bench.services import Server, Service
 
 CLIENTS = (1, 8, 32)
+"""Numbers of concurrent clients."""
+
 SECONDS = 5.0
-MOST_HOSTS = 1000
-WARM_UP = 20
+"""The duration of each measurement."""
+
+MAX_HOSTS = 1000
+WARM_UP_CLAIMS = 20
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How claims went: `median` and `last` (the 99th of 100) are times in ms.
+class ClaimStats:
+    """The number of granted claims per second, and the median and 99th percentile of the times in ms.
 
-    `refused` counts the claims that were not granted; all of them fit.
+    `refused` counts the claims that were not granted, although the capacity is sufficient for all of them.
     """
 
-    a_second: float
+    per_second: float
     median: float
-    last: float
+    p99: float
     refused: int
 
 
 @dataclass(frozen=True)
 class ClaimsResult:
-    """The pace of both services with so many clients, on all hosts (`spread`) or all on one (`hot`)."""
+    """The statistics of each service for a number of clients.
 
-    where: str
+    `distribution` is `spread` if the clients claim from all hosts, and `hot` if all claim from one host.
+    """
+
+    distribution: str
     clients: int
     hosts: int
-    ours: Pace
-    reference: Pace | None
+    ours: ClaimStats
+    reference: ClaimStats | None
 
     @property
     def ratio(self) -> float | None:
-        """How many times more claims a second ours grants."""
-        return self.ours.a_second / self.reference.a_second if self.reference else None
+        """Claims per second of this service divided by those of the reference."""
+        return self.ours.per_second / self.reference.per_second if self.reference else None
 
 
 def measure_claims(servers: Sequence[Server], hosts: int) -> Iterator[ClaimsResult]:
-    """Yield the pace of services, which have a cloud of so many endless hosts, for all numbers of clients."""
+    """Yield a result for each distribution and number of clients.
+
+    The services must serve the cloud `clouds.unlimited(hosts)`; this service comes first in `servers`.
+    """
     uuids = [uuid_of(name) for name in host_names(hosts)]
-    for where, targets in (("spread", uuids), ("hot", uuids[:1])):
+    for distribution, targets in (("spread", uuids), ("hot", uuids[:1])):
         for clients in CLIENTS:
-            paces = [claim(server.service, targets, clients, SECONDS) for server in servers]
-            yield ClaimsResult(where, clients, hosts, paces[0], paces[1] if len(paces) > 1 else None)
+            stats = [run_claims(server.service, targets, clients, SECONDS) for server in servers]
+            yield ClaimsResult(
+                distribution=distribution,
+                clients=clients,
+                hosts=hosts,
+                ours=stats[0],
+                reference=stats[1] if len(stats) > 1 else None,
+            )
 
 
-def claim(service: Service, providers: Sequence[str], clients: int, seconds: float) -> Pace:
-    """Let clients claim for so many seconds, each one instance after the other from a random provider."""
+def run_claims(service: Service, providers: Sequence[str], clients: int, seconds: float) -> ClaimStats:
+    """Run concurrent clients for a number of seconds; each claims instances from random providers."""
     with closing(service.connect()) as connection:
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP_CLAIMS):
             _claim_one(service, connection, providers[0])
     with ThreadPoolExecutor(clients) as pool:
         started = time.perf_counter()
         deadline = started + seconds
-        claimed = list(pool.map(lambda _: _claim_until(service, providers, deadline), range(clients)))
+        results = list(pool.map(lambda _: _claim_until(service, providers, deadline), range(clients)))
         elapsed = time.perf_counter() - started
-    taken = sorted(milliseconds for times, _ in claimed for milliseconds in times)
-    refused = sum(count for _, count in claimed)
-    return Pace(
-        (len(taken) - refused) / elapsed, statistics.median(taken), taken[len(taken) * 99 // 100], refused
+    times = sorted(milliseconds for client_times, _ in results for milliseconds in client_times)
+    refused = sum(count for _, count in results)
+    return ClaimStats(
+        per_second=(len(times) - refused) / elapsed,
+        median=statistics.median(times),
+        p99=times[len(times) * 99 // 100],
+        refused=refused,
     )
 
 
 def _claim_until(service: Service, providers: Sequence[str], deadline: float) -> tuple[list[float], int]:
-    """Claim once and on until the deadline; return the times in ms, and how many claims were refused.
+    """Claim at least once and until the deadline; return the times in ms and the number of refused claims.
 
-    The client keeps its connection if the service lets it, as those of OpenStack do.
+    The client keeps its connection open if the service allows it, as OpenStack clients do.
     """
-    taken: list[float] = []
+    times: list[float] = []
     refused = 0
     with closing(service.connect()) as connection:
-        while not taken or time.perf_counter() < deadline:
+        while not times or time.perf_counter() < deadline:
             started = time.perf_counter()
             granted = _claim_one(service, connection, random.choice(providers))
-            taken.append((time.perf_counter() - started) * 1000)
+            times.append((time.perf_counter() - started) * 1000)
             refused += not granted
-    return taken, refused
+    return times, refused
 
 
 def _claim_one(service: Service, connection: HTTPConnection, provider: str) -> bool:
-    """Claim an instance; tell whether it was granted."""
+    """Claim one instance; return whether the claim was granted."""
     body = {
         "allocations": {provider: {"resources": INSTANCE}},
         "project_id": PROJECT,

@@ -1,6 +1,6 @@
-"""Clouds as plain data: what providers there are, and what is held of them.
+"""Clouds as plain data: resource providers, and consumers with their allocations.
 
-Names are the same in every run, and so are the uuids made of them.
+A cloud is the same in every run: each uuid is derived from a name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,30 +11,34 @@ import os_traits
 
 HOST = {"VCPU": 32, "MEMORY_MB": 131_072, "DISK_GB": 2_000}
 INSTANCE = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 10}
-INSTANCES = 20
-"""How many instances a host of `flat_with_instances` has."""
+INSTANCES_PER_HOST = 20
+"""Instances on each host of `flat_with_instances`."""
 
-TO_THE_BRIM = 16
-"""How many instances fill up a provider: of what it has there is a multiple of that."""
+INSTANCES_PER_FULL_PROVIDER = 16
+"""Instances that fill a provider; the total of each of its inventories is a multiple of this number."""
 
 TRAITS = tuple(sorted(name for name in os_traits.get_traits() if name.startswith("COMPUTE_NET_")))
-"""Traits that every host has."""
+"""Traits of every host."""
 
 CPU_TRAIT = "HW_CPU_X86_AVX2"
 RARE_TRAIT = "CUSTOM_RARE"
-FEW = 3
-"""How many hosts have the rare trait, and how many of a full cloud are free."""
+MATCHING_HOSTS = 3
+"""Hosts with the rare trait; hosts without instances in a full cloud."""
 
 ZONES = 2
-HOSTS_AT_A_STORAGE = 100
+HOSTS_PER_STORAGE = 100
 DEVICES = 8
 DEVICE = "CUSTOM_DEVICE"
-ENDLESS = 2_000_000_000
+UNLIMITED = 2_000_000_000
+"""A total that no run of the benchmark can allocate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A resource provider. `inventories` tells the total of each class; parent and aggregates are names."""
+    """A resource provider.
+
+    `inventories` has the total of each resource class. `parent` and `aggregates` are names.
+    """
 
     name: str
     inventories: Mapping[str, int]
@@ -45,7 +49,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A consumer that holds `resources` of one provider, which is named."""
+    """A consumer with one allocation: `resources` of the provider with the name `provider`."""
 
     name: str
     provider: str
@@ -54,14 +58,14 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Providers, parents before their children, and the consumers that hold of them."""
+    """Providers, with each parent before its children, and consumers."""
 
     providers: tuple[Provider, ...]
     consumers: tuple[Consumer, ...] = ()
 
 
 def uuid_of(name: str) -> str:
-    """Return the uuid of the provider, aggregate or consumer of this name."""
+    """Return the uuid of the provider, aggregate or consumer with this name."""
     return str(uuid5(NAMESPACE_URL, f"bench:{name}"))
 
 
@@ -71,18 +75,18 @@ def host_names(hosts: int) -> list[str]:
 
 
 def zone(number: int) -> str:
-    """Return the name of the aggregate that every `ZONES`-th host is in."""
+    """Return the name of the aggregate of a host; the hosts are divided evenly among `ZONES` aggregates."""
     return f"zone{number % ZONES}"
 
 
 def flat(hosts: int) -> Cloud:
-    """Return hosts that are one provider each; the last `FEW` have a trait that the others lack."""
+    """Return hosts of one provider each; only the last `MATCHING_HOSTS` have the rare trait."""
     return Cloud(
         tuple(
             Provider(
                 name,
                 HOST,
-                traits=(*TRAITS, CPU_TRAIT, *((RARE_TRAIT,) if number >= hosts - FEW else ())),
+                traits=(*TRAITS, CPU_TRAIT, *((RARE_TRAIT,) if number >= hosts - MATCHING_HOSTS else ())),
                 aggregates=(zone(number),),
             )
             for number, name in enumerate(host_names(hosts))
@@ -91,44 +95,47 @@ def flat(hosts: int) -> Cloud:
 
 
 def flat_with_instances(hosts: int) -> Cloud:
-    """Return flat hosts with `INSTANCES` instances each."""
+    """Return flat hosts with `INSTANCES_PER_HOST` instances each."""
     instances = (
         Consumer(f"{name}-instance{number}", name, INSTANCE)
         for name in host_names(hosts)
-        for number in range(INSTANCES)
+        for number in range(INSTANCES_PER_HOST)
     )
     return Cloud(flat(hosts).providers, tuple(instances))
 
 
 def full(hosts: int) -> Cloud:
-    """Return flat hosts that are filled up, but for the last `FEW`."""
+    """Return flat hosts; all except the last `MATCHING_HOSTS` are full."""
     providers = flat(hosts).providers
-    return Cloud(providers, tuple(_instances_to_the_brim(providers[: max(0, hosts - FEW)])))
+    return Cloud(providers, tuple(_filling_instances(providers[: max(0, hosts - MATCHING_HOSTS)])))
 
 
 def full_nested(hosts: int) -> Cloud:
-    """Return nested hosts whose NUMA nodes are filled up, but for those of the last `FEW` hosts."""
+    """Return nested hosts; all NUMA nodes except those of the last `MATCHING_HOSTS` hosts are full."""
     providers = nested(hosts).providers
-    free = set(host_names(hosts)[-FEW:])
+    free = set(host_names(hosts)[-MATCHING_HOSTS:])
     nodes = (provider for provider in providers if "VCPU" in provider.inventories)
-    return Cloud(providers, tuple(_instances_to_the_brim(node for node in nodes if node.parent not in free)))
+    return Cloud(providers, tuple(_filling_instances(node for node in nodes if node.parent not in free)))
 
 
-def _instances_to_the_brim(providers: Iterable[Provider]) -> Iterator[Consumer]:
-    """Yield `TO_THE_BRIM` instances for each provider, who hold all that it has."""
+def _filling_instances(providers: Iterable[Provider]) -> Iterator[Consumer]:
+    """Yield `INSTANCES_PER_FULL_PROVIDER` instances for each provider, which use all of its inventories."""
     for provider in providers:
-        share = {name: total // TO_THE_BRIM for name, total in provider.inventories.items()}
-        for number in range(TO_THE_BRIM):
+        share = {name: total // INSTANCES_PER_FULL_PROVIDER for name, total in provider.inventories.items()}
+        for number in range(INSTANCES_PER_FULL_PROVIDER):
             yield Consumer(f"{provider.name}-instance{number}", provider.name, share)
 
 
-def endless(hosts: int) -> Cloud:
-    """Return flat hosts that no run of claims can fill."""
-    return Cloud(tuple(Provider(name, dict.fromkeys(HOST, ENDLESS)) for name in host_names(hosts)))
+def unlimited(hosts: int) -> Cloud:
+    """Return hosts of one provider each, which no run of claims can fill."""
+    return Cloud(tuple(Provider(name, dict.fromkeys(HOST, UNLIMITED)) for name in host_names(hosts)))
 
 
 def nested(hosts: int) -> Cloud:
-    """Return hosts of seven providers: the disk, two NUMA nodes, a card and an accelerator in each node."""
+    """Return hosts of seven providers: a root with the disk, and two NUMA nodes with two devices each.
+
+    The devices of a NUMA node are a network card and an accelerator.
+    """
     return Cloud(tuple(provider for name in host_names(hosts) for provider in _nested_host(name)))
 
 
@@ -142,12 +149,12 @@ def _nested_host(host: str) -> Iterator[Provider]:
 
 
 def shared(hosts: int) -> Cloud:
-    """Return hosts without disks, and for every `HOSTS_AT_A_STORAGE` of them a storage that they share."""
-    aggregates = [f"pool{number // HOSTS_AT_A_STORAGE}" for number in range(hosts)]
+    """Return hosts without disks; one provider shares a disk with each `HOSTS_PER_STORAGE` hosts."""
+    aggregates = [f"pool{number // HOSTS_PER_STORAGE}" for number in range(hosts)]
     storages = (
         Provider(
             f"storage of {aggregate}",
-            {"DISK_GB": ENDLESS},
+            {"DISK_GB": UNLIMITED},
             traits=(os_traits.MISC_SHARES_VIA_AGGREGATE,),
             aggregates=(aggregate,),
         )
@@ -162,7 +169,7 @@ def shared(hosts: int) -> Cloud:
 
 
 def pci(hosts: int) -> Cloud:
-    """Return hosts with `DEVICES` devices each, every device a child provider with one unit."""
+    """Return hosts with `DEVICES` child providers each; each child is a device, with one unit."""
     return Cloud(tuple(provider for name in host_names(hosts) for provider in _pci_host(name)))
 
 

@@ -1,4 +1,4 @@
-"""Where a cloud is measured: new databases on one PostgreSQL, and a service running on each."""
+"""The environment of a measurement: new databases on one PostgreSQL server, and a service for each."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,8 +18,11 @@ from placement_svc.provisioning.database import upgrade
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A cloud that is served: by this service from the database of `url`, perhaps by the reference too."""
+class Environment:
+    """Running services that serve the same cloud; `url` is the database URL of this service.
+
+    `reference` is None if only this service is measured.
+    """
 
     url: str
     ours: Server
@@ -27,48 +30,48 @@ class Stage:
 
     @property
     def servers(self) -> list[Server]:
-        """The services, this one first."""
+        """The servers, with this service first."""
         return [self.ours, *([self.reference] if self.reference else [])]
 
 
 @contextmanager
-def serving(server_url: str, cloud: Cloud, reference_python: Path | None) -> Iterator[Stage]:
-    """Load a cloud into new databases, one for each service, and serve it from them.
+def serve_cloud(server_url: str, cloud: Cloud, reference_python: Path | None) -> Iterator[Environment]:
+    """Load a cloud into a new database for each service, and start the services.
 
-    `server_url` is the URL of any database of the PostgreSQL server. The reference is left out unless
-    its Python is named. Raises `ServiceError` when a service does not run, and
-    `Difference` when they do not agree on the cloud.
+    `server_url` is the URL of any database on the PostgreSQL server. The reference is omitted if
+    `reference_python` is None. Raises `ServiceError` if a service cannot be started, and `ServicesDiffer` if
+    the services do not report the same cloud.
     """
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="placement-bench-")))
-        url = stack.enter_context(_database(server_url))
+        url = stack.enter_context(_new_database(server_url))
         upgrade(url)
         ours = stack.enter_context(serve_ours(url, directory))
         _load(ours.service, url, cloud, load_ours)
         reference = None
         if reference_python is not None:
-            reference_url = stack.enter_context(_database(server_url))
+            reference_url = stack.enter_context(_new_database(server_url))
             reference = stack.enter_context(serve_reference(reference_python, reference_url, directory))
             _load(reference.service, reference_url, cloud, load_reference)
             check_clouds(ours.service, reference.service)
-        yield Stage(url, ours, reference)
+        yield Environment(url, ours, reference)
 
 
 @contextmanager
-def _database(server_url: str) -> Iterator[str]:
-    """Give the URL of a new database, which is dropped at the end."""
+def _new_database(server_url: str) -> Iterator[str]:
+    """Yield the URL of a new database, which is dropped afterwards."""
     name = f"placement_bench_{uuid4().hex}"
     engine = create_engine(server_url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
 
-    def run(statement: str) -> None:
+    def execute(statement: str) -> None:
         with engine.connect() as connection:
             connection.execute(text(statement))
 
-    run(f"CREATE DATABASE {name}")
+    execute(f"CREATE DATABASE {name}")
     try:
         yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
     finally:
-        run(f"DROP DATABASE {name} WITH (FORCE)")
+        execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def _load(service: Service, url: str, cloud: Cloud, load: Callable[[Engine, Cloud], None]) -> None:

@@ -1,4 +1,4 @@
-"""This service in the process of the benchmark: what HTTP does not show."""
+"""This service within the benchmark process: SQL statement counts, and times without HTTP."""
 
 import gc
 import json
@@ -19,9 +19,9 @@ from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.server.serve import COLLECT_EVERY
 
-TIMES = 25
+REPETITIONS = 25
 
-# The traits as text: psycopg2 takes long to make lists of them, and few differ.
+# Trait ids as text: psycopg2 parses arrays slowly, and few of them differ.
 FLOOR_PROVIDERS = """
     SELECT id, uuid, parent_id, root_id, trait_ids::text FROM resource_providers WHERE root_id = ANY (%s)
 """
@@ -32,36 +32,36 @@ FLOOR_INVENTORIES = """
 
 @dataclass(frozen=True)
 class Floor:
-    """What an answer costs at the very least, in ms.
+    """A lower bound for the time of a request, and its time without HTTP, in ms.
 
-    `floor` is the time to fetch the rows of its providers and inventories with bare psycopg2 and to write
-    its JSON; `inside` is the time of the whole request without HTTP.
+    `lower_bound` is the time to fetch the rows of the providers and inventories of the response with psycopg2
+    alone and to serialize the response; `in_process` is the time of the whole request without HTTP.
     """
 
-    floor: float
-    inside: float
+    lower_bound: float
+    in_process: float
 
 
-class Inside:
-    """The application on a database, asked without HTTP."""
+class InProcessService:
+    """The application on a database, called without HTTP."""
 
     def __init__(self, app: Flask) -> None:
         self._client = app.test_client()
         self._engine: Engine = app.extensions["database"].engine
 
     def statements(self, path: str) -> int:
-        """Return how many SQL statements GET `path` takes, beside those that begin and end a transaction."""
-        sent: list[str] = []
+        """Return the number of SQL statements of GET `path`, without BEGIN and COMMIT."""
+        statements: list[str] = []
 
         def count(_: Any, __: Any, statement: str, *___: Any) -> None:
-            sent.append(statement)
+            statements.append(statement)
 
         event.listen(self._engine, "before_cursor_execute", count)
         try:
             self._get(path)
         finally:
             event.remove(self._engine, "before_cursor_execute", count)
-        return len(sent)
+        return len(statements)
 
     def floor(self, path: str) -> Floor:
         """Measure the floor of GET `path`, a request for candidates."""
@@ -72,7 +72,11 @@ class Inside:
         connection = psycopg2.connect(**arguments)
         try:
             with connection.cursor() as cursor:
-                return Floor(*_medians(lambda: _fetch(cursor, root_ids, body), lambda: self._work_at(path)))
+                return Floor(
+                    *_medians(
+                        lambda: _fetch_and_serialize(cursor, root_ids, body), lambda: self._consume(path)
+                    )
+                )
         finally:
             connection.close()
 
@@ -82,45 +86,45 @@ class Inside:
             return list(connection.scalars(query, {"uuids": uuids}))
 
     def _get(self, path: str) -> bytes:
-        answer = self._client.get(path, headers=headers())
-        content: bytes = answer.data
-        if answer.status_code != 200:
-            raise RuntimeError(f"GET {path} answers {answer.status}: {content[:300]!r}")
+        response = self._client.get(path, headers=headers())
+        content: bytes = response.data
+        if response.status_code != 200:
+            raise RuntimeError(f"GET {path} returned {response.status}: {content[:300]!r}")
         return content
 
-    def _work_at(self, path: str) -> None:
-        """Make the answer to GET `path`, piece by piece, as a server that sends each asks for them."""
-        with closing(self._client.get(path, headers=headers())) as answer:
-            for _ in answer.iter_encoded():
+    def _consume(self, path: str) -> None:
+        """Iterate over the body of the response to GET `path`, as a server does that streams it."""
+        with closing(self._client.get(path, headers=headers())) as response:
+            for _ in response.iter_encoded():
                 pass
 
 
-def _fetch(cursor: Any, root_ids: list[int], body: Any) -> None:
+def _fetch_and_serialize(cursor: Any, root_ids: list[int], body: Any) -> None:
     for query in (FLOOR_PROVIDERS, FLOOR_INVENTORIES):
         cursor.execute(query, [root_ids])
         cursor.fetchall()
     orjson.dumps(body)
 
 
-def _medians(*acts: Callable[[], object]) -> list[float]:
-    """Return the median time of each act in ms, done in turn; the first time is not counted."""
-    taken: list[list[float]] = [[] for _ in acts]
-    for _ in range(1 + TIMES):
-        for act, times in zip(acts, taken, strict=True):
+def _medians(*functions: Callable[[], object]) -> list[float]:
+    """Return the median time of each function in ms; calls alternate, and the first calls are not counted."""
+    all_times: list[list[float]] = [[] for _ in functions]
+    for _ in range(1 + REPETITIONS):
+        for function, times in zip(functions, all_times, strict=True):
             started = time.perf_counter()
-            act()
+            function()
             times.append(time.perf_counter() - started)
-    return [statistics.median(times[1:]) * 1000 for times in taken]
+    return [statistics.median(times[1:]) * 1000 for times in all_times]
 
 
 @contextmanager
-def inside(database_url: str) -> Iterator[Inside]:
-    """Give this service on the database of `database_url`."""
+def in_process_service(database_url: str) -> Iterator[InProcessService]:
+    """Yield this service on the database at `database_url`."""
     app = create_app(Settings(database_url=database_url))
-    # As in a worker: what is there already is not looked at again and again.
+    # A worker does the same: objects that exist at startup are exempt from garbage collection.
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY)
     try:
-        yield Inside(app)
+        yield InProcessService(app)
     finally:
         app.extensions["database"].engine.dispose()

@@ -1,4 +1,4 @@
-"""Clouds into databases, by COPY: over HTTP a large one takes hours."""
+"""Load clouds into databases with COPY; over HTTP, a large cloud would take hours."""
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ INVENTORY_COLUMNS = (
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table, each a tuple in the order of `columns`."""
+    """Rows of a table; each row has the values of `columns`, in this order."""
 
     table: str
     columns: Sequence[str]
@@ -35,8 +35,8 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbered:
-    """A provider with its id, and the ids from its root down to itself."""
+class _ProviderIds:
+    """A provider with its id and its path: the ids of its ancestors, root first, and its own."""
 
     id: int
     provider: Provider
@@ -52,17 +52,17 @@ class _Numbered:
 
 
 class _Ids:
-    """The ids of everything in a cloud: those of names as the database has them, all others counted."""
+    """The ids of a cloud: the database has assigned those of names, the others are counted from 1."""
 
     def __init__(self, connection: Connection, cloud: Cloud) -> None:
         self.traits = _ids_of_names(connection, "traits")
         self.resource_classes = _ids_of_names(connection, "resource_classes")
         names = dict.fromkeys(name for provider in cloud.providers for name in provider.aggregates)
         self.aggregates = {name: number for number, name in enumerate(names, 1)}
-        self.providers: dict[str, _Numbered] = {}
+        self.providers: dict[str, _ProviderIds] = {}
         for number, provider in enumerate(cloud.providers, 1):
-            above = self.providers[provider.parent].path if provider.parent else ()
-            self.providers[provider.name] = _Numbered(number, provider, (*above, number))
+            parent_path = self.providers[provider.parent].path if provider.parent else ()
+            self.providers[provider.name] = _ProviderIds(number, provider, (*parent_path, number))
 
     def inventories(self, provider: Provider) -> Iterator[tuple[Any, ...]]:
         """Yield the values of `INVENTORY_COLUMNS` for each inventory of a provider."""
@@ -75,17 +75,17 @@ def _ids_of_names(connection: Connection, table: str) -> dict[str, int]:
 
 
 def add_names(service: Service, cloud: Cloud) -> None:
-    """Create the custom traits and resource classes of a cloud, over HTTP."""
+    """Create the custom traits and resource classes of a cloud over HTTP."""
     for kind, names in (
         ("traits", {name for provider in cloud.providers for name in provider.traits}),
         ("resource_classes", {name for provider in cloud.providers for name in provider.inventories}),
     ):
         for name in sorted(name for name in names if name.startswith("CUSTOM_")):
-            service.ask("PUT", f"/{kind}/{name}")
+            service.request("PUT", f"/{kind}/{name}")
 
 
 def load_ours(engine: Engine, cloud: Cloud) -> None:
-    """Store a cloud in an empty database of this service; its names are there already."""
+    """Load a cloud into an empty database of this service, after `add_names`."""
     with engine.begin() as connection:
         for rows in _rows_of_ours(cloud, _Ids(connection, cloud)):
             _copy(connection, rows)
@@ -93,9 +93,9 @@ def load_ours(engine: Engine, cloud: Cloud) -> None:
 
 
 def load_reference(engine: Engine, cloud: Cloud) -> None:
-    """Store a cloud in an empty database of the reference; its names are there already.
+    """Load a cloud into an empty database of the reference, after `add_names`.
 
-    The tables are those that the catalogue of such a database shows.
+    The names of tables and columns were read from the system catalogs of such a database.
     """
     with engine.begin() as connection:
         for rows in _rows_of_reference(cloud, _Ids(connection, cloud)):
@@ -104,26 +104,26 @@ def load_reference(engine: Engine, cloud: Cloud) -> None:
 
 
 def _rows_of_ours(cloud: Cloud, ids: _Ids) -> Iterator[Rows]:
-    numbered = ids.providers.values()
+    providers = ids.providers.values()
     yield Rows("aggregates", ("id", "uuid"), _aggregates(ids))
     yield Rows(
         "resource_providers",
         ("id", "uuid", "name", "parent_id", "root_id", "path"),
         (
             (n.id, uuid_of(n.provider.name), n.provider.name, n.parent_id, n.root_id, _array(n.path))
-            for n in numbered
+            for n in providers
         ),
     )
     yield Rows("provider_traits", ("provider_id", "trait_id"), _provider_traits(ids))
     yield Rows(
         "provider_aggregates",
         ("provider_id", "root_id", "aggregate_id"),
-        ((n.id, n.root_id, ids.aggregates[name]) for n in numbered for name in n.provider.aggregates),
+        ((n.id, n.root_id, ids.aggregates[name]) for n in providers for name in n.provider.aggregates),
     )
     yield Rows(
         "inventories",
         ("provider_id", "root_id", *INVENTORY_COLUMNS),
-        ((n.id, n.root_id, *values) for n in numbered for values in ids.inventories(n.provider)),
+        ((n.id, n.root_id, *values) for n in providers for values in ids.inventories(n.provider)),
     )
     yield from _consumers(cloud)
     yield Rows(
@@ -138,26 +138,26 @@ def _rows_of_ours(cloud: Cloud, ids: _Ids) -> Iterator[Rows]:
 
 
 def _rows_of_reference(cloud: Cloud, ids: _Ids) -> Iterator[Rows]:
-    numbered = ids.providers.values()
+    providers = ids.providers.values()
     yield Rows("placement_aggregates", ("id", "uuid"), _aggregates(ids))
     yield Rows(
         "resource_providers",
         ("id", "uuid", "name", "parent_provider_id", "root_provider_id", "generation", "created_at"),
         (
             (n.id, uuid_of(n.provider.name), n.provider.name, n.parent_id, n.root_id, 0, "now")
-            for n in numbered
+            for n in providers
         ),
     )
     yield Rows("resource_provider_traits", ("resource_provider_id", "trait_id"), _provider_traits(ids))
     yield Rows(
         "resource_provider_aggregates",
         ("resource_provider_id", "aggregate_id"),
-        ((n.id, ids.aggregates[name]) for n in numbered for name in n.provider.aggregates),
+        ((n.id, ids.aggregates[name]) for n in providers for name in n.provider.aggregates),
     )
     yield Rows(
         "inventories",
         ("resource_provider_id", *INVENTORY_COLUMNS),
-        ((n.id, *values) for n in numbered for values in ids.inventories(n.provider)),
+        ((n.id, *values) for n in providers for values in ids.inventories(n.provider)),
     )
     yield from _consumers(cloud)
     yield Rows(
@@ -180,7 +180,7 @@ def _provider_traits(ids: _Ids) -> Iterator[tuple[int, int]]:
 
 
 def _consumers(cloud: Cloud) -> Iterator[Rows]:
-    """Yield the consumers, and the one project, user and consumer type that all of them have."""
+    """Yield the consumers and the one project, user and consumer type that they all share."""
     yield Rows("projects", ("id", "external_id"), [(1, PROJECT)])
     yield Rows("users", ("id", "external_id"), [(1, USER)])
     yield Rows("consumer_types", ("id", "name"), [(1, CONSUMER_TYPE)])
@@ -196,7 +196,7 @@ def _array(ids: Collection[int]) -> str:
 
 
 def _copy(connection: Connection, rows: Rows) -> None:
-    """Store rows, and let the ids that the database gives out later begin above theirs."""
+    """Copy rows into their table; move its id sequence past the copied ids."""
     lines = io.StringIO()
     for row in rows.rows:
         lines.write("\t".join("\\N" if value is None else str(value) for value in row) + "\n")
@@ -209,6 +209,6 @@ def _copy(connection: Connection, rows: Rows) -> None:
 
 
 def _analyze(engine: Engine) -> None:
-    """Leave nothing for PostgreSQL to tidy up while it is measured."""
+    """Run VACUUM ANALYZE, so that autovacuum does not start during the measurement."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))

@@ -1,4 +1,4 @@
-"""Times of requests, asked of both services in turn."""
+"""Measure the times of requests, alternating between the services."""
 
 import json
 import statistics
@@ -10,48 +10,50 @@ from dataclasses import dataclass, field
 from bench.in_process import Floor
 from bench.services import Server, ServiceError
 
-TURNS = 3
-"""How many turns a service has at most."""
+ROUNDS = 3
+"""The largest number of rounds; each round measures every service."""
 
-IN_A_ROW = 3
-"""How often a service is asked in each of its turns at most; once more, before, is not counted.
+REQUESTS_PER_ROUND = 3
+"""The largest number of consecutive requests to one service.
 
-Services in use find in the caches what they work with, and not what another one has left there.
+One request before the first round is not counted. Consecutive requests find warm caches, as in production. If
+the services alternated with every request, each would find what the other has left in the caches.
 """
 
-SECONDS_A_REQUEST = 20.0
-"""A service that has used so much time for a request is not asked it again."""
+SECONDS_PER_REQUEST = 20.0
+"""The total time that a service may use for one request; after that, it is not repeated."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a service answered to a request.
+class Measurement:
+    """The measurement of one request to one service.
 
-    `milliseconds` is the median time to the last byte; instead of it, `problem` says why there is none.
+    `milliseconds` is the median time until the last byte, and `size` the bytes of the body. If there was no
+    response, `failure` gives the reason and the other fields are None.
     """
 
     milliseconds: float | None = None
     candidates: int | None = None
     size: int | None = None
-    problem: str | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """Both answers to a request; `statements` is the number of SQL statements that ours took."""
+    """The measurements of one request; `statements` is the number of SQL statements of this service."""
 
     scenario: str
     request: str
     limit: int
     hosts: int
     statements: int
-    ours: Answer
-    reference: Answer | None
+    ours: Measurement
+    reference: Measurement | None
     floor: Floor | None
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster ours is, if both have answered."""
+        """The time of the reference divided by ours, None if either is missing."""
         if not (self.reference and self.reference.milliseconds and self.ours.milliseconds):
             return None
         return self.reference.milliseconds / self.ours.milliseconds
@@ -59,38 +61,43 @@ class Result:
 
 @dataclass
 class _Trial:
-    """The times of a request to a service so far, in seconds."""
+    """The times of a request to a service so far, in seconds, and its last response."""
 
     server: Server
-    taken: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     content: bytes = b""
-    problem: str | None = None
+    failure: str | None = None
 
-    def ask(self, path: str, times: int, give_up: float) -> None:
-        """Ask some times more, on one connection if the service keeps it, as clients of OpenStack do.
+    def send(self, path: str, count: int, timeout: float) -> None:
+        """Send the request several times, on one connection if the service keeps it open.
 
-        A service that has no answer, or none in `give_up` seconds, is started again.
+        OpenStack clients reuse connections as well. A service that fails, or does not respond within
+        `timeout` seconds, is restarted.
         """
-        with closing(self.server.service.connect(give_up)) as connection:
-            for _ in range(times):
-                if self.problem or sum(self.taken) > SECONDS_A_REQUEST:
+        with closing(self.server.service.connect(timeout)) as connection:
+            for _ in range(count):
+                if self.failure or sum(self.times) > SECONDS_PER_REQUEST:
                     return
                 started = time.perf_counter()
                 try:
-                    self.content = self.server.service.ask_on(connection, "GET", path)
-                    self.taken.append(time.perf_counter() - started)
+                    self.content = self.server.service.request_on(connection, "GET", path)
+                    self.times.append(time.perf_counter() - started)
                 except TimeoutError:
-                    self.problem = f"> {give_up:g} s"
+                    self.failure = f"> {timeout:g} s"
                     self.server.restart()
                 except ServiceError as error:
-                    self.problem = str(error)
+                    self.failure = str(error)
                     self.server.restart()
 
-    def answer(self) -> Answer:
-        if self.problem:
-            return Answer(problem=self.problem)
-        counted = self.taken[1:] or self.taken
-        return Answer(statistics.median(counted) * 1000, _count(self.content), len(self.content))
+    def measurement(self) -> Measurement:
+        if self.failure:
+            return Measurement(failure=self.failure)
+        counted = self.times[1:] or self.times
+        return Measurement(
+            milliseconds=statistics.median(counted) * 1000,
+            candidates=_count_candidates(self.content),
+            size=len(self.content),
+        )
 
 
 def candidates_path(query: str, limit: int) -> str:
@@ -98,14 +105,14 @@ def candidates_path(query: str, limit: int) -> str:
     return f"/allocation_candidates?{query}&limit={limit}"
 
 
-def measure(servers: Sequence[Server], path: str, give_up: float) -> list[Answer]:
-    """Return the answer of each service to GET `path`, asked in turns until there are enough."""
+def measure(servers: Sequence[Server], path: str, timeout: float) -> list[Measurement]:
+    """Return the measurement of GET `path` for each service."""
     trials = [_Trial(server) for server in servers]
-    for times in (1, *[IN_A_ROW] * TURNS):
+    for count in (1, *[REQUESTS_PER_ROUND] * ROUNDS):
         for trial in trials:
-            trial.ask(path, times, give_up)
-    return [trial.answer() for trial in trials]
+            trial.send(path, count, timeout)
+    return [trial.measurement() for trial in trials]
 
 
-def _count(content: bytes) -> int:
+def _count_candidates(content: bytes) -> int:
     return len(json.loads(content)["allocation_requests"])

@@ -1,4 +1,4 @@
-"""Our time over the size of the cloud, as a picture."""
+"""Plot the times of this service against the number of hosts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from bench.scenarios import LIMITS
 
 
 def draw(path: Path, results: Sequence[Result]) -> None:
-    """Write a PNG: for each limit, our time for each scenario's requests over the number of hosts."""
+    """Write a PNG with one plot per limit and one line per request."""
     figure = Figure(figsize=(12, 5), layout="constrained")
     for limit, axes in zip(LIMITS, figure.subplots(1, len(LIMITS), sharey=True), strict=True):
         for scenario, request in dict.fromkeys((r.scenario, r.request) for r in results):

@@ -1,4 +1,4 @@
-"""What was measured, as a table, as JSON and as a plot."""
+"""Report the results as tables, as lines and as JSON."""
 
 import json
 import os
@@ -14,31 +14,32 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.claims import ClaimsResult, Pace
-from bench.measuring import Answer, Result
+from bench.claims import ClaimsResult, ClaimStats
+from bench.measuring import Measurement, Result
 
 FILE_WIDTH = 200
+"""Columns of a report that is not printed to a terminal."""
 
 
 def console() -> Console:
-    """Return where the report is printed; in a file lines are as long as they need to be."""
+    """Return the console of the report; `FILE_WIDTH` is enough for tables without line breaks."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
 def _box() -> box.Box:
-    """Return the form of tables: in a file that of Markdown, so that they can go into the documents."""
+    """Return the style of tables: Markdown in a file, so that documentation can include them."""
     return box.HEAVY_HEAD if sys.stdout.isatty() else box.MARKDOWN
 
 
 def table(results: Iterable[Result]) -> Table:
-    """Return a table of requests, with their median times in ms."""
-    drawn = Table(box=_box())
+    """Return a table of requests with their median times in ms."""
+    rendered = Table(box=_box())
     for heading in ("scenario", "request"):
-        drawn.add_column(heading)
+        rendered.add_column(heading)
     for heading in ("limit", "hosts", "ours", "reference", "ratio", "statements", "kB", "candidates"):
-        drawn.add_column(heading, justify="right")
+        rendered.add_column(heading, justify="right")
     for result in results:
-        drawn.add_row(
+        rendered.add_row(
             result.scenario,
             result.request,
             str(result.limit),
@@ -50,11 +51,11 @@ def table(results: Iterable[Result]) -> Table:
             "" if result.ours.size is None else f"{result.ours.size / 1000:,.1f}",
             _candidates(result),
         )
-    return drawn
+    return rendered
 
 
 def line(result: Result) -> str:
-    """Return a result in one line, to show while more are measured."""
+    """Return a result as one line, to print as soon as it is measured."""
     reference = f", reference {_time(result.reference, ' ms')}" if result.reference else ""
     return (
         f"{result.scenario}, {result.request}, limit {result.limit}, {result.hosts:,} hosts:"
@@ -63,56 +64,58 @@ def line(result: Result) -> str:
 
 
 def floor_lines(results: Iterable[Result]) -> Iterator[str]:
-    """Yield in a line how far from its floor each answer is whose floor was measured."""
+    """Yield a line for each result with a floor: the time of this service relative to the lower bound."""
     for result in results:
         if result.floor and result.ours.milliseconds:
-            floor, inside, over_http = result.floor.floor, result.floor.inside, result.ours.milliseconds
+            floor, in_process = result.floor.lower_bound, result.floor.in_process
+            over_http = result.ours.milliseconds
             yield (
                 f"The floor of {result.scenario}, limit {result.limit}, is {floor:.1f} ms."
-                f" Ours takes {inside / floor:.1f} times as long without HTTP ({inside:.1f} ms),"
-                f" {over_http / floor:.1f} times with it."
+                f" Ours takes {in_process / floor:.1f} times as long without HTTP ({in_process:.1f} ms)"
+                f" and {over_http / floor:.1f} times as long with HTTP."
             )
 
 
 def claims_table(results: Iterable[ClaimsResult]) -> Table:
-    """Return a table of claims, with their times in ms."""
-    drawn = Table(box=_box())
-    drawn.add_column("hosts")
-    for heading in ("clients", "ours, a second", "median", "99th", "refused"):
-        drawn.add_column(heading, justify="right")
-    for heading in ("reference, a second", "median", "99th", "refused", "ratio"):
-        drawn.add_column(heading, justify="right")
+    """Return a table of claims with their rates, and times in ms."""
+    rendered = Table(box=_box())
+    rendered.add_column("hosts")
+    for heading in ("clients", "ours per second", "median", "p99", "refused"):
+        rendered.add_column(heading, justify="right")
+    for heading in ("reference per second", "median", "p99", "refused", "ratio"):
+        rendered.add_column(heading, justify="right")
     for result in results:
-        drawn.add_row(
-            f"{result.hosts:,}" if result.where == "spread" else f"one of {result.hosts:,}",
+        rendered.add_row(
+            f"{result.hosts:,}" if result.distribution == "spread" else f"one of {result.hosts:,}",
             str(result.clients),
-            *_pace(result.ours),
-            *_pace(result.reference),
+            *_claim_cells(result.ours),
+            *_claim_cells(result.reference),
             "" if result.ratio is None else f"{result.ratio:,.1f}x",
         )
-    return drawn
+    return rendered
 
 
 def claims_line(result: ClaimsResult) -> str:
-    """Return a result in one line, to show while more are measured."""
-    reference = f", reference {result.reference.a_second:,.0f}" if result.reference else ""
+    """Return a result as one line, to print as soon as it is measured."""
+    reference = f", reference {result.reference.per_second:,.0f}" if result.reference else ""
     return (
-        f"claims, {result.where}, {result.clients} clients: {result.ours.a_second:,.0f} a second{reference}"
+        f"claims, {result.distribution}, {result.clients} clients:"
+        f" {result.ours.per_second:,.0f} per second{reference}"
     )
 
 
-def _pace(pace: Pace | None) -> tuple[str, str, str, str]:
-    if pace is None:
+def _claim_cells(stats: ClaimStats | None) -> tuple[str, str, str, str]:
+    if stats is None:
         return "", "", "", ""
-    return f"{pace.a_second:,.0f}", f"{pace.median:,.1f}", f"{pace.last:,.1f}", str(pace.refused)
+    return f"{stats.per_second:,.0f}", f"{stats.median:,.1f}", f"{stats.p99:,.1f}", str(stats.refused)
 
 
-def _time(answer: Answer | None, unit: str = "") -> str:
-    if answer is None:
+def _time(measurement: Measurement | None, unit: str = "") -> str:
+    if measurement is None:
         return ""
-    if answer.milliseconds is None:
-        return str(answer.problem)[:60]
-    return f"{answer.milliseconds:,.1f}{unit}"
+    if measurement.milliseconds is None:
+        return str(measurement.failure)[:60]
+    return f"{measurement.milliseconds:,.1f}{unit}"
 
 
 def _candidates(result: Result) -> str:
@@ -121,7 +124,7 @@ def _candidates(result: Result) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the times depend on: when and where they were measured."""
+    """Return the date and a description of the machine."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "system": platform.platform(),
@@ -141,6 +144,9 @@ def _processor() -> str:
 
 
 def write_json(path: Path, results: Iterable[Result | ClaimsResult]) -> None:
-    """Write everything that was measured, and on which machine."""
-    told = {"machine": machine(), "results": [asdict(result) | {"ratio": result.ratio} for result in results]}
-    path.write_text(json.dumps(told, indent=2) + "\n")
+    """Write all results and the description of the machine."""
+    document = {
+        "machine": machine(),
+        "results": [asdict(result) | {"ratio": result.ratio} for result in results],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n")

@@ -1,21 +1,22 @@
-"""The scenarios: a cloud each, and requests for candidates whose numbers are known."""
+"""The scenarios: each has a cloud, and requests whose number of candidates is known."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bench import clouds
-from bench.clouds import CPU_TRAIT, DEVICE, DEVICES, FEW, RARE_TRAIT, Cloud, uuid_of, zone
+from bench.clouds import CPU_TRAIT, DEVICE, DEVICES, MATCHING_HOSTS, RARE_TRAIT, Cloud, uuid_of, zone
 
 LIMITS = (10, 1000)
-"""Every request is asked with each of these limits."""
+"""Each request is sent once per limit."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request for candidates.
+    """A request for allocation candidates.
 
-    `query` lacks the limit. `candidates` tells how many there are without one, by the number of hosts.
+    `query` does not include the limit. `candidates` returns the number of candidates without a limit, for a
+    number of hosts.
     """
 
     name: str
@@ -25,29 +26,29 @@ class Request:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cloud, made for a number of hosts, and what it is asked.
+    """Requests for a cloud, which `cloud` returns for a number of hosts.
 
-    A scenario has no more than `most_hosts` hosts. Where `with_reference` is false the reference is left
-    out: it would not finish.
+    The cloud has at most `max_hosts` hosts. If `with_reference` is false, the reference is not measured
+    because it would not finish.
     """
 
     name: str
     cloud: Callable[[int], Cloud]
     requests: tuple[Request, ...]
-    most_hosts: int | None = None
+    max_hosts: int | None = None
     with_reference: bool = True
 
-    def hosts(self, wanted: int) -> int:
-        """Return how many hosts the cloud has when so many are wanted."""
-        return wanted if self.most_hosts is None else min(wanted, self.most_hosts)
+    def hosts(self, requested: int) -> int:
+        """Return the number of hosts of the cloud if this number was requested."""
+        return requested if self.max_hosts is None else min(requested, self.max_hosts)
 
 
-def _few(hosts: int) -> int:
-    return min(hosts, FEW)
+def _matching_hosts(hosts: int) -> int:
+    return min(hosts, MATCHING_HOSTS)
 
 
-def _of_devices(count: int) -> Request:
-    """Return a request for so many devices, each a group of its own: every order is a candidate."""
+def _device_request(count: int) -> Request:
+    """Return a request with one suffixed group per device, so that each permutation is a candidate."""
     groups = "".join(f"&resources{number}={DEVICE}:1" for number in range(1, count + 1))
     return Request(
         f"{count} of {DEVICES} devices",
@@ -78,19 +79,23 @@ SCENARIOS = (
             ),
         ),
     ),
-    Scenario("rare", clouds.flat, (Request("a trait of 3 hosts", f"{SMALL}&required={RARE_TRAIT}", _few),)),
+    Scenario(
+        "rare",
+        clouds.flat,
+        (Request("a trait of 3 hosts", f"{SMALL}&required={RARE_TRAIT}", _matching_hosts),),
+    ),
     Scenario("none", clouds.flat, (Request("more than any host has", "resources=VCPU:1000", lambda _: 0),)),
     Scenario(
         "instances", clouds.flat_with_instances, (Request("a small instance", SMALL, lambda hosts: hosts),)
     ),
-    Scenario("full", clouds.full, (Request("3 hosts are free", SMALL, _few),)),
+    Scenario("full", clouds.full, (Request("3 hosts are free", SMALL, _matching_hosts),)),
     Scenario("nested", clouds.nested, (NESTED,)),
     Scenario(
         "full-nested",
         clouds.full_nested,
-        (replace(NESTED, name="3 hosts are free", candidates=lambda hosts: 2 * _few(hosts)),),
+        (replace(NESTED, name="3 hosts are free", candidates=lambda hosts: 2 * _matching_hosts(hosts)),),
     ),
     Scenario("shared", clouds.shared, (Request("shared disk", SMALL, lambda hosts: hosts),)),
-    Scenario("pci", clouds.pci, tuple(_of_devices(count) for count in (2, 4, 6, 8)), most_hosts=100),
-    Scenario("pci-alone", clouds.pci, (_of_devices(DEVICES),), most_hosts=1000, with_reference=False),
+    Scenario("pci", clouds.pci, tuple(_device_request(count) for count in (2, 4, 6, 8)), max_hosts=100),
+    Scenario("pci-alone", clouds.pci, (_device_request(DEVICES),), max_hosts=1000, with_reference=False),
 )

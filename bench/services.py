@@ -1,4 +1,4 @@
-"""The services that are compared: how they are started, and asked."""
+"""The services that are compared: start them, stop them, and send requests."""
 
 import json
 import os
@@ -27,11 +27,11 @@ ADDRESS = "127.0.0.1"
 WORKERS = 2
 START_SECONDS = 60
 POLL_SECONDS = 0.05
-PATIENCE = 600.0
-"""Seconds that an answer may take where its time does not matter."""
+RESPONSE_TIMEOUT = 600.0
+"""Seconds to wait for a response that is not measured."""
 
-REFERENCE_MEMORY = 6 * 1024**3
-"""Bytes that a process of the reference may have: it builds all combinations that there are."""
+REFERENCE_MEMORY_BYTES = 6 * 1024**3
+"""The memory limit of a process of the reference, which builds all combinations of a request."""
 
 REFERENCE_CONFIG = """\
 [api]
@@ -47,65 +47,73 @@ lock_path = {directory}
 
 
 class ServiceError(Exception):
-    """A service cannot be started, or does not answer as it should; the message says what it says."""
+    """A service cannot be started or returns an error; the message includes its log or its response."""
 
 
 def headers(version: str = VERSION) -> dict[str, str]:
-    """Return the headers of a request at a microversion."""
+    """Return the headers of a request with this microversion."""
     return _HEADERS | {"OpenStack-API-Version": f"placement {version}"}
 
 
 @dataclass(frozen=True)
 class Service:
-    """A placement service at `url`."""
+    """A Placement service at `url`."""
 
     name: str
     url: str
 
-    def connect(self, seconds: float = PATIENCE) -> HTTPConnection:
-        """Return a connection, on which an answer may take so many seconds."""
-        at = urlsplit(self.url)
-        return HTTPConnection(at.hostname or ADDRESS, at.port, timeout=seconds)
+    def connect(self, seconds: float = RESPONSE_TIMEOUT) -> HTTPConnection:
+        """Return a connection with this timeout for each response."""
+        parts = urlsplit(self.url)
+        return HTTPConnection(parts.hostname or ADDRESS, parts.port, timeout=seconds)
 
     def send(
         self, connection: HTTPConnection, method: str, path: str, body: Any = None, version: str = VERSION
     ) -> tuple[int, bytes]:
-        """Return status and body of the answer at a microversion.
+        """Return the status and the body of the response.
 
-        The connection is opened again when the service has closed it. Raises `TimeoutError` when the
-        answer takes too long, and `ServiceError` when there is none.
+        The connection is opened again if the service has closed it. Raises `TimeoutError` after the timeout
+        of the connection, and `ServiceError` if the connection fails.
         """
-        sent = None if body is None else json.dumps(body)
+        content = None if body is None else json.dumps(body)
         try:
-            connection.request(method, path, sent, headers(version))
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            connection.request(method, path, content, headers(version))
+            response = connection.getresponse()
+            return response.status, response.read()
         except TimeoutError:
             raise
         except (OSError, HTTPException) as error:
-            raise ServiceError(f"{method} {self.url}{path} has no answer: {error!r}") from error
+            raise ServiceError(f"{method} {self.url}{path} failed: {error!r}") from error
 
-    def ask(
-        self, method: str, path: str, body: Any = None, version: str = VERSION, seconds: float = PATIENCE
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        version: str = VERSION,
+        seconds: float = RESPONSE_TIMEOUT,
     ) -> bytes:
-        """Return the body of the answer on a connection of its own; raises like `ask_on`."""
+        """Return the body of the response on a new connection; raises the errors of `request_on`."""
         with closing(self.connect(seconds)) as connection:
-            return self.ask_on(connection, method, path, body, version)
+            return self.request_on(connection, method, path, body, version)
 
-    def ask_on(
+    def request_on(
         self, connection: HTTPConnection, method: str, path: str, body: Any = None, version: str = VERSION
     ) -> bytes:
-        """Return the body of the answer; raises like `send`, and `ServiceError` unless it is a success."""
+        """Return the body of the response.
+
+        Raises the errors of `send`, and `ServiceError` for an error response.
+        """
         status, content = self.send(connection, method, path, body, version)
         if status >= 300:
-            raise ServiceError(f"{self.name}: {method} {path[:200]} answers {status}: {content[:300]!r}")
+            raise ServiceError(f"{self.name}: {method} {path[:200]} returned {status}: {content[:300]!r}")
         return content
 
 
 class Server:
-    """A service and the processes that run it, which can be started again; a context manager.
+    """A service and its processes, which can be restarted; a context manager.
 
-    In `command`, `{port}` stands for the port to listen on.
+    `command` contains `{port}` in place of the port to listen on. `memory` limits each process, in bytes.
     """
 
     def __init__(
@@ -120,9 +128,9 @@ class Server:
         self._process: Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the service and wait until it answers; raises `ServiceError` when it does not."""
+        """Start the service and wait until it responds; raises `ServiceError` if it does not."""
         with self._log.open("ab") as log:
-            # In a session of its own a terminal's Ctrl-C does not reach it: who has started it stops it.
+            # In a new session the processes do not receive Ctrl-C from the terminal; `stop` ends them.
             self._process = Popen(
                 self._command,
                 env=self._environ,
@@ -135,16 +143,16 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while True:
             with suppress(ServiceError, TimeoutError):
-                self.service.ask("GET", "/", seconds=START_SECONDS)
+                self.service.request("GET", "/", seconds=START_SECONDS)
                 return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServiceError(
-                    f"{self.service.name} does not run: {self._log.read_text(errors='replace')[-1000:]}"
+                    f"{self.service.name} did not start: {self._log.read_text(errors='replace')[-1000:]}"
                 )
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
-        """End all processes at once, whatever they do: nothing of theirs is needed any more."""
+        """Kill all processes; their state is not needed any more."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):
@@ -153,7 +161,7 @@ class Server:
         self._process = None
 
     def restart(self) -> None:
-        """Stop and start: the way to end a request that nobody waits for."""
+        """Stop and start the service, which ends a request that has timed out."""
         self.stop()
         self.start()
 
@@ -180,19 +188,19 @@ def _free_port() -> int:
 
 
 def _environ(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with `settings`, and with no others of a placement service."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PLACEMENT_", "OS_"))}
-    return {**kept, **settings}
+    """Return the environment variables with `settings` as the only settings of a Placement service."""
+    other = {name: value for name, value in os.environ.items() if not name.startswith(("PLACEMENT_", "OS_"))}
+    return {**other, **settings}
 
 
 @contextmanager
 def serve_ours(url: str, directory: Path) -> Iterator[Server]:
-    """Give this service, running on the database of `url`, which has the schema."""
+    """Yield this service, running on the database at `url`, which must have the schema."""
     command = [sys.executable, "-m", "placement_svc.cli", "serve", "--workers", str(WORKERS), "--port"]
     with Server(
         "ours",
         [*command, "{port}"],
-        # It is killed in the end, and leaves behind what it keeps in files.
+        # The service is killed, so it cannot delete its temporary files; they go to the temporary directory.
         _environ({"PLACEMENT_DATABASE_URL": url, "TMPDIR": str(directory)}),
         directory / "ours.log",
         memory=None,
@@ -202,30 +210,31 @@ def serve_ours(url: str, directory: Path) -> Iterator[Server]:
 
 @contextmanager
 def serve_reference(python: Path, url: str, directory: Path) -> Iterator[Server]:
-    """Give OpenStack Placement, installed beside `python`, running on the empty database of `url`.
+    """Yield OpenStack Placement, running on the database at `url`, which must be empty.
 
-    Its schema is made first. Raises `ServiceError` when it is not installed there or does not run.
+    `python` is the Python of the environment in which it is installed. Raises `ServiceError` if it is not
+    installed there or does not start.
     """
     config = directory / "placement.conf"
-    # A percent sign or a dollar would begin a name to oslo.config.
+    # oslo.config substitutes names that begin with a dollar sign; a doubled one stands for itself.
     config.write_text(REFERENCE_CONFIG.format(url=url.replace("$", "$$"), directory=directory))
     manage = python.parent / "placement-manage"
     if not manage.exists():
         raise ServiceError(
-            f"There is no {manage}: install the extra `bench`, or name with --reference-python the python"
-            " of an environment that has openstack-placement, gunicorn and psycopg2-binary"
+            f"{manage} does not exist: install the extra `bench`, or set --reference-python to the Python of"
+            " an environment that has openstack-placement, gunicorn and psycopg2-binary"
         )
     synced = run(
         [manage, "--config-file", config, "db", "sync"], env=_environ({}), capture_output=True, text=True
     )
     if synced.returncode:
-        raise ServiceError(f"The reference has no schema: {synced.stderr[-1000:]}")
+        raise ServiceError(f"The schema of the reference cannot be created: {synced.stderr[-1000:]}")
     command = [str(python), "-m", "gunicorn", "--workers", str(WORKERS), "--bind", f"{ADDRESS}:{{port}}"]
     with Server(
         "reference",
-        [*command, "--timeout", str(int(PATIENCE)), "placement.wsgi.api:application"],
+        [*command, "--timeout", str(int(RESPONSE_TIMEOUT)), "placement.wsgi.api:application"],
         _environ({"OS_PLACEMENT_CONFIG_DIR": str(directory)}),
         directory / "reference.log",
-        REFERENCE_MEMORY,
+        REFERENCE_MEMORY_BYTES,
     ) as server:
         yield server

@@ -21,7 +21,7 @@ from placement_svc.db.engine import Database, connect, redact_url
 from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.http import token_file
 from placement_svc.import_export import transfer
-from placement_svc.import_export.placement_client import SourceError
+from placement_svc.import_export.placement_client import PlacementClientError
 from placement_svc.provisioning.database import database_url
 from placement_svc.provisioning.embedded import EmbeddedError
 from placement_svc.server import serve as server
@@ -36,7 +36,7 @@ FORESEEN = (
     PlacementError,
     server.ServerError,
     SetupError,
-    SourceError,
+    PlacementClientError,
     transfer.TransferError,
 )
 """Failures that are told by their message alone."""
@@ -292,11 +292,11 @@ def audit_data(context: click.Context, fix: bool) -> None:
         click.echo("Nothing is wrong")
 
 
-def _drawn(finding: audit.Finding) -> Table:
+def _drawn(finding: audit.AuditFinding) -> Table:
     table = Table("what", "is", "should be")
-    for fault in finding.faults:
-        table.add_row(fault.what, fault.stored, fault.right)
-    more = finding.count - len(finding.faults)
+    for row in finding.examples:
+        table.add_row(row.subject, row.stored, row.expected)
+    more = finding.count - len(finding.examples)
     if more:
         table.add_row(f"and {more:,} more", "", "")
     return table

@@ -1,4 +1,4 @@
-"""The benchmark on a few hosts: each scenario finds as many candidates as it should, and claims succeed."""
+"""The benchmark on a few hosts: scenarios have the expected number of candidates, and claims succeed."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from bench import clouds
-from bench.claims import claim
+from bench.claims import run_claims
 from bench.clouds import Cloud, host_names, uuid_of
 from bench.loading import add_names, load_ours
 from bench.measuring import candidates_path
@@ -28,46 +28,48 @@ def service(live: str) -> Service:
 
 @pytest.fixture
 def load(service: Service, engine: Engine) -> Callable[[Cloud], None]:
-    """A function that loads a cloud."""
+    """A function that loads a cloud into the database."""
 
-    def act(cloud: Cloud) -> None:
+    def load_cloud(cloud: Cloud) -> None:
         add_names(service, cloud)
         load_ours(engine, cloud)
 
-    return act
+    return load_cloud
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_scenario_has_its_candidates(
+def test_a_scenario_has_the_expected_number_of_candidates(
     scenario: Scenario, service: Service, load: Callable[[Cloud], None]
 ) -> None:
     load(scenario.cloud(HOSTS))
     for request in scenario.requests:
         for limit in LIMITS:
-            answer = json.loads(service.ask("GET", candidates_path(request.query, limit)))
-            found = len(answer["allocation_requests"])
-            assert found == min(limit, request.candidates(HOSTS)), (request.name, limit)
+            body = json.loads(service.request("GET", candidates_path(request.query, limit)))
+            candidates = len(body["allocation_requests"])
+            assert candidates == min(limit, request.candidates(HOSTS)), (request.name, limit)
 
 
-def test_claims_of_an_endless_host_are_granted(service: Service, load: Callable[[Cloud], None]) -> None:
-    load(clouds.endless(HOSTS))
-    pace = claim(service, [uuid_of(name) for name in host_names(HOSTS)], CLIENTS, seconds=0)
-    assert pace.refused == 0
-    assert pace.a_second > 0
-    assert pace.last >= pace.median > 0
+def test_claims_from_unlimited_hosts_are_granted(service: Service, load: Callable[[Cloud], None]) -> None:
+    load(clouds.unlimited(HOSTS))
+    stats = run_claims(service, [uuid_of(name) for name in host_names(HOSTS)], CLIENTS, seconds=0)
+    assert stats.refused == 0
+    assert stats.per_second > 0
+    assert stats.p99 >= stats.median > 0
 
 
-def test_claims_of_a_full_host_are_counted_as_refused(
+def test_claims_from_a_full_host_are_counted_as_refused(
     service: Service, load: Callable[[Cloud], None]
 ) -> None:
     load(clouds.full(HOSTS))
-    pace = claim(service, [uuid_of(host_names(HOSTS)[0])], CLIENTS, seconds=0)
-    assert pace.refused == CLIENTS
-    assert pace.a_second == 0
+    stats = run_claims(service, [uuid_of(host_names(HOSTS)[0])], CLIENTS, seconds=0)
+    assert stats.refused == CLIENTS
+    assert stats.per_second == 0
 
 
 @pytest.mark.long
-def test_command_measures_and_clears_away(server_url: str, engine: Engine, tmp_path: Path) -> None:
+def test_the_command_measures_and_drops_its_databases(
+    server_url: str, engine: Engine, tmp_path: Path
+) -> None:
     results = tmp_path / "results.json"
     command = ["--no-reference", "--hosts", str(HOSTS), "--scenario", "full", "--json", str(results)]
     subprocess.run(
@@ -77,7 +79,9 @@ def test_command_measures_and_clears_away(server_url: str, engine: Engine, tmp_p
         cwd=Path(__file__).parents[1],
     )
     measured = json.loads(results.read_text())["results"]
-    assert [(one["limit"], one["ours"]["candidates"]) for one in measured] == [(10, 3), (1000, 3)]
+    assert [(result["limit"], result["ours"]["candidates"]) for result in measured] == [(10, 3), (1000, 3)]
     with engine.connect() as connection:
-        left = connection.scalars(text("SELECT datname FROM pg_database WHERE datname LIKE '%bench%'")).all()
-    assert left == []
+        databases = connection.scalars(
+            text("SELECT datname FROM pg_database WHERE datname LIKE '%bench%'")
+        ).all()
+    assert databases == []

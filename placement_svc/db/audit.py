@@ -1,7 +1,7 @@
-"""Looking for what the database should not hold, and putting right what can be.
+"""Find and fix inconsistencies in the database.
 
-Keys, checks and triggers keep the data right; an audit trusts none of them. So it also finds what came
-from beyond them: a restore without triggers, an edit by hand, a fault of a disk.
+Constraints and triggers keep the data consistent. An audit does not rely on them, so it also finds
+inconsistencies that a restore without triggers, a manual edit or a disk fault has caused.
 """
 
 from collections.abc import Sequence
@@ -11,52 +11,54 @@ from sqlalchemy import Connection, text
 
 from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
 
-MOST_FAULTS = 20
-"""How many faults of one kind are shown."""
+MAX_EXAMPLES = 20
+"""The largest number of inconsistent rows that one finding shows."""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What always holds of sound data.
+class AuditRule:
+    """A rule that consistent data follows.
 
-    `broken` says what is wrong if it does not. `find` gives what is concerned, what is stored of it,
-    and what should be; `fix` puts that right, and is None where nobody but the operator knows how.
+    `inconsistency` describes a row that breaks the rule. The query `find` returns each such row with its
+    stored value and the expected one. The statement `fix` corrects these rows; it is None if only the
+    operator can decide what is correct.
     """
 
-    broken: str
+    inconsistency: str
     find: str
     fix: str | None
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One thing that breaks a rule, what is stored of it, and what should be."""
+class InconsistentRow:
+    """A row that breaks a rule, its stored value and the expected one, as text."""
 
-    what: str
+    subject: str
     stored: str
-    right: str
+    expected: str
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A rule that `count` things break, with the first `MOST_FAULTS` of them, and whether they are fixed."""
+class AuditFinding:
+    """A rule that `count` rows break, the first `MAX_EXAMPLES` of these, and whether they have been fixed."""
 
-    rule: Rule
+    rule: AuditRule
     count: int
-    faults: Sequence[Fault]
+    examples: Sequence[InconsistentRow]
     fixed: bool
 
     def __str__(self) -> str:
-        return f"{self.count:,} x {self.rule.broken}"
+        return f"{self.count:,} x {self.rule.inconsistency}"
 
 
-_HELD = """
+_ALLOCATED = """
     SELECT provider_id, resource_class_id, sum(used)::bigint AS used
       FROM allocations
      GROUP BY provider_id, resource_class_id
 """
 
-# From the roots down, whatever root_id and path say.
+# Derives root and path of each provider from parent_id alone. Providers in a cycle, or below one, are
+# missing.
 _TREE = """
     WITH RECURSIVE tree AS (
         SELECT id, id AS root_id, ARRAY[id] AS path
@@ -74,10 +76,10 @@ _TRAITS_OF_PROVIDER = """
 """
 
 
-def _other_root(table: str, broken: str) -> Rule:
-    """Return the rule that rows of `table` have the root of their provider."""
-    return Rule(
-        broken=broken,
+def _same_root(table: str, inconsistency: str) -> AuditRule:
+    """Return the rule that each row of `table` has the root of its provider."""
+    return AuditRule(
+        inconsistency=inconsistency,
         find=f"""
             SELECT provider.uuid, entry.root_id, provider.root_id
               FROM {table} AS entry
@@ -94,19 +96,19 @@ def _other_root(table: str, broken: str) -> Rule:
     )
 
 
-def _unused(table: str, name: str, reference: str, broken: str) -> Rule:
-    """Return the rule that each row of `table`, which has a `name`, is the `reference` of a consumer."""
+def _referenced(table: str, *, name_column: str, reference: str, inconsistency: str) -> AuditRule:
+    """Return the rule that the column `reference` of a consumer refers to each row of `table`."""
     unused = f"NOT EXISTS (SELECT FROM consumers WHERE {reference} = {table}.id)"
-    return Rule(
-        broken=broken,
-        find=f"SELECT {name}, '0 consumers', '1 or more' FROM {table} WHERE {unused} ORDER BY id",
+    return AuditRule(
+        inconsistency=inconsistency,
+        find=f"SELECT {name_column}, '0 consumers', '1 or more' FROM {table} WHERE {unused} ORDER BY id",
         fix=f"DELETE FROM {table} WHERE {unused}",
     )
 
 
 RULES = (
-    Rule(
-        broken="parents that go round in a circle or do not exist",
+    AuditRule(
+        inconsistency="parents that form a cycle or do not exist",
         find=f"""
             {_TREE}
             SELECT provider.uuid, coalesce(parent.uuid, 'parent ' || provider.parent_id), 'leads to a root'
@@ -117,8 +119,8 @@ RULES = (
         """,
         fix=None,
     ),
-    Rule(
-        broken="root or path that is not that of the parents",
+    AuditRule(
+        inconsistency="root or path that does not match the parents",
         find=f"""
             {_TREE}
             SELECT provider.uuid, provider.path, tree.path
@@ -136,10 +138,12 @@ RULES = (
                AND (provider.root_id, provider.path) <> (tree.root_id, tree.path)
         """,
     ),
-    _other_root("inventories", "root of an inventory that is not that of its provider"),
-    _other_root("provider_aggregates", "root of a member of an aggregate that is not that of the provider"),
-    Rule(
-        broken="trait ids that are not those of the provider's traits",
+    _same_root("inventories", "root of an inventory that differs from the root of its provider"),
+    _same_root(
+        "provider_aggregates", "root of an aggregate member that differs from the root of the provider"
+    ),
+    AuditRule(
+        inconsistency="trait ids that do not match the traits of the provider",
         find=f"""
             SELECT provider.uuid, provider.trait_ids, {_TRAITS_OF_PROVIDER}
               FROM resource_providers AS provider
@@ -152,42 +156,42 @@ RULES = (
              WHERE provider.trait_ids <> {_TRAITS_OF_PROVIDER}
         """,
     ),
-    Rule(
-        broken="usage that is not the sum of the allocations",
+    AuditRule(
+        inconsistency="used amount that is not the sum of the allocations",
         find=f"""
-            SELECT provider.uuid || ' ' || class.name, inventory.used, coalesce(held.used, 0)
+            SELECT provider.uuid || ' ' || class.name, inventory.used, coalesce(allocated.used, 0)
               FROM inventories AS inventory
               JOIN resource_providers AS provider ON provider.id = inventory.provider_id
               JOIN resource_classes AS class ON class.id = inventory.resource_class_id
-              LEFT JOIN ({_HELD}) AS held USING (provider_id, resource_class_id)
-             WHERE inventory.used <> coalesce(held.used, 0)
+              LEFT JOIN ({_ALLOCATED}) AS allocated USING (provider_id, resource_class_id)
+             WHERE inventory.used <> coalesce(allocated.used, 0)
              ORDER BY provider_id, resource_class_id
         """,
         fix=f"""
             UPDATE inventories AS inventory
-               SET used = coalesce(held.used, 0)
+               SET used = coalesce(allocated.used, 0)
               FROM inventories AS same
-              LEFT JOIN ({_HELD}) AS held USING (provider_id, resource_class_id)
+              LEFT JOIN ({_ALLOCATED}) AS allocated USING (provider_id, resource_class_id)
              WHERE (inventory.provider_id, inventory.resource_class_id)
                  = (same.provider_id, same.resource_class_id)
-               AND inventory.used <> coalesce(held.used, 0)
+               AND inventory.used <> coalesce(allocated.used, 0)
         """,
     ),
-    Rule(
-        broken="allocations over the capacity",
+    AuditRule(
+        inconsistency="allocations that exceed the capacity",
         find=f"""
-            SELECT provider.uuid || ' ' || class.name, held.used, inventory.capacity || ' or less'
+            SELECT provider.uuid || ' ' || class.name, allocated.used, inventory.capacity || ' or less'
               FROM inventories AS inventory
-              JOIN ({_HELD}) AS held USING (provider_id, resource_class_id)
+              JOIN ({_ALLOCATED}) AS allocated USING (provider_id, resource_class_id)
               JOIN resource_providers AS provider ON provider.id = provider_id
               JOIN resource_classes AS class ON class.id = resource_class_id
-             WHERE held.used > inventory.capacity
+             WHERE allocated.used > inventory.capacity
              ORDER BY provider_id, resource_class_id
         """,
         fix=None,
     ),
-    Rule(
-        broken="consumer without allocations",
+    AuditRule(
+        inconsistency="consumer without allocations",
         find="""
             SELECT uuid, '0 allocations', '1 or more'
               FROM consumers
@@ -199,27 +203,39 @@ RULES = (
              WHERE NOT EXISTS (SELECT FROM allocations WHERE consumer_id = consumers.id)
         """,
     ),
-    _unused("projects", "external_id", "project_id", "project without consumers"),
-    _unused("users", "external_id", "user_id", "user without consumers"),
-    _unused("consumer_types", "name", "consumer_type_id", "consumer type without consumers"),
+    _referenced(
+        "projects",
+        name_column="external_id",
+        reference="project_id",
+        inconsistency="project without consumers",
+    ),
+    _referenced(
+        "users", name_column="external_id", reference="user_id", inconsistency="user without consumers"
+    ),
+    _referenced(
+        "consumer_types",
+        name_column="name",
+        reference="consumer_type_id",
+        inconsistency="consumer type without consumers",
+    ),
 )
-"""In the order in which they are fixed: what one leaves behind, a later one clears away."""
+"""All rules. They are fixed in this order, because one fix may leave rows that break a later rule."""
 
-# A claim looks up the ids of its project, user and type, and uses them later. So whoever has looked
-# must be done before one of them goes, and nobody may look meanwhile.
+# A claim reads the ids of its project, user and consumer type before it inserts rows that refer to them. This
+# lock waits for claims that have read ids, and keeps others from reading any, before unused rows are deleted.
 _LOCK_NAMES = "LOCK TABLE projects, users, consumer_types IN ACCESS EXCLUSIVE MODE"
 
 
-def find(connection: Connection) -> list[Finding]:
-    """Return what is wrong, by rules."""
+def find(connection: Connection) -> list[AuditFinding]:
+    """Return a finding for each rule that rows break, in the order of `RULES`."""
     disable_timeouts(connection)
     return [finding for rule in RULES if (finding := _check(connection, rule, fixed=False))]
 
 
-def fix(connection: Connection) -> list[Finding]:
-    """Put right what can be put right without loss; return that and what is left, by rules.
+def fix(connection: Connection) -> list[AuditFinding]:
+    """Fix what can be fixed without loss; return a finding for each rule that rows broke.
 
-    Other requests that write, or tell about consumers, wait until the transaction ends.
+    Requests that write or that read consumers wait until the transaction ends.
     """
     disable_timeouts(connection)
     connection.execute(text(_LOCK_NAMES))
@@ -234,7 +250,8 @@ def fix(connection: Connection) -> list[Finding]:
     return findings
 
 
-def _check(connection: Connection, rule: Rule, fixed: bool) -> Finding | None:
+def _check(connection: Connection, rule: AuditRule, fixed: bool) -> AuditFinding | None:
+    """Return the finding of a rule, None if no row breaks it."""
     rows = connection.execute(text(rule.find))
-    faults = [Fault(*map(str, row)) for row in rows.fetchmany(MOST_FAULTS)]
-    return Finding(rule, rows.rowcount, faults, fixed) if faults else None
+    examples = [InconsistentRow(*map(str, row)) for row in rows.fetchmany(MAX_EXAMPLES)]
+    return AuditFinding(rule, rows.rowcount, examples, fixed) if examples else None

@@ -1,4 +1,4 @@
-"""All the data as records, to be imported elsewhere (`docs/operations.md`, moving data)."""
+"""Read the database as records for an export (`docs/operations.md`, "Moving data")."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -12,20 +12,21 @@ from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.records import ProviderRecord, Record, ResourceClassRecord, TraitRecord
 
-ROWS_AT_ONCE = 1000
+FETCH_SIZE = 1000
+"""Rows fetched from PostgreSQL at a time."""
 
-# Oldest first: so they are listed in the same order where they are imported.
+# Ordered by id, so that an import assigns new ids in the same order.
 _PROVIDERS = text("""
     SELECT provider.uuid, provider.name, parent.uuid AS parent_uuid,
            ARRAY(SELECT trait.name
-                   FROM provider_traits AS has
-                   JOIN traits AS trait ON trait.id = has.trait_id
-                  WHERE has.provider_id = provider.id
+                   FROM provider_traits
+                   JOIN traits AS trait ON trait.id = trait_id
+                  WHERE provider_id = provider.id
                   ORDER BY trait.id) AS traits,
            ARRAY(SELECT aggregate.uuid
-                   FROM provider_aggregates AS is_in
-                   JOIN aggregates AS aggregate ON aggregate.id = is_in.aggregate_id
-                  WHERE is_in.provider_id = provider.id
+                   FROM provider_aggregates
+                   JOIN aggregates AS aggregate ON aggregate.id = aggregate_id
+                  WHERE provider_id = provider.id
                   ORDER BY aggregate.id) AS aggregates,
            (SELECT json_agg(json_build_array(class.name, to_json(record)) ORDER BY class.id)
               FROM inventories
@@ -53,20 +54,21 @@ _ALLOCATIONS = text("""
 
 
 def count(connection: Connection) -> int:
-    """Return how many providers and consumers there are together."""
+    """Return the number of providers plus the number of consumers."""
     tables = (resource_providers, consumers)
     return sum(connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables)
 
 
 def records(connection: Connection) -> Iterator[Record]:
-    """Yield custom traits and resource classes, then all providers, then all consumers, read as they go.
+    """Yield custom traits, custom resource classes, all providers and all consumers, in this order.
 
-    Aggregates without members, and projects, users and types without consumers, are nobody's, and stay.
+    Rows are streamed, so memory does not grow with the database. Aggregates without members, and projects,
+    users and consumer types without consumers, are omitted.
     """
     disable_timeouts(connection)
-    streaming = connection.execution_options(yield_per=ROWS_AT_ONCE)
-    yield from map(TraitRecord, _custom(connection, traits))
-    yield from map(ResourceClassRecord, _custom(connection, resource_classes))
+    streaming = connection.execution_options(yield_per=FETCH_SIZE)
+    yield from map(TraitRecord, _custom_names(connection, traits))
+    yield from map(ResourceClassRecord, _custom_names(connection, resource_classes))
     for row in streaming.execute(_PROVIDERS):
         yield ProviderRecord(
             uuid=row.uuid,
@@ -76,24 +78,25 @@ def records(connection: Connection) -> Iterator[Record]:
             aggregates=row.aggregates,
             inventories={name: _inventory(**fields) for name, fields in row.inventories or ()},
         )
-    for _, held in groupby(streaming.execute(_ALLOCATIONS), attrgetter("uuid")):
-        yield _claim(list(held))
+    for _, allocations in groupby(streaming.execute(_ALLOCATIONS), attrgetter("uuid")):
+        yield _claim(list(allocations))
 
 
-def _custom(connection: Connection, table: Table) -> Iterable[str]:
+def _custom_names(connection: Connection, table: Table) -> Iterable[str]:
     query = select(table.c.name).where(table.c.id >= FIRST_CUSTOM_ID).order_by(table.c.id)
     return connection.scalars(query)
 
 
 def _inventory(allocation_ratio: float, **amounts: int) -> Inventory:
-    # JSON has 1 for 1.0.
+    # to_json writes 1.0 as 1.
     return Inventory(**amounts, allocation_ratio=float(allocation_ratio))
 
 
-def _claim(held: list[Row[tuple[object, ...]]]) -> Claim:
-    consumer = held[0]
+def _claim(rows: list[Row[tuple[object, ...]]]) -> Claim:
+    """Return the claim of one consumer from its rows of `_ALLOCATIONS`."""
+    consumer = rows[0]
     allocations: dict[str, dict[str, int]] = {}
-    for row in held:
+    for row in rows:
         allocations.setdefault(row.provider_uuid, {})[row.resource_class] = row.used
     return Claim(
         consumer_uuid=consumer.uuid,

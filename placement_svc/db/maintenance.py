@@ -1,15 +1,16 @@
-"""Transactions of the operator's commands: they may take long, and some need the data for themselves."""
+"""Transactions of the operator's commands: they may run for minutes, and some must exclude writers."""
 
 from sqlalchemy import Connection, text
 
-_TAKE_TIME = """
+_DISABLE_TIMEOUTS = """
     SET LOCAL statement_timeout = 0;
     SET LOCAL lock_timeout = 0;
     SET LOCAL idle_in_transaction_session_timeout = 0
 """
 
-# Every request that writes first locks rows of consumers or, if it has none, of resource providers; or it
-# writes names and nothing else. So it waits for these locks before it holds anything that their owner needs.
+# The first row locks of a writing request are on consumers or, if it has none, on resource_providers. A
+# request that writes neither changes only traits or resource classes. So every writer waits for these table
+# locks before it holds a lock that this transaction needs.
 _LOCK_OUT_WRITERS = """
     LOCK TABLE consumers, resource_providers IN EXCLUSIVE MODE;
     LOCK TABLE resource_classes, traits IN SHARE ROW EXCLUSIVE MODE
@@ -17,10 +18,10 @@ _LOCK_OUT_WRITERS = """
 
 
 def disable_timeouts(connection: Connection) -> None:
-    """Let this transaction run, and wait for its client, as long as it takes."""
-    connection.execute(text(_TAKE_TIME))
+    """Remove all time limits from the current transaction."""
+    connection.execute(text(_DISABLE_TIMEOUTS))
 
 
 def lock_out_writers(connection: Connection) -> None:
-    """Let nobody else change anything until this transaction ends; everybody can read on."""
+    """Make all other writers wait until this transaction ends; readers continue."""
     connection.execute(text(_LOCK_OUT_WRITERS))

@@ -1,6 +1,6 @@
-"""Records: providers, consumers and names as they are moved from one service to another.
+"""Records: the resource providers, consumers, traits and resource classes that an export contains.
 
-A consumer is moved as the `Claim` of all that it holds.
+The record of a consumer is a `Claim` with all of its allocations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,30 +10,30 @@ from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.inventory import Inventory
 
-MOST_PROBLEMS = 100
-"""How many problems of one import are told."""
+MAX_PROBLEMS = 100
+"""The largest number of problems that one import reports."""
 
-MOST_NUMBERS = 10
-"""How many lines of one problem are told."""
+MAX_LINE_NUMBERS = 10
+"""The largest number of line numbers in the text of one problem."""
 
 
 @dataclass(frozen=True)
 class TraitRecord:
-    """A custom trait, which a provider may have or not."""
+    """A custom trait, whether or not a provider has it."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class ResourceClassRecord:
-    """A custom resource class, which an inventory may be of or not."""
+    """A custom resource class, whether or not a provider has an inventory of it."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class ProviderRecord:
-    """A resource provider with all it has; aggregates by their uuids, inventories by resource class."""
+    """A resource provider with the uuids of its aggregates and its inventories by resource class."""
 
     uuid: str
     name: str
@@ -47,31 +47,35 @@ Record = TraitRecord | ResourceClassRecord | ProviderRecord | Claim
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is wrong with some records; `numbers` are those of their lines, counted from 1."""
+class ImportProblem:
+    """An error or a warning about the records on some lines; lines are counted from 1."""
 
-    numbers: tuple[int, ...]
+    line_numbers: tuple[int, ...]
     message: str
 
     def __str__(self) -> str:
-        word = "line" if len(self.numbers) == 1 else "lines"
-        told = ", ".join(map(str, self.numbers[:MOST_NUMBERS]))
-        rest = f" and {more} more" if (more := len(self.numbers) - MOST_NUMBERS) > 0 else ""
-        return f"{word} {told}{rest}: {self.message}"
+        noun = "line" if len(self.line_numbers) == 1 else "lines"
+        listed = ", ".join(map(str, self.line_numbers[:MAX_LINE_NUMBERS]))
+        omitted = len(self.line_numbers) - MAX_LINE_NUMBERS
+        rest = f" and {omitted} more" if omitted > 0 else ""
+        return f"{noun} {listed}{rest}: {self.message}"
 
 
 class ImportRefused(Invalid):
-    """Records that cannot be imported; `problems` are the first `MOST_PROBLEMS`, in the order of lines."""
+    """The records cannot be imported; `problems` are the first `MAX_PROBLEMS`, sorted by line."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = sorted(problems, key=lambda problem: problem.numbers)[:MOST_PROBLEMS]
+    def __init__(self, problems: Sequence[ImportProblem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: problem.line_numbers)[:MAX_PROBLEMS]
         super().__init__("\n".join(map(str, self.problems)))
 
 
 @dataclass(frozen=True)
-class Imported:
-    """How much was imported, and which of it the inventories would not grant to a new claim."""
+class ImportResult:
+    """The number of imported providers and consumers.
+
+    `overcommitted` has a problem for each imported allocation that a new claim would not get.
+    """
 
     providers: int
     consumers: int
-    overcommitted: Sequence[Problem]
+    overcommitted: Sequence[ImportProblem]

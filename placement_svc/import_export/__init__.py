@@ -1,1 +1,1 @@
-"""Moving data: exports to files, imports from files and from another Placement service."""
+"""Exports to files, and imports from files or from another Placement service."""

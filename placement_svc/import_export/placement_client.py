@@ -1,6 +1,6 @@
-"""Another Placement service as a source of records: what it has, read over its HTTP API.
+"""A client that reads another Placement service over its HTTP API.
 
-OpenStack Placement is one such service; any microversion up to `NEWEST` will do.
+The other service can be OpenStack Placement. It must offer a microversion up to `NEWEST`.
 """
 
 from collections import Counter
@@ -19,20 +19,25 @@ from placement_svc.domain.allocations import UNKNOWN_TYPE
 from placement_svc.http.microversion import NEWEST
 
 THREADS = 8
-AT_ONCE = 200
-"""How many providers or consumers are asked for before the first of them is dealt with."""
+"""Requests that are sent at the same time."""
 
-T = TypeVar("T")
-Found = TypeVar("Found")
+BATCH_SIZE = 200
+"""Providers or consumers that are requested before the first of their records is returned."""
+
+MAX_ERROR_LENGTH = 300
+"""The largest number of characters of an error response that an error message quotes."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-class SourceError(Exception):
-    """The source cannot be read, or not as one whole; the message says why."""
+class PlacementClientError(Exception):
+    """The other service cannot be read, or it changed during the read; the message gives the reason."""
 
 
 @dataclass(frozen=True)
-class _Provider:
-    """A resource provider as the source lists it."""
+class _ProviderSummary:
+    """A resource provider in the provider list of the other service."""
 
     uuid: str
     name: str
@@ -40,15 +45,16 @@ class _Provider:
     generation: int
 
 
-class Source:
-    """A running Placement service, spoken to with a token at the newest microversion that both know."""
+class PlacementClient:
+    """A client of a running Placement service, at the newest microversion that both services support."""
 
     def __init__(self, url: str, token: str) -> None:
-        """Find out which microversion to speak; raises `SourceError`."""
+        """Negotiate the microversion; raises `PlacementClientError`."""
         if not url.startswith(("http://", "https://")):
-            raise SourceError(f"{url} is not the URL of a service, which begins with http:// or https://")
+            raise PlacementClientError(f"{url} is not a service URL: it must begin with http:// or https://")
         self._url = url.rstrip("/")
-        # Reading can be repeated: what a proxy or a restart in between has spoiled is asked for again.
+        # Every request is a GET, so a failed one can be repeated: a proxy or a restart may have caused the
+        # failure.
         retry = urllib3.Retry(
             connect=1, read=4, status=4, backoff_factor=0.5, status_forcelist=(502, 503, 504)
         )
@@ -56,141 +62,152 @@ class Source:
             maxsize=THREADS, block=True, retries=retry, timeout=urllib3.Timeout(connect=10, read=600)
         )
         self._headers = {"X-Auth-Token": token, "Accept": "application/json"}
-        self._version = self._negotiated()
+        self._version = self._negotiate_version()
         self._headers["OpenStack-API-Version"] = f"placement {self._version}"
 
-    def _negotiated(self) -> microversion_parse.Version:
+    def _negotiate_version(self) -> microversion_parse.Version:
         try:
-            [offered] = self._ask("/")["versions"]
-            least, most = (_version(offered[key]) for key in ("min_version", "max_version"))
+            [offered] = self._get("/")["versions"]
+            oldest, newest = (_parse_version(offered[key]) for key in ("min_version", "max_version"))
         except (KeyError, TypeError, ValueError):
-            raise SourceError(
-                f"{self._url} does not tell its microversions: is it a Placement service?"
+            raise PlacementClientError(
+                f"{self._url} does not list its microversions: is it a Placement service?"
             ) from None
-        version = min(most, _version(NEWEST))
-        if version < least:
-            raise SourceError(
-                f"{self._url} only speaks microversions from {least}, this service up to {NEWEST}"
+        version = min(newest, _parse_version(NEWEST))
+        if version < oldest:
+            raise PlacementClientError(
+                f"{self._url} supports microversions from {oldest} on, but this service only up to {NEWEST}"
             )
         return version
 
-    def _since(self, version: str) -> bool:
-        return bool(self._version >= _version(version))
+    def _supports(self, version: str) -> bool:
+        return bool(self._version >= _parse_version(version))
 
-    def _ask(self, path: str) -> Any:
-        """Return what the answer to a GET says; raises `SourceError`."""
+    def _get(self, path: str) -> Any:
+        """Return the JSON body of the response to GET `path`; raises `PlacementClientError`."""
         url = f"{self._url}{path}"
         try:
-            answer = self._http.request("GET", url, headers=self._headers)
-            if answer.status != 200:
-                raise SourceError(f"GET {url} answers {answer.status}: {_reason(answer.data)}")
-            return orjson.loads(answer.data)
+            response = self._http.request("GET", url, headers=self._headers)
+            if response.status != 200:
+                raise PlacementClientError(
+                    f"GET {url} returned {response.status}: {_error_text(response.data)}"
+                )
+            return orjson.loads(response.data)
         except urllib3.exceptions.HTTPError as error:
-            raise SourceError(f"GET {url} has no answer: {error}") from error
+            raise PlacementClientError(f"GET {url} failed: {error}") from error
         except orjson.JSONDecodeError:
-            raise SourceError(f"GET {url} answers with something that is not JSON") from None
+            raise PlacementClientError(f"GET {url} returned a body that is not JSON") from None
 
-    def lines(self, progress: Progress) -> Iterator[bytes]:
-        """Yield all that the source has as the lines of an export, showing how far it is.
+    def export_lines(self, progress: Progress) -> Iterator[bytes]:
+        """Yield all data of the service as the lines of an export; `progress` shows how much has been read.
 
-        Raises `SourceError` if the source fails, or if something changes in it meanwhile: what was
-        read would be neither its old state nor its new one.
+        Raises `PlacementClientError` if a request fails, or if the data changed during the read: the lines
+        would then mix two states. A change is detected by two comparisons: the provider list before and
+        after, and the allocations of each provider with those of its consumers.
         """
-        yield from self._names()
-        providers = self._providers()
-        granted: Counter[str] = Counter()
-        held: Counter[str] = Counter()
+        yield from self._custom_names()
+        providers = self._list_providers()
+        # Allocated amounts by provider uuid: from the allocations of the provider, and from its consumers.
+        by_provider: Counter[str] = Counter()
+        by_consumers: Counter[str] = Counter()
         consumers: dict[str, None] = {}
         with ThreadPoolExecutor(THREADS) as pool:
-            found = _ask_each(pool, self._provider, providers)
+            provider_records = _map_in_batches(pool, self._read_provider, providers)
             for provider, (record, allocations) in progress.track(
-                found, total=len(providers), description="Reading resource providers"
+                provider_records, total=len(providers), description="Reading resource providers"
             ):
                 yield orjson.dumps({"resource_provider": record})
                 consumers.update(dict.fromkeys(allocations))
-                granted[provider.uuid] = sum(map(_sum, allocations.values()))
-            claims = _ask_each(pool, self._consumer, list(consumers))
-            for _, record in progress.track(claims, total=len(consumers), description="Reading consumers"):
+                by_provider[provider.uuid] = sum(map(_total_amount, allocations.values()))
+            consumer_records = _map_in_batches(pool, self._read_consumer, list(consumers))
+            for _, record in progress.track(
+                consumer_records, total=len(consumers), description="Reading consumers"
+            ):
                 if record["allocations"]:
                     yield orjson.dumps({"consumer": record})
-                held.update({uuid: _sum(held_of) for uuid, held_of in record["allocations"].items()})
-        changed = set(self._providers()) ^ set(providers)
-        if changed or +granted != +held:
-            uuids = {p.uuid for p in changed} | {u for u in granted | held if granted[u] != held[u]}
-            raise SourceError(
-                f"{self._url} has changed while it was read ({', '.join(sorted(uuids)[:3])}...):"
+                by_consumers.update(
+                    {uuid: _total_amount(allocation) for uuid, allocation in record["allocations"].items()}
+                )
+        changed = set(self._list_providers()) ^ set(providers)
+        if changed or +by_provider != +by_consumers:
+            uuids = {provider.uuid for provider in changed}
+            uuids |= {uuid for uuid in by_provider | by_consumers if by_provider[uuid] != by_consumers[uuid]}
+            raise PlacementClientError(
+                f"{self._url} changed during the import ({', '.join(sorted(uuids)[:3])}...):"
                 " stop the services that write to it, and import again"
             )
 
-    def _names(self) -> Iterator[bytes]:
-        if self._since("1.6"):
-            for name in self._ask("/traits?name=startswith:CUSTOM_")["traits"]:
+    def _custom_names(self) -> Iterator[bytes]:
+        """Yield the lines of custom traits and resource classes."""
+        if self._supports("1.6"):
+            for name in self._get("/traits?name=startswith:CUSTOM_")["traits"]:
                 if name.startswith("CUSTOM_"):
                     yield orjson.dumps({"trait": name})
-        if self._since("1.2"):
-            for resource_class in self._ask("/resource_classes")["resource_classes"]:
+        if self._supports("1.2"):
+            for resource_class in self._get("/resource_classes")["resource_classes"]:
                 if resource_class["name"].startswith("CUSTOM_"):
                     yield orjson.dumps({"resource_class": resource_class["name"]})
 
-    def _providers(self) -> list[_Provider]:
+    def _list_providers(self) -> list[_ProviderSummary]:
         return [
-            _Provider(
-                uuid=listed["uuid"],
-                name=listed["name"],
-                parent_uuid=listed.get("parent_provider_uuid"),
-                generation=listed["generation"],
+            _ProviderSummary(
+                uuid=provider["uuid"],
+                name=provider["name"],
+                parent_uuid=provider.get("parent_provider_uuid"),
+                generation=provider["generation"],
             )
-            for listed in self._ask("/resource_providers")["resource_providers"]
+            for provider in self._get("/resource_providers")["resource_providers"]
         ]
 
-    def _provider(self, provider: _Provider) -> tuple[dict[str, Any], Mapping[str, Any]]:
-        """Return the record of a provider, and what consumers hold of it."""
+    def _read_provider(self, provider: _ProviderSummary) -> tuple[dict[str, Any], Mapping[str, Any]]:
+        """Return the record of a provider, and its allocations by consumer uuid."""
         path = f"/resource_providers/{provider.uuid}"
-        inventories = self._ask(f"{path}/inventories")["inventories"]
+        inventories = self._get(f"{path}/inventories")["inventories"]
         record = {
             "uuid": provider.uuid,
             "name": provider.name,
             "parent_provider_uuid": provider.parent_uuid,
-            "traits": self._ask(f"{path}/traits")["traits"] if self._since("1.6") else [],
-            "aggregates": self._ask(f"{path}/aggregates")["aggregates"] if self._since("1.1") else [],
+            "traits": self._get(f"{path}/traits")["traits"] if self._supports("1.6") else [],
+            "aggregates": self._get(f"{path}/aggregates")["aggregates"] if self._supports("1.1") else [],
             "inventories": inventories,
         }
-        return record, self._ask(f"{path}/allocations")["allocations"] if inventories else {}
+        return record, self._get(f"{path}/allocations")["allocations"] if inventories else {}
 
-    def _consumer(self, uuid: str) -> dict[str, Any]:
-        """Return the record of a consumer; one that is gone holds nothing."""
-        answer = self._ask(f"/allocations/{uuid}")
-        consumer_type = answer.get("consumer_type")
+    def _read_consumer(self, uuid: str) -> dict[str, Any]:
+        """Return the record of a consumer; a deleted consumer has no allocations."""
+        body = self._get(f"/allocations/{uuid}")
+        consumer_type = body.get("consumer_type")
         return {
             "uuid": uuid,
-            "project_id": answer.get("project_id", NOBODY),
-            "user_id": answer.get("user_id", NOBODY),
+            "project_id": body.get("project_id", NOBODY),
+            "user_id": body.get("user_id", NOBODY),
             "consumer_type": None if consumer_type == UNKNOWN_TYPE else consumer_type,
-            "allocations": answer["allocations"],
+            "allocations": body["allocations"],
         }
 
 
-def _version(text: str) -> microversion_parse.Version:
+def _parse_version(text: str) -> microversion_parse.Version:
     return microversion_parse.parse_version_string(text)
 
 
-def _reason(body: bytes) -> str:
-    """Return what the body of an error says, on one line."""
+def _error_text(body: bytes) -> str:
+    """Return the text of an error response, on one line."""
     try:
         text = orjson.loads(body)["errors"][0]["detail"]
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError):
         text = body.decode(errors="replace")
-    return " ".join(text.split())[:300]
+    return " ".join(text.split())[:MAX_ERROR_LENGTH]
 
 
-def _sum(held: Mapping[str, Any]) -> int:
-    return sum(held["resources"].values())
+def _total_amount(allocation: Mapping[str, Any]) -> int:
+    """Return the sum of the amounts of all resource classes of an allocation."""
+    return sum(allocation["resources"].values())
 
 
-def _ask_each(
-    pool: ThreadPoolExecutor, ask: Callable[[T], Found], things: Sequence[T]
-) -> Iterable[tuple[T, Found]]:
-    """Yield each thing with the answer about it, in their order, not reading far ahead."""
-    for start in range(0, len(things), AT_ONCE):
-        batch = things[start : start + AT_ONCE]
-        yield from zip(batch, pool.map(ask, batch), strict=True)
+def _map_in_batches(
+    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Sequence[Item]
+) -> Iterable[tuple[Item, Result]]:
+    """Yield each item with its result, in order; results are computed one batch at a time, in threads."""
+    for start in range(0, len(items), BATCH_SIZE):
+        batch = items[start : start + BATCH_SIZE]
+        yield from zip(batch, pool.map(function, batch), strict=True)

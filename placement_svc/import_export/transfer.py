@@ -1,6 +1,6 @@
-"""Moving data: exports to a file, imports from a file or from another service.
+"""Export to a file; import from a file or from another Placement service.
 
-A file has a record a line, which `placement_svc.schemas.records` reads and writes.
+A file has one record per line. `placement_svc/schemas/records.py` parses and writes the lines.
 """
 
 import gzip
@@ -19,29 +19,29 @@ from sqlalchemy import Connection
 from placement_svc.db import exports, imports
 from placement_svc.db.engine import Database
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.records import MOST_PROBLEMS, Imported, ImportRefused, Problem, Record
-from placement_svc.import_export.placement_client import Source, SourceError
+from placement_svc.domain.records import MAX_PROBLEMS, ImportProblem, ImportRefused, ImportResult, Record
+from placement_svc.import_export.placement_client import PlacementClient, PlacementClientError
 from placement_svc.schemas import records
 
-QUOTED = 120
-"""How many characters of a line that is wrong are shown."""
+MAX_QUOTED = 120
+"""The largest number of bytes of an invalid line that an error message quotes."""
 
 
 class TransferError(Exception):
-    """A file cannot be read or written; the message says which and why."""
+    """A file cannot be read or written; the message names the file and the reason."""
 
 
 def export_file(database: Database, path: str) -> int:
-    """Write all data to a file as it is at this moment, and return the number of lines.
+    """Write all data, from one snapshot, to a file; return the number of lines.
 
-    `path` is ``-`` for standard output; what ends in ``.gz`` is compressed. A file is there only when
-    it is complete. Raises `TransferError`.
+    The path ``-`` is standard output. A file whose name ends in ``.gz`` is compressed. The file appears under
+    its name only when it is complete. Raises `TransferError`.
     """
-    with _progress() as progress, _writing(path) as file:
-        return database.read(_write, file, progress)
+    with _progress() as progress, _open_output(path) as file:
+        return database.read(_write_records, file, progress)
 
 
-def _write(connection: Connection, file: BinaryIO | gzip.GzipFile, progress: Progress) -> int:
+def _write_records(connection: Connection, file: BinaryIO | gzip.GzipFile, progress: Progress) -> int:
     lines = 0
     total = exports.count(connection)
     for record in progress.track(exports.records(connection), total=total, description="Exporting"):
@@ -51,78 +51,80 @@ def _write(connection: Connection, file: BinaryIO | gzip.GzipFile, progress: Pro
 
 
 @contextmanager
-def _writing(path: str) -> Iterator[BinaryIO | gzip.GzipFile]:
+def _open_output(path: str) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """Yield a file to write to; rename it to `path` if no error occurs, and delete it otherwise."""
     if path == "-":
         with click.open_file(path, "wb") as file:
             yield cast(BinaryIO, file)
         return
-    part = Path(f"{path}.part")
+    partial = Path(f"{path}.part")
     try:
-        with part.open("wb") as plain:
+        with partial.open("wb") as uncompressed:
             if path.endswith(".gz"):
-                with gzip.GzipFile(fileobj=plain, mode="wb") as packed:
-                    yield packed
+                with gzip.GzipFile(fileobj=uncompressed, mode="wb") as compressed:
+                    yield compressed
             else:
-                yield plain
-        part.replace(path)
+                yield uncompressed
+        partial.replace(path)
     except OSError as error:
         raise TransferError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
-def import_file(database: Database, path: str, allow_overcommitted: bool) -> Imported:
-    """Bring in all that a file says, or nothing; `path` is as in `export_file`.
+def import_file(database: Database, path: str, allow_overcommitted: bool) -> ImportResult:
+    """Import all records of a file, or none; `path` has the meaning that it has for `export_file`.
 
-    Raises `TransferError`, and what `imports.load` raises.
+    Raises `TransferError` and the errors of `imports.load`.
     """
-    with _progress() as progress, _reading(path, progress) as file:
-        return imports.load(database, _numbered(file, progress), allow_overcommitted)
+    with _progress() as progress, _open_input(path, progress) as file:
+        return imports.load(database, _parse_lines(file, progress), allow_overcommitted)
 
 
 @contextmanager
-def _reading(path: str, progress: Progress) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """Give a file to read, line by line, showing how far it is."""
+def _open_input(path: str, progress: Progress) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """Yield a file whose lines can be read; the progress bar shows the position in the file."""
     try:
         with click.open_file(path, "rb") as file:
-            total = 0 if path == "-" else Path(path).stat().st_size
-            shown = progress.wrap_file(cast(BinaryIO, file), total, description="Reading")
-            lines = io.BufferedReader(cast(io.RawIOBase, shown))
-            yield gzip.GzipFile(fileobj=lines) if path.endswith(".gz") else lines
+            size = 0 if path == "-" else Path(path).stat().st_size
+            tracked = progress.wrap_file(cast(BinaryIO, file), size, description="Reading")
+            buffered = io.BufferedReader(cast(io.RawIOBase, tracked))
+            yield gzip.GzipFile(fileobj=buffered) if path.endswith(".gz") else buffered
     except (OSError, EOFError, zlib.error) as error:
         raise TransferError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def import_service(database: Database, url: str, token: str) -> Imported:
-    """Bring in all that a running Placement service has, or nothing.
+def import_service(database: Database, url: str, token: str) -> ImportResult:
+    """Import all data of a running Placement service, or none.
 
-    What it has granted stays granted, be it more than its inventories now have. Raises `SourceError`
-    if it cannot be read, or has what cannot be.
+    Allocations are imported even if they exceed the capacity of an inventory, because the other service has
+    granted them. Raises `PlacementClientError` if the service cannot be read or its data cannot be imported.
     """
     with _progress() as progress:
-        lines = Source(url, token).lines(progress)
+        lines = PlacementClient(url, token).export_lines(progress)
         try:
-            return imports.load(database, _numbered(lines, progress), allow_overcommitted=True)
+            return imports.load(database, _parse_lines(lines, progress), allow_overcommitted=True)
         except ImportRefused as refused:
             messages = "\n".join(problem.message for problem in refused.problems)
-            raise SourceError(f"{url} has what cannot be imported:\n{messages}") from refused
+            raise PlacementClientError(f"the data of {url} cannot be imported:\n{messages}") from refused
 
 
-def _numbered(lines: Iterable[bytes], progress: Progress) -> Iterator[tuple[int, Record]]:
-    """Yield the record of each line with the number of the line; blank lines say nothing.
+def _parse_lines(lines: Iterable[bytes], progress: Progress) -> Iterator[tuple[int, Record]]:
+    """Yield the number and the record of each line; blank lines are skipped.
 
-    Raises `ImportRefused` at the end, or once there are too many problems.
+    After the first invalid line, the remaining lines are only checked. Raises `ImportRefused` after the last
+    line, or after `MAX_PROBLEMS` invalid lines.
     """
-    problems: list[Problem] = []
+    problems: list[ImportProblem] = []
     for number, line in enumerate(lines, 1):
         if line.isspace():
             continue
         try:
             record = records.parse(line)
         except Invalid as error:
-            quoted = line[:QUOTED].decode(errors="replace").rstrip()
-            problems.append(Problem((number,), f"{error} (in {quoted}...)"))
-            if len(problems) == MOST_PROBLEMS:
+            quoted = line[:MAX_QUOTED].decode(errors="replace").rstrip()
+            problems.append(ImportProblem((number,), f"{error} (in {quoted}...)"))
+            if len(problems) == MAX_PROBLEMS:
                 break
         else:
             if not problems:
@@ -133,6 +135,6 @@ def _numbered(lines: Iterable[bytes], progress: Progress) -> Iterator[tuple[int,
 
 
 def _progress() -> Progress:
-    """Return bars on standard error, if that is a terminal."""
+    """Return progress bars on standard error, which appear only on a terminal."""
     console = Console(stderr=True)
     return Progress(console=console, transient=True, disable=not console.is_terminal)

@@ -1,6 +1,6 @@
-"""Records: the lines of an export (`docs/operations.md`, moving data).
+"""Records as lines of an export file (`docs/operations.md`, "Moving data").
 
-What a line says is held to the rules of the request that would create the same thing.
+A record is validated by the schema of the request that would create the same resource.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from placement_svc.schemas.traits import Traits, check_custom_name
 
 
 class _Provider(NewProvider):
-    """A resource provider with all it has; what is left out it has none of."""
+    """A resource provider; traits, aggregates and inventories are optional."""
 
     uuid = String(uuid=UUID, required=True)
     traits = Traits()
@@ -34,7 +34,7 @@ class _Provider(NewProvider):
 
 
 class _Consumer(NonemptyClaim):
-    """A consumer with all it holds; its type is null or left out if it was never given one."""
+    """A consumer with its allocations; a consumer without a type has a null type or none."""
 
     uuid = String(pattern=UUID_KEY, required=True)
     consumer_type = ConsumerType(allow_none=True)
@@ -51,29 +51,29 @@ _TRAIT = _Name()
 
 
 def parse(line: bytes) -> Record:
-    """Return the record that a line is; raises `Invalid`."""
+    """Return the record of a line; raises `Invalid`."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise Invalid(f"This is not JSON: {error}") from None
     if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= _PARSERS.keys():
         raise Invalid(f"A record is an object with one key, which is one of {', '.join(_PARSERS)}.")
-    [(kind, stated)] = value.items()
-    return _PARSERS[kind](stated)
+    [(kind, fields)] = value.items()
+    return _PARSERS[kind](fields)
 
 
-def _load(document: Document, stated: Any) -> Any:
-    """Return what a document makes of what is stated; raises `Invalid` with what is wrong, and where."""
-    loaded, violations = document.examine(stated)
+def _load(document: Document, value: Any) -> Any:
+    """Return a value as the schema loads it; raises `Invalid` with the path and text of one violation."""
+    loaded, violations = document.examine(value)
     if violations:
         violation = min(violations, key=lambda violation: len(violation.instance))
-        where = "".join(f"{step}: " for step in violation.instance)
-        raise Invalid(f"{where}{violation.reason}")
+        path = "".join(f"{key}: " for key in violation.instance)
+        raise Invalid(f"{path}{violation.reason}")
     return loaded
 
 
-def _parse_provider(stated: Any) -> ProviderRecord:
-    loaded = _load(_PROVIDER, stated)
+def _parse_provider(fields: Any) -> ProviderRecord:
+    loaded = _load(_PROVIDER, fields)
     return ProviderRecord(
         uuid=str(ParsedUuid(loaded["uuid"])),
         name=loaded["name"],
@@ -84,26 +84,26 @@ def _parse_provider(stated: Any) -> ProviderRecord:
     )
 
 
-def _parse_consumer(stated: Any) -> Claim:
-    loaded = _load(_CONSUMER, stated)
+def _parse_consumer(fields: Any) -> Claim:
+    loaded = _load(_CONSUMER, fields)
     claim = to_claim(loaded["uuid"], loaded)
     for provider, resources in claim.allocations.items():
         for resource_class, amount in resources.items():
             if amount > MAX_INTEGER:
                 raise Invalid(
-                    f"allocations: {provider}: {resource_class}: {amount} is more than anybody can hold"
+                    f"allocations: {provider}: {resource_class}: {amount} is more than any inventory has"
                 )
     return claim
 
 
-def _parse_trait(stated: Any) -> TraitRecord:
-    name = _load(_TRAIT, {"name": stated})["name"]
+def _parse_trait(value: Any) -> TraitRecord:
+    name = _load(_TRAIT, {"name": value})["name"]
     check_custom_name(name)
     return TraitRecord(name)
 
 
-def _parse_resource_class(stated: Any) -> ResourceClassRecord:
-    return ResourceClassRecord(_load(_RESOURCE_CLASS, {"name": stated})["name"])
+def _parse_resource_class(value: Any) -> ResourceClassRecord:
+    return ResourceClassRecord(_load(_RESOURCE_CLASS, {"name": value})["name"])
 
 
 _PARSERS: Mapping[str, Callable[[Any], Record]] = {
@@ -115,11 +115,11 @@ _PARSERS: Mapping[str, Callable[[Any], Record]] = {
 
 
 def to_line(record: Record) -> bytes:
-    """Return the line that `parse` makes this record of."""
-    return orjson.dumps(_stated(record), option=orjson.OPT_APPEND_NEWLINE)
+    """Return the line of a record, as `parse` reads it."""
+    return orjson.dumps(_to_json(record), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _stated(record: Record) -> dict[str, Any]:
+def _to_json(record: Record) -> dict[str, Any]:
     match record:
         case TraitRecord(name):
             return {"trait": name}

@@ -1,13 +1,14 @@
-"""What is typed, and what is printed of the cloud in test_openstack_command.py.
+"""Commands of `openstack`, and their output for the cloud of `test_openstack_command.py`.
 
-Both write `{name}` for the uuid of what is called so.
+`{name}` stands for the uuid of the resource with this name, in commands and in output.
 """
 
 from typing import Any
 
 NEWEST = "1.39"
 
-Printed = Any
+Output = Any
+"""Parsed JSON output of a command, None if it prints nothing."""
 
 
 def provider(name: str, generation: int) -> dict[str, Any]:
@@ -15,13 +16,13 @@ def provider(name: str, generation: int) -> dict[str, Any]:
 
 
 def nested(name: str, generation: int, root: str, parent: str | None = None) -> dict[str, Any]:
-    above = {"root_provider_uuid": f"{{{root}}}", "parent_provider_uuid": f"{{{parent}}}" if parent else None}
-    return provider(name, generation) | above
+    tree = {"root_provider_uuid": f"{{{root}}}", "parent_provider_uuid": f"{{{parent}}}" if parent else None}
+    return provider(name, generation) | tree
 
 
-def record(total: int, **other: Any) -> dict[str, Any]:
-    usual = {"min_unit": 1, "max_unit": 2147483647, "reserved": 0, "step_size": 1, "allocation_ratio": 1.0}
-    return usual | {"total": total} | other
+def inventory(total: int, **other: Any) -> dict[str, Any]:
+    defaults = {"min_unit": 1, "max_unit": 2147483647, "reserved": 0, "step_size": 1, "allocation_ratio": 1.0}
+    return defaults | {"total": total} | other
 
 
 def allocation(provider: str, generation: int, resources: dict[str, int], **consumer: str) -> dict[str, Any]:
@@ -32,11 +33,14 @@ def allocation(provider: str, generation: int, resources: dict[str, int], **cons
     } | consumer
 
 
-def candidate(number: int, wanted: str, provider: str, inventory: str, *traits: str) -> dict[str, Any]:
-    """`traits` are one text of all, or none at a microversion that does not show them."""
+def candidate(number: int, resources: str, provider: str, inventory: str, *traits: str) -> dict[str, Any]:
+    """Return a row of the list of candidates.
+
+    `traits` is one string with all traits, or absent at a microversion that does not return traits.
+    """
     return {
         "#": number,
-        "allocation": wanted,
+        "allocation": resources,
         "resource provider": f"{{{provider}}}",
         "inventory used/capacity": inventory,
     } | dict(zip(["traits"], traits, strict=False))
@@ -65,7 +69,7 @@ OWNED = "--project-id project --user-id user"
 CLASS_SET = "resource provider inventory class set {numa1} VCPU"
 AMEND = "resource provider inventory set {numa1} --resource VCPU:reserved=2 --amend"
 
-READS: list[tuple[str, str, Printed]] = [
+READS: list[tuple[str, str, Output]] = [
     (
         "1.0",
         "resource provider list",
@@ -106,15 +110,15 @@ READS: list[tuple[str, str, Printed]] = [
     (
         "1.0",
         "resource provider inventory list {numa0}",
-        [VCPU | record(8, used=2), MEMORY | record(1024, used=512)],
+        [VCPU | inventory(8, used=2), MEMORY | inventory(1024, used=512)],
     ),
     (
         NEWEST,
         "resource provider inventory list {numa0}",
-        [VCPU | record(8, used=2), MEMORY | record(1024, used=512)],
+        [VCPU | inventory(8, used=2), MEMORY | inventory(1024, used=512)],
     ),
-    ("1.0", "resource provider inventory show {numa0} VCPU", record(8, used=2)),
-    (NEWEST, "resource provider inventory show {numa0} VCPU", record(8, used=2)),
+    ("1.0", "resource provider inventory show {numa0} VCPU", inventory(8, used=2)),
+    (NEWEST, "resource provider inventory show {numa0} VCPU", inventory(8, used=2)),
     ("1.0", "resource provider usage show {numa0}", usage(VCPU=2, MEMORY_MB=512)),
     (NEWEST, "resource provider usage show {numa0}", usage(VCPU=2, MEMORY_MB=512)),
     ("1.6", "resource provider trait list {numa0}", names("HW_NUMA_ROOT", "CUSTOM_FAST")),
@@ -215,9 +219,9 @@ READS: list[tuple[str, str, Printed]] = [
         ],
     ),
 ]
-"""A microversion, a command, and what it prints."""
+"""Microversion, command, and its output."""
 
-WRITES: list[tuple[str, str, Printed, str, Printed]] = [
+WRITES: list[tuple[str, str, Output, str, Output]] = [
     (
         "1.0",
         "resource provider create --uuid {new} new",
@@ -300,58 +304,58 @@ WRITES: list[tuple[str, str, Printed, str, Printed]] = [
     (
         "1.0",
         "resource provider inventory set {numa1} --resource VCPU=16 --resource VCPU:allocation_ratio=2.0",
-        [VCPU | record(16, allocation_ratio=2.0)],
+        [VCPU | inventory(16, allocation_ratio=2.0)],
         "resource provider inventory list {numa1}",
-        [VCPU | record(16, allocation_ratio=2.0, used=0)],
+        [VCPU | inventory(16, allocation_ratio=2.0, used=0)],
     ),
     (
         NEWEST,
         "resource provider inventory set {numa1} --resource VCPU=16 --resource CUSTOM_GOLD:total=5",
-        [VCPU | record(16), {"resource_class": "CUSTOM_GOLD"} | record(5)],
+        [VCPU | inventory(16), {"resource_class": "CUSTOM_GOLD"} | inventory(5)],
         "resource provider inventory show {numa1} CUSTOM_GOLD",
-        record(5, used=0),
+        inventory(5, used=0),
     ),
     (
         NEWEST,
         AMEND,
-        [VCPU | record(8, reserved=2), MEMORY | record(1024)],
+        [VCPU | inventory(8, reserved=2), MEMORY | inventory(1024)],
         "resource provider inventory show {numa1} VCPU",
-        record(8, reserved=2, used=0),
+        inventory(8, reserved=2, used=0),
     ),
     (
         NEWEST,
         f"{AMEND} --dry-run",
-        [VCPU | record(8, reserved=2), MEMORY | record(1024)],
+        [VCPU | inventory(8, reserved=2), MEMORY | inventory(1024)],
         "resource provider inventory show {numa1} VCPU",
-        record(8, used=0),
+        inventory(8, used=0),
     ),
     (
         "1.3",
         "resource provider inventory set {rack} --resource DISK_GB:total=500 --aggregate --amend",
-        [{"resource_provider": "{host}"} | DISK | record(500)],
+        [{"resource_provider": "{host}"} | DISK | inventory(500)],
         "resource provider inventory show {host} DISK_GB",
-        record(500, used=20),
+        inventory(500, used=20),
     ),
     (
         "1.0",
         f"{CLASS_SET} --total 4 --max_unit 2 --step_size 2 --min_unit 2 --reserved 2 --allocation_ratio 1.5",
-        record(4, max_unit=2, step_size=2, min_unit=2, reserved=2, allocation_ratio=1.5),
+        inventory(4, max_unit=2, step_size=2, min_unit=2, reserved=2, allocation_ratio=1.5),
         "resource provider show {numa1}",
         NUMA1 | {"generation": 4},
     ),
     (
         NEWEST,
         f"{CLASS_SET} --total 4",
-        record(4),
+        inventory(4),
         "resource provider inventory show {numa1} VCPU",
-        record(4, used=0),
+        inventory(4, used=0),
     ),
     (
         "1.0",
         "resource provider inventory delete {numa1} --resource-class VCPU",
         None,
         "resource provider inventory list {numa1}",
-        [MEMORY | record(1024, used=0)],
+        [MEMORY | inventory(1024, used=0)],
     ),
     (
         "1.5",
@@ -365,7 +369,7 @@ WRITES: list[tuple[str, str, Printed, str, Printed]] = [
         "resource provider inventory delete {numa1} --resource-class MEMORY_MB",
         None,
         "resource provider inventory list {numa1}",
-        [VCPU | record(8, used=0)],
+        [VCPU | inventory(8, used=0)],
     ),
     (
         "1.6",
@@ -501,9 +505,9 @@ WRITES: list[tuple[str, str, Printed, str, Printed]] = [
         names("CUSTOM_FAST"),
     ),
 ]
-"""A microversion, a command, what it prints; a command that shows what came of it, and what that prints."""
+"""Microversion, command, and its output; a command that reads the changed resource, and its output."""
 
-REFUSALS: list[tuple[str, str]] = [
+ERRORS: list[tuple[str, str]] = [
     ("resource provider create host", "host already exists. (HTTP 409)"),
     ("resource provider show {nobody}", "No resource provider with uuid {nobody} found (HTTP 404)"),
     ("resource provider delete {host}", "Unable to delete parent resource provider {host}"),
@@ -532,4 +536,4 @@ REFUSALS: list[tuple[str, str]] = [
     ("allocation candidate list --resource CUSTOM_NONE=1", "No such resource class CUSTOM_NONE. (HTTP 400)"),
     ("resource provider list --required CUSTOM_NONE", "No such trait(s): CUSTOM_NONE. (HTTP 400)"),
 ]
-"""A command, and what it complains of."""
+"""Command, and a part of its error message."""

@@ -1,4 +1,4 @@
-"""Every command that osc-placement adds to `openstack`, and what it prints, at old and new microversions."""
+"""Every command that osc-placement adds to `openstack`, at old and new microversions."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from tests.clients.commands import NEWEST, OWNED, READS, REFUSALS, WRITES, Printed
+from tests.clients.commands import ERRORS, NEWEST, OWNED, READS, WRITES, Output
 from tests.support.cloud import load, read, uuid_of
 
 pytest.importorskip("osc_placement", reason="needs the extra clients: pip install -e '.[clients]'")
@@ -21,11 +21,11 @@ from openstackclient.common.clientmanager import ClientManager
 from openstackclient.shell import OpenStackShell
 from osc_placement.plugin import make_client
 
-# The command makes one client for the life of its process, and here it is run many times in one.
+# `openstack` caches one client per process. Here one process runs many commands, each with its own client.
 ClientManager.placement = property(make_client)
 
 NEGOTIATED = "1.29"
-"""What osc-placement asks for unless told otherwise."""
+"""The microversion that osc-placement negotiates by default."""
 
 CLOUD = read(
     "host{DISK_GB100 used20}@rack;"
@@ -38,28 +38,29 @@ UUIDS = {
     name: uuid_of(name)
     for name in ("host", "numa0", "numa1", "spare", "new", "nobody", "rack", "row", "consumer")
 }
-"""The uuids that are written as `{name}`, in what is typed and in what is printed."""
+"""The uuids that `{name}` stands for in commands and output."""
 
-SILENT = re.compile(
+WITHOUT_OUTPUT = re.compile(
     "resource provider (inventory |trait |allocation )?delete|resource class (create|set|delete)"
     "|trait (create|delete)"
 )
 """The commands that print nothing."""
 
-Openstack = Callable[..., Printed]
+Openstack = Callable[..., Output]
 
 
-class Failure(Exception):
-    """The command ended with another status than 0; the message is what it wrote on standard error."""
+class CommandFailed(Exception):
+    """The exit status of the command is not 0; the message is its standard error."""
 
 
-def words(line: str, url: str, version: str) -> list[str]:
+def arguments(line: str, url: str, version: str) -> list[str]:
     access = ["--os-auth-type", "admin_token", "--os-endpoint", url, "--os-token", "admin"]
-    form = [] if SILENT.match(line) else ["-f", "json"]
+    form = [] if WITHOUT_OUTPUT.match(line) else ["-f", "json"]
     return [*access, "--os-placement-api-version", version, *shlex.split(line.format(**UUIDS)), *form]
 
 
-def named(text: str) -> str:
+def with_names(text: str) -> str:
+    """Return output with names instead of uuids."""
     for name, uuid in UUIDS.items():
         text = text.replace(uuid, f"{{{name}}}")
     return text
@@ -67,21 +68,21 @@ def named(text: str) -> str:
 
 @pytest.fixture
 def openstack(service: str, capsys: pytest.CaptureFixture[str]) -> Openstack:
-    """The command `openstack`, run in this process: it returns what is printed, None for nothing."""
+    """A function that runs `openstack` in this process and returns its output."""
 
-    def run(line: str, version: str = NEWEST) -> Printed:
-        status = OpenStackShell().run(words(line, service, version))
-        printed, complaint = (named(text) for text in capsys.readouterr())
+    def run(line: str, version: str = NEWEST) -> Output:
+        status = OpenStackShell().run(arguments(line, service, version))
+        output, error = (with_names(text) for text in capsys.readouterr())
         if status:
-            raise Failure(complaint)
-        return json.loads(printed) if printed else None
+            raise CommandFailed(error)
+        return json.loads(output) if output else None
 
     return run
 
 
 @pytest.fixture
 def cloud(service: str, api: Callable[..., TestResponse]) -> None:
-    """Two NUMA nodes in a host, of which a consumer has a part, some names, and a spare provider."""
+    """A host with two NUMA nodes and a consumer, custom names, and a provider without inventory."""
 
     def request(method: str, path: str, json: Any = None, headers: Any = None) -> tuple[int, Any]:
         response = api(method, path, json, headers={"X-Roles": "admin,service"} | (headers or {}))
@@ -92,36 +93,36 @@ def cloud(service: str, api: Callable[..., TestResponse]) -> None:
     load(CLOUD, request)
 
 
-def ordered(printed: Printed) -> Printed:
-    """Return what is printed with its rows in an order of their own: none is promised."""
-    return sorted(printed, key=json.dumps) if isinstance(printed, list) else printed
+def ordered(output: Output) -> Output:
+    """Return output with its rows sorted, because their order is not defined."""
+    return sorted(output, key=json.dumps) if isinstance(output, list) else output
 
 
 @pytest.mark.usefixtures("cloud")
-@pytest.mark.parametrize(("version", "line", "printed"), READS)
-def test_command_that_reads(openstack: Openstack, version: str, line: str, printed: Printed) -> None:
-    assert ordered(openstack(line, version)) == ordered(printed)
+@pytest.mark.parametrize(("version", "line", "output"), READS)
+def test_a_reading_command(openstack: Openstack, version: str, line: str, output: Output) -> None:
+    assert ordered(openstack(line, version)) == ordered(output)
 
 
 @pytest.mark.usefixtures("cloud")
-@pytest.mark.parametrize(("version", "line", "printed", "then", "shown"), WRITES)
-def test_command_that_writes(
-    openstack: Openstack, version: str, line: str, printed: Printed, then: str, shown: Printed
+@pytest.mark.parametrize(("version", "line", "output", "read_line", "read_output"), WRITES)
+def test_a_writing_command(
+    openstack: Openstack, version: str, line: str, output: Output, read_line: str, read_output: Output
 ) -> None:
-    assert ordered(openstack(line, version)) == ordered(printed)
-    assert ordered(openstack(then)) == ordered(shown)
+    assert ordered(openstack(line, version)) == ordered(output)
+    assert ordered(openstack(read_line)) == ordered(read_output)
 
 
 @pytest.mark.usefixtures("cloud")
-@pytest.mark.parametrize(("line", "complaint"), REFUSALS)
-def test_command_that_is_refused(openstack: Openstack, line: str, complaint: str) -> None:
-    with pytest.raises(Failure) as refused:
+@pytest.mark.parametrize(("line", "error"), ERRORS)
+def test_a_failing_command(openstack: Openstack, line: str, error: str) -> None:
+    with pytest.raises(CommandFailed) as failed:
         openstack(line)
-    assert complaint in str(refused.value)
+    assert error in str(failed.value)
 
 
 @pytest.mark.parametrize("version", ["1.2", NEWEST])
-def test_resource_class_comes_and_goes(openstack: Openstack, version: str) -> None:
+def test_a_resource_class_is_created_and_deleted(openstack: Openstack, version: str) -> None:
     standard = openstack("resource class list", version)
     assert standard[0] == {"name": "VCPU"}
     openstack("resource class create CUSTOM_GOLD", version)
@@ -130,30 +131,32 @@ def test_resource_class_comes_and_goes(openstack: Openstack, version: str) -> No
     assert openstack("resource class list", version) == standard
 
 
-def test_every_command_is_run() -> None:
-    run = {line for table in (READS, WRITES) for _, line, *_ in table}
-    run |= {"resource class list", "resource class delete"}
+def test_every_command_is_tested() -> None:
+    tested = {line for table in (READS, WRITES) for _, line, *_ in table}
+    tested |= {"resource class list", "resource class delete"}
     commands = {command.name.replace("_", " ") for command in entry_points(group="openstack.placement.v1")}
-    assert {name for name in commands if not any(f"{line} ".startswith(f"{name} ") for line in run)} == set()
+    assert {
+        name for name in commands if not any(f"{line} ".startswith(f"{name} ") for line in tested)
+    } == set()
 
 
-def test_version_is_negotiated(openstack: Openstack) -> None:
+def test_the_microversion_is_negotiated(openstack: Openstack) -> None:
     openstack("resource provider create new", version="1")
-    # The complaint of a client that has settled for it.
-    with pytest.raises(Failure, match=f"version {NEGOTIATED}; requires at least version 1.39"):
+    # The error shows which microversion the client has negotiated.
+    with pytest.raises(CommandFailed, match=f"version {NEGOTIATED}; requires at least version 1.39"):
         openstack("resource provider list --required CUSTOM_A,CUSTOM_B", version="1")
 
 
-def test_process_of_its_own(service: str) -> None:
-    def run(line: str) -> Printed:
-        command = [sys.executable, "-m", "openstackclient.shell", *words(line, service, NEWEST)]
+def test_the_command_in_a_new_process(service: str) -> None:
+    def run(line: str) -> Output:
+        command = [sys.executable, "-m", "openstackclient.shell", *arguments(line, service, NEWEST)]
         return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout)
 
     created = run("resource provider create host")
     assert run("resource provider list") == [created]
 
 
-def test_life_of_a_claim(openstack: Openstack) -> None:
+def test_a_claim_from_candidates_to_deletion(openstack: Openstack) -> None:
     for line in (
         "trait create CUSTOM_FAST",
         "resource provider create host --uuid {host}",
@@ -173,10 +176,10 @@ def test_life_of_a_claim(openstack: Openstack) -> None:
         " --group-policy isolate"
     )
     assert {row["#"] for row in candidates} == {1}
-    wanted = {row["resource provider"]: row["allocation"] for row in candidates}
-    assert wanted == {"{host}": "DISK_GB=10", "{numa1}": "VCPU=3", "{numa0}": "VCPU=1"}
+    allocated = {row["resource provider"]: row["allocation"] for row in candidates}
+    assert allocated == {"{host}": "DISK_GB=10", "{numa1}": "VCPU=3", "{numa0}": "VCPU=1"}
 
-    claim = " ".join(f"--allocation rp={provider},{resources}" for provider, resources in wanted.items())
+    claim = " ".join(f"--allocation rp={provider},{resources}" for provider, resources in allocated.items())
     openstack(f"resource provider allocation set {{consumer}} {claim} {OWNED} --consumer-type INSTANCE")
     assert openstack("resource usage show project") == [
         {"resource_class": "INSTANCE", "usage": {"DISK_GB": 10, "VCPU": 4, "consumer_count": 1}}

@@ -1,4 +1,4 @@
-"""The placement proxy of openstacksdk: what it makes, finds, claims and takes away."""
+"""The placement proxy of openstacksdk: it creates, finds, claims and deletes resources."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ pytest.importorskip("openstack", reason="needs the extra clients: pip install -e
 import openstack
 from openstack import exceptions
 
-# openstacksdk warns of what it will itself do away with.
+# openstacksdk uses its own deprecated functions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 
 HOST, NUMA0, NUMA1, RACK, CONSUMER, OTHER = map(uuid_of, ("host", "numa0", "numa1", "rack", "one", "other"))
@@ -21,7 +21,7 @@ HOST, NUMA0, NUMA1, RACK, CONSUMER, OTHER = map(uuid_of, ("host", "numa0", "numa
 
 @pytest.fixture
 def placement(service: str) -> Iterator[Any]:
-    """The placement proxy of a connection that knows an endpoint and a token, and asks what is served."""
+    """The placement proxy of a connection, which has an endpoint and a token and discovers the version."""
     with openstack.connect(
         auth_type="admin_token", endpoint=service, token="admin", load_yaml_config=False, load_envvars=False
     ) as connection:
@@ -30,14 +30,14 @@ def placement(service: str) -> Iterator[Any]:
 
 @pytest.fixture
 def host(placement: Any) -> Any:
-    """A host with a disk."""
+    """A provider with an inventory of DISK_GB."""
     host = placement.create_resource_provider(name="host", id=HOST)
     return placement.set_resource_provider_inventories(host, {"DISK_GB": {"total": 100}}, host.generation)
 
 
 @contextmanager
-def refused(kind: type[exceptions.HttpException], detail: str) -> Iterator[None]:
-    """Expect an answer of this kind that explains itself so."""
+def http_error(kind: type[exceptions.HttpException], detail: str) -> Iterator[None]:
+    """Expect an exception of this type, whose response has this text in its `detail`."""
     with pytest.raises(kind) as raised:
         yield
     assert detail in raised.value.response.json()["errors"][0]["detail"]
@@ -53,10 +53,10 @@ def claim(**amounts: int) -> dict[str, Any]:
     }
 
 
-def test_versions_are_discovered(placement: Any, service: str) -> None:
-    served = placement.get_endpoint_data()
-    assert (served.min_microversion, served.max_microversion) == ((1, 0), (1, 39))
-    assert served.url.rstrip("/") == service
+def test_the_version_is_discovered(placement: Any, service: str) -> None:
+    endpoint = placement.get_endpoint_data()
+    assert (endpoint.min_microversion, endpoint.max_microversion) == ((1, 0), (1, 39))
+    assert endpoint.url.rstrip("/") == service
 
 
 def test_providers(placement: Any) -> None:
@@ -80,38 +80,38 @@ def test_providers(placement: Any) -> None:
 def test_provider_filters(placement: Any, host: Any) -> None:
     placement.create_resource_provider(name="other", id=OTHER)
     placement.create_trait("CUSTOM_FAST")
-    held = placement.get_resource_provider_trait(HOST)
-    placement.set_resource_provider_trait(held, traits=["CUSTOM_FAST"])
+    resource = placement.get_resource_provider_trait(HOST)
+    placement.set_resource_provider_trait(resource, traits=["CUSTOM_FAST"])
     for query in ({"resources": "DISK_GB:50"}, {"required": "CUSTOM_FAST"}, {"uuid": HOST}):
         assert [each.id for each in placement.resource_providers(**query)] == [HOST]
 
 
-def test_name_that_is_taken_is_a_conflict(placement: Any, host: Any) -> None:
-    with refused(exceptions.ConflictException, "host already exists"):
+def test_an_existing_name_is_a_conflict(placement: Any, host: Any) -> None:
+    with http_error(exceptions.ConflictException, "host already exists"):
         placement.create_resource_provider(name="host")
 
 
 def test_aggregates(placement: Any, host: Any) -> None:
     placement.set_resource_provider_aggregates(host, RACK)
-    found = placement.fetch_resource_provider_aggregates(HOST)
-    assert found.aggregates == [RACK]
-    assert found.generation == host.generation + 1
+    provider = placement.fetch_resource_provider_aggregates(HOST)
+    assert provider.aggregates == [RACK]
+    assert provider.generation == host.generation + 1
     assert [each.id for each in placement.resource_providers(member_of=RACK)] == [HOST]
-    with refused(exceptions.ConflictException, "generation"):
+    with http_error(exceptions.ConflictException, "generation"):
         placement.set_resource_provider_aggregates(host)
 
 
 def test_inventories(placement: Any, host: Any) -> None:
     vcpu = placement.create_resource_provider_inventory(host, "VCPU", total=8, allocation_ratio=2.0)
     assert (vcpu.total, vcpu.reserved, vcpu.allocation_ratio) == (8, 0, 2.0)
-    found = placement.get_resource_provider_inventory("VCPU", HOST)
-    assert found.total == 8
+    inventory = placement.get_resource_provider_inventory("VCPU", HOST)
+    assert inventory.total == 8
     changed = placement.update_resource_provider_inventory(
-        "VCPU", HOST, resource_provider_generation=found.resource_provider_generation, total=6, reserved=2
+        "VCPU", HOST, resource_provider_generation=inventory.resource_provider_generation, total=6, reserved=2
     )
     assert (changed.total, changed.reserved, changed.allocation_ratio) == (6, 2, 1.0)
-    listed = {each.resource_class: each.total for each in placement.resource_provider_inventories(HOST)}
-    assert listed == {"DISK_GB": 100, "VCPU": 6}
+    totals = {each.resource_class: each.total for each in placement.resource_provider_inventories(HOST)}
+    assert totals == {"DISK_GB": 100, "VCPU": 6}
     placement.delete_resource_provider_inventory("VCPU", HOST, ignore_missing=False)
     with pytest.raises(exceptions.NotFoundException):
         placement.get_resource_provider_inventory("VCPU", HOST)
@@ -119,8 +119,8 @@ def test_inventories(placement: Any, host: Any) -> None:
     assert list(placement.resource_provider_inventories(HOST)) == []
 
 
-def test_inventories_at_another_generation_are_a_conflict(placement: Any, host: Any) -> None:
-    with refused(exceptions.ConflictException, "generation"):
+def test_another_generation_is_a_conflict(placement: Any, host: Any) -> None:
+    with http_error(exceptions.ConflictException, "generation"):
         placement.set_resource_provider_inventories(host, {}, host.generation - 1)
 
 
@@ -132,7 +132,7 @@ def test_resource_classes(placement: Any) -> None:
     placement.delete_resource_class("CUSTOM_SILVER", ignore_missing=False)
     with pytest.raises(exceptions.NotFoundException):
         placement.get_resource_class("CUSTOM_SILVER")
-    with refused(exceptions.BadRequestException, "standard resource class VCPU"):
+    with http_error(exceptions.BadRequestException, "standard resource class VCPU"):
         placement.delete_resource_class("VCPU")
 
 
@@ -140,12 +140,12 @@ def test_traits(placement: Any, host: Any) -> None:
     assert placement.create_trait("CUSTOM_FAST").name == "CUSTOM_FAST"
     assert placement.get_trait("CUSTOM_FAST").id == "CUSTOM_FAST"
     assert [each.name for each in placement.traits(name="startswith:CUSTOM_")] == ["CUSTOM_FAST"]
-    held = placement.get_resource_provider_trait(HOST)
-    assert held.traits == []
-    changed = placement.set_resource_provider_trait(held, traits=["CUSTOM_FAST", "HW_NUMA_ROOT"])
+    resource = placement.get_resource_provider_trait(HOST)
+    assert resource.traits == []
+    changed = placement.set_resource_provider_trait(resource, traits=["CUSTOM_FAST", "HW_NUMA_ROOT"])
     assert sorted(changed.traits) == ["CUSTOM_FAST", "HW_NUMA_ROOT"]
     assert {each.name for each in placement.traits(associated=True)} == {"CUSTOM_FAST", "HW_NUMA_ROOT"}
-    with refused(exceptions.ConflictException, "in use"):
+    with http_error(exceptions.ConflictException, "in use"):
         placement.delete_trait("CUSTOM_FAST")
     placement.delete_resource_provider_trait(HOST)
     assert placement.get_resource_provider_trait(HOST).traits == []
@@ -156,11 +156,11 @@ def test_traits(placement: Any, host: Any) -> None:
 
 def test_allocations(placement: Any, host: Any) -> None:
     placement.update_allocation(CONSUMER, **claim(DISK_GB=30))
-    found = placement.get_allocation(CONSUMER)
-    assert found.allocations[HOST]["resources"] == {"DISK_GB": 30}
-    assert (found.project_id, found.user_id, found.consumer_type) == ("project", "user", "INSTANCE")
-    assert found.consumer_generation == 1
-    with refused(exceptions.ConflictException, "exceed the capacity"):
+    consumer = placement.get_allocation(CONSUMER)
+    assert consumer.allocations[HOST]["resources"] == {"DISK_GB": 30}
+    assert (consumer.project_id, consumer.user_id, consumer.consumer_type) == ("project", "user", "INSTANCE")
+    assert consumer.consumer_generation == 1
+    with http_error(exceptions.ConflictException, "exceed the capacity"):
         placement.update_allocation(OTHER, **claim(DISK_GB=71))
 
     move = {
@@ -168,13 +168,13 @@ def test_allocations(placement: Any, host: Any) -> None:
         OTHER: claim(DISK_GB=71) | {"consumer_type": "MIGRATION"},
     }
     placement.create_allocations(move)
-    [held] = placement.resource_provider_allocations(HOST)
-    assert (held.consumer_id, held.resources) == (OTHER, {"DISK_GB": 71})
+    [allocation] = placement.resource_provider_allocations(HOST)
+    assert (allocation.consumer_id, allocation.resources) == (OTHER, {"DISK_GB": 71})
     assert placement.fetch_resource_provider_usages(HOST).usages == {"DISK_GB": 71}
     [usage] = placement.usages("project")
     assert (usage.consumer_type, usage.consumer_count, usage.resources) == ("MIGRATION", 1, {"DISK_GB": 71})
-    [nothing] = placement.usages("project", user_id="nobody")
-    assert nothing.resources == {}
+    [empty] = placement.usages("project", user_id="nobody")
+    assert empty.resources == {}
 
     placement.delete_allocation(OTHER, ignore_missing=False)
     assert placement.get_allocation(OTHER).allocations == {}
@@ -182,7 +182,7 @@ def test_allocations(placement: Any, host: Any) -> None:
         placement.delete_allocation(OTHER, ignore_missing=False)
 
 
-def test_life_of_a_claim(placement: Any, host: Any) -> None:
+def test_a_claim_from_candidates_to_deletion(placement: Any, host: Any) -> None:
     placement.create_trait("CUSTOM_FAST")
     for name, uuid in (("numa0", NUMA0), ("numa1", NUMA1)):
         numa = placement.create_resource_provider(name=name, id=uuid, parent_provider_uuid=HOST)

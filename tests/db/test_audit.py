@@ -1,4 +1,4 @@
-"""Audits: each rule is broken by hand, found, and put right where that can be."""
+"""Audits find each kind of inconsistency, and fix it where that is possible."""
 
 import re
 from collections.abc import Callable
@@ -40,7 +40,7 @@ IDS = """
 
 @pytest.fixture
 def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that audits this worker's database."""
+    """A function that runs `audit` on this worker's database."""
     for setting in fields(Settings):
         monkeypatch.delenv(config.variable(setting.name), raising=False)
 
@@ -53,51 +53,52 @@ def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def cloud(call: Call) -> None:
-    """A sound cloud."""
+    """A consistent cloud, in the database."""
     load(read(CLOUD), lambda method, path, **options: (200, call(method, path, **options)))
 
 
-def break_(engine: Engine, sql: str) -> None:
-    """Change something behind the back of foreign keys and triggers."""
+def corrupt(engine: Engine, sql: str) -> None:
+    """Run a statement without foreign keys and triggers."""
     with engine.begin() as connection:
         connection.execute(text("SET LOCAL session_replication_role = replica"))
         connection.execute(text(f"{IDS} {sql}"))
 
 
-def found(result: Result) -> set[str]:
-    return {rule.broken for rule in RULES if f" x {rule.broken}:\n" in result.stdout}
+def reported(result: Result) -> set[str]:
+    """Return the inconsistencies that an audit has reported."""
+    return {rule.inconsistency for rule in RULES if f" x {rule.inconsistency}:\n" in result.stdout}
 
 
 @pytest.mark.parametrize("options", [[], ["--fix"]])
-def test_nothing_is_wrong_with_a_sound_database(cloud: None, run: Run, options: list[str]) -> None:
+def test_a_consistent_database_has_no_findings(cloud: None, run: Run, options: list[str]) -> None:
     result = run(*options)
     assert (result.exit_code, result.stdout) == (0, "Nothing is wrong\n")
 
 
 FIXED = {
     "UPDATE resource_providers SET root_id = other, path = ARRAY[other, cn, id] FROM id WHERE id = numa": {
-        "root or path that is not that of the parents",
-        "root of an inventory that is not that of its provider",
-        "root of a member of an aggregate that is not that of the provider",
+        "root or path that does not match the parents",
+        "root of an inventory that differs from the root of its provider",
+        "root of an aggregate member that differs from the root of the provider",
     },
     "UPDATE resource_providers SET path = ARRAY[cn, other, numa, pf] FROM id WHERE name = 'pf'": {
-        "root or path that is not that of the parents"
+        "root or path that does not match the parents"
     },
     "UPDATE inventories SET root_id = other FROM id WHERE provider_id IN (numa, pf)": {
-        "root of an inventory that is not that of its provider"
+        "root of an inventory that differs from the root of its provider"
     },
     "UPDATE provider_aggregates SET root_id = other FROM id WHERE provider_id = numa": {
-        "root of a member of an aggregate that is not that of the provider"
+        "root of an aggregate member that differs from the root of the provider"
     },
     "UPDATE resource_providers SET trait_ids = '{1}' WHERE name IN ('cn', 'numa')": {
-        "trait ids that are not those of the provider's traits"
+        "trait ids that do not match the traits of the provider"
     },
     "UPDATE resource_providers SET trait_ids = '{}'": {
-        "trait ids that are not those of the provider's traits"
+        "trait ids that do not match the traits of the provider"
     },
-    "UPDATE inventories SET used = used + 1": {"usage that is not the sum of the allocations"},
+    "UPDATE inventories SET used = used + 1": {"used amount that is not the sum of the allocations"},
     "UPDATE inventories SET used = 0 FROM id WHERE provider_id = cn": {
-        "usage that is not the sum of the allocations"
+        "used amount that is not the sum of the allocations"
     },
     "INSERT INTO consumers (uuid, project_id, user_id) SELECT 'x', project_id, user_id FROM consumers": {
         "consumer without allocations"
@@ -109,66 +110,69 @@ FIXED = {
 
 
 @pytest.mark.parametrize("sql", FIXED)
-def test_what_is_broken_is_found_and_fixed(cloud: None, run: Run, engine: Engine, sql: str) -> None:
+def test_an_inconsistency_is_found_and_fixed(cloud: None, run: Run, engine: Engine, sql: str) -> None:
     before = snapshot(engine)
-    break_(engine, sql)
+    corrupt(engine, sql)
     result = run()
-    assert (result.exit_code, found(result)) == (1, FIXED[sql])
+    assert (result.exit_code, reported(result)) == (1, FIXED[sql])
     result = run("--fix")
     assert result.exit_code == 0
-    # One fix may do for several rules.
-    assert set() < found(result) <= FIXED[sql]
+    # The fix of one rule may fix rows of later rules too.
+    assert set() < reported(result) <= FIXED[sql]
     assert run().stdout == "Nothing is wrong\n"
     assert snapshot(engine) == before
 
 
-LEFT = {
+NOT_FIXED = {
     "UPDATE resource_providers SET parent_id = pf, path = ARRAY[cn, pf, numa] FROM id WHERE name = 'numa'": (
-        "parents that go round in a circle or do not exist",
+        "parents that form a cycle or do not exist",
         [uuid_of("numa"), uuid_of("pf")],
     ),
     "UPDATE resource_providers SET parent_id = 0, path = ARRAY[cn, 0, numa] FROM id WHERE name = 'numa'": (
-        "parents that go round in a circle or do not exist",
+        "parents that form a cycle or do not exist",
         [uuid_of("numa"), uuid_of("pf"), "parent 0"],
     ),
     "UPDATE inventories SET total = 1 FROM id WHERE provider_id IN (cn, other)": (
-        "allocations over the capacity",
+        "allocations that exceed the capacity",
         [f"{uuid_of('cn')} VCPU", f"{uuid_of('other')} DISK_GB", "1 or less"],
     ),
 }
 
 
-@pytest.mark.parametrize("sql", LEFT)
-def test_what_only_the_operator_can_put_right_is_left(
+@pytest.mark.parametrize("sql", NOT_FIXED)
+def test_an_inconsistency_that_only_the_operator_can_fix_is_left(
     cloud: None, run: Run, engine: Engine, sql: str
 ) -> None:
-    broken, shown = LEFT[sql]
-    break_(engine, sql)
+    inconsistency, shown = NOT_FIXED[sql]
+    corrupt(engine, sql)
     before = snapshot(engine)
     for options in ([], ["--fix"]):
         result = run(*options)
-        assert (result.exit_code, found(result)) == (1, {broken})
+        assert (result.exit_code, reported(result)) == (1, {inconsistency})
         assert [text for text in shown if text not in result.stdout] == []
-    assert result.stdout.endswith(f"Left: 2 x {broken}\n")
+    assert result.stdout.endswith(f"Left: 2 x {inconsistency}\n")
     assert snapshot(engine) == before
 
 
-def test_every_rule_is_broken_once() -> None:
-    broken = set().union(*FIXED.values(), {rule for rule, _ in LEFT.values()})
-    assert broken == {rule.broken for rule in RULES}
+def test_every_rule_is_tested() -> None:
+    tested = set().union(*FIXED.values(), {inconsistency for inconsistency, _ in NOT_FIXED.values()})
+    assert tested == {rule.inconsistency for rule in RULES}
 
 
 def test_operations_lists_every_rule() -> None:
     [section] = re.findall(r"^## Auditing a database\n(.*?)(?=^## |\Z)", OPERATIONS.read_text(), re.M | re.S)
     listed = re.findall(r"^\| ((?!what).+?) \| (leaves|)", section, re.M)
-    assert listed == [(rule.broken, "" if rule.fix else "leaves") for rule in RULES]
+    assert listed == [(rule.inconsistency, "" if rule.fix else "leaves") for rule in RULES]
 
 
-def test_what_a_fix_leaves_behind_is_cleared_away(cloud: None, run: Run, engine: Engine) -> None:
-    break_(engine, "DELETE FROM allocations")
-    assert found(run()) == {"usage that is not the sum of the allocations", "consumer without allocations"}
+def test_rows_that_a_fix_leaves_unused_are_deleted(cloud: None, run: Run, engine: Engine) -> None:
+    corrupt(engine, "DELETE FROM allocations")
+    assert reported(run()) == {
+        "used amount that is not the sum of the allocations",
+        "consumer without allocations",
+    }
     assert run("--fix").stdout.endswith(
-        "Fixed: 4 x usage that is not the sum of the allocations, 1 x consumer without allocations,"
+        "Fixed: 4 x used amount that is not the sum of the allocations, 1 x consumer without allocations,"
         " 1 x project without consumers, 1 x user without consumers, 1 x consumer type without consumers\n"
     )
     with engine.connect() as connection:
@@ -176,8 +180,10 @@ def test_what_a_fix_leaves_behind_is_cleared_away(cloud: None, run: Run, engine:
             assert connection.scalar(text(f"SELECT count(*) FROM {table}")) == 0
 
 
-def test_many_faults_are_counted_and_some_are_shown(app: Any, run: Run, engine: Engine) -> None:
-    break_(engine, "INSERT INTO users (external_id) SELECT 'user ' || n FROM generate_series(1, 1234) AS n")
+def test_all_inconsistent_rows_are_counted_and_the_first_are_shown(
+    app: Any, run: Run, engine: Engine
+) -> None:
+    corrupt(engine, "INSERT INTO users (external_id) SELECT 'user ' || n FROM generate_series(1, 1234) AS n")
     shown = run().stdout
     assert "1,234 x user without consumers:" in shown
     assert "and 1,214 more" in shown
@@ -185,10 +191,10 @@ def test_many_faults_are_counted_and_some_are_shown(app: Any, run: Run, engine: 
     assert "user 21 " not in shown
 
 
-def test_claims_go_on_while_names_are_cleared_away(cloud: None, call: Call, run: Run) -> None:
+def test_claims_succeed_while_unused_names_are_deleted(cloud: None, call: Call, run: Run) -> None:
     stop = Event()
 
-    def claim_and_give_back(client: int) -> int:
+    def claim_and_release(client: int) -> int:
         rounds = 0
         while not stop.is_set() or rounds < 3:
             consumer = uuid_of(f"client {client} round {rounds}")
@@ -205,11 +211,11 @@ def test_claims_go_on_while_names_are_cleared_away(cloud: None, call: Call, run:
         return rounds
 
     with ThreadPoolExecutor(4) as pool:
-        clients = [pool.submit(claim_and_give_back, client) for client in range(4)]
+        clients = [pool.submit(claim_and_release, client) for client in range(4)]
         try:
             fixes = [run("--fix") for _ in range(8)]
         finally:
             stop.set()
     assert min(client.result() for client in clients) >= 3
     assert {result.exit_code for result in fixes} == {0}
-    assert set().union(*map(found, fixes)) <= {rule.broken for rule in RULES[-3:]}
+    assert set().union(*map(reported, fixes)) <= {rule.inconsistency for rule in RULES[-3:]}

@@ -1,4 +1,4 @@
-"""How the two services are known to differ, each with its reason: nothing else may differ."""
+"""The known differences between the two services, each with its source; no other difference is allowed."""
 
 import re
 from collections import Counter
@@ -8,45 +8,45 @@ from functools import cached_property
 from typing import Self
 from urllib.parse import parse_qsl
 
-from tests.differential.services import Answer, Pair, Request, Service, differences, sorting_text
-from tests.differential.wording import said
+from tests.differential.services import Pair, Request, Response, Service, differences, sort_key
+from tests.differential.wording import fixed_fragments
 
 DASHED_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
-WORDS = frozenset({"detail"})
+DETAIL = frozenset({"detail"})
 STATUS = frozenset({"status", "error status", "error title", "error code", "error members", "detail"})
-REFUSAL = STATUS | {"content-type", "cache-control", "last-modified", "location", "body"}
-CRASH = STATUS | {"openstack-api-version", "vary"}
+ERROR_RESPONSE = STATUS | {"content-type", "cache-control", "last-modified", "location", "body"}
+SERVER_ERROR = STATUS | {"openstack-api-version", "vary"}
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request, what the reference and this service answer, and what differs in that, by aspect."""
+    """A request, both responses to it, and their differences by aspect."""
 
     request: Request
-    reference: Answer
-    ours: Answer
+    reference: Response
+    ours: Response
     differences: dict[str, Pair]
 
     @classmethod
-    def of(cls, request: Request, reference: Service, ours: Service) -> Self:
-        """Send a request to both services."""
-        answers = reference.answer(request), ours.answer(request)
-        return cls(request, *answers, differences(request, *answers))
+    def between(cls, request: Request, reference: Service, ours: Service) -> Self:
+        """Send a request to both services and compare the responses."""
+        responses = reference.send(request), ours.send(request)
+        return cls(request, *responses, differences(request, *responses))
 
     @cached_property
     def query(self) -> list[tuple[str, str]]:
-        """The keys and values of the request's query string."""
+        """The pairs of the query string."""
         return parse_qsl(self.request.query.replace(";", "&"), keep_blank_values=True)
 
     def values(self, key: str) -> list[str]:
         """Return the values of a key of the query string, in their order."""
-        return [value for found, value in self.query if found == key]
+        return [value for name, value in self.query if name == key]
 
     @property
     def unexplained(self) -> dict[str, Pair]:
-        """What differs for no known reason."""
-        explained = {aspect for known in KNOWN if known.applies(self) for aspect in known.aspects}
+        """The differences that no known difference explains."""
+        explained = {aspect for known in KNOWN_DIFFERENCES if known.applies(self) for aspect in known.aspects}
         return {aspect: pair for aspect, pair in self.differences.items() if aspect not in explained}
 
     def __str__(self) -> str:
@@ -57,8 +57,8 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Known:
-    """A difference that is meant: where it is from, why, which aspects of answers it may touch, and when."""
+class KnownDifference:
+    """An intended difference: the document that describes it, the aspects that may differ, and when."""
 
     name: str
     source: str
@@ -66,36 +66,36 @@ class Known:
     applies: Callable[[Exchange], bool]
 
 
-def _keyword(answer: Answer) -> str:
-    found = re.search(r"Failed validating '(\w+)'", answer.detail)
-    return found[1] if found else ""
+def _keyword(response: Response) -> str:
+    match = re.search(r"Failed validating '(\w+)'", response.detail)
+    return match[1] if match else ""
 
 
-def _says(answer: Answer, *fragments: str) -> bool:
-    return any(fragment in answer.detail for fragment in fragments)
+def _contains(response: Response, *fragments: str) -> bool:
+    return any(fragment in response.detail for fragment in fragments)
 
 
-def _is_about_a_record(answer: Answer) -> bool:
-    """Tell whether an inventory is refused that was looked at by itself, not in its place in the body."""
-    return bool(re.search(r"On instance(: |\['(?!inventories|allocations))", answer.detail))
+def _rejects_an_inventory(response: Response) -> bool:
+    """Return whether the path in the error starts at an inventory instead of at the body."""
+    return bool(re.search(r"On instance(: |\['(?!inventories|allocations))", response.detail))
 
 
-def _unknown_trait(answer: Answer) -> str:
-    found = re.search(r"No such trait\(s\): (.*)\.", answer.detail)
-    return found[1] if found else ""
+def _unknown_traits(response: Response) -> str:
+    match = re.search(r"No such trait\(s\): (.*)\.", response.detail)
+    return match[1] if match else ""
 
 
-def _asks_for_candidates(e: Exchange) -> bool:
+def _is_candidates_request(e: Exchange) -> bool:
     return e.request.path == "/allocation_candidates"
 
 
 def _groups(e: Exchange) -> dict[str, dict[str, list[str]]]:
-    """Return what each request group asks: by suffix, the values of its keys."""
+    """Return the values of each key of each request group, by the suffix of the group."""
     groups: dict[str, dict[str, list[str]]] = {}
     for key, value in e.query:
-        found = re.fullmatch(r"(resources|required|member_of|in_tree)(.*)", key, re.DOTALL)
-        if found:
-            groups.setdefault(found[2], {}).setdefault(found[1], []).append(value)
+        match = re.fullmatch(r"(resources|required|member_of|in_tree)(.*)", key, re.DOTALL)
+        if match:
+            groups.setdefault(match[2], {}).setdefault(match[1], []).append(value)
     return groups
 
 
@@ -103,12 +103,12 @@ def _classes(group: dict[str, list[str]]) -> set[str]:
     return {piece.partition(":")[0] for piece in group.get("resources", [""])[-1].split(",") if piece}
 
 
-def _candidates(answer: Answer) -> Counter[str]:
-    return Counter(sorting_text(request) for request in answer.json["allocation_requests"])
+def _candidates(response: Response) -> Counter[str]:
+    return Counter(sort_key(request) for request in response.json["allocation_requests"])
 
 
 def _finds_more(e: Exchange) -> bool:
-    """Tell whether this service finds all candidates that the reference finds."""
+    """Return whether this service finds all candidates of the reference, or more if there is a limit."""
     if e.ours.status != 200 or e.reference.status != 200:
         return False
     if e.values("limit"):
@@ -117,14 +117,15 @@ def _finds_more(e: Exchange) -> bool:
 
 
 def _accumulates(e: Exchange) -> bool:
+    """Return whether the unsuffixed group and a suffixed group may request a class from the same provider."""
     groups = _groups(e)
-    own = _classes(groups.pop("", {}))
+    unsuffixed = _classes(groups.pop("", {}))
     return e.values("group_policy")[:1] != ["none"] and any(
-        own & _classes(group) for group in groups.values()
+        unsuffixed & _classes(group) for group in groups.values()
     )
 
 
-def _resourceless(e: Exchange) -> list[dict[str, list[str]]]:
+def _groups_without_resources(e: Exchange) -> list[dict[str, list[str]]]:
     return [group for suffix, group in _groups(e).items() if suffix and "resources" not in group]
 
 
@@ -136,206 +137,212 @@ def _only_forbids(group: dict[str, list[str]]) -> bool:
     )
 
 
-KNOWN = [
-    Known(
-        "vary is sent always, also where the reference forgets it",
+KNOWN_DIFFERENCES = [
+    KnownDifference(
+        "this service always sends Vary",
         "docs/spec/http.md 3, quirk",
         frozenset({"vary"}),
         lambda e: e.ours.headers.get("vary") == "openstack-api-version" and "vary" not in e.reference.headers,
     ),
-    Known(
-        "a provider is given a uuid of its own",
+    KnownDifference(
+        "each service generates the uuid of a new provider",
         "docs/spec/resources.md 3.2: generated",
         frozenset({"location", "body"}),
         lambda e: e.request.method == "POST" and not is_given_uuid(e.request),
     ),
-    Known(
-        "name and uuid are both taken: either may be told",
+    KnownDifference(
+        "if both name and uuid exist, the error may name either",
         "docs/spec/resources.md 3.2",
-        WORDS,
-        lambda e: all(_says(answer, "Conflicting resource provider") for answer in (e.reference, e.ours)),
+        DETAIL,
+        lambda e: all(
+            _contains(response, "Conflicting resource provider") for response in (e.reference, e.ours)
+        ),
     ),
-    Known(
-        "of several faults of one object, `required` comes before `additionalProperties`",
+    KnownDifference(
+        "of several violations in one object, this service reports `required` before `additionalProperties`",
         "docs/spec/http.md 7, ties",
-        WORDS,
+        DETAIL,
         lambda e: {_keyword(e.reference), _keyword(e.ours)} == {"required", "additionalProperties"},
     ),
-    Known(
+    KnownDifference(
         "NaN, Infinity, numbers out of range and unpaired surrogates are not JSON",
         "docs/differences.md",
-        WORDS,
+        DETAIL,
         lambda e: (
-            _says(e.ours, "Malformed JSON")
+            _contains(e.ours, "Malformed JSON")
             and bool(re.search(rb"NaN|Infinity|1e999|ud800", e.request.body or b""))
         ),
     ),
-    Known(
+    KnownDifference(
         "an integer of more than 64 bits is shown as a floating point number",
         "docs/differences.md",
-        WORDS,
+        DETAIL,
         lambda e: bool(re.search(rb"\d{20}|e\+\d{3}", e.request.body or b"")),
     ),
-    Known(
+    KnownDifference(
         "a generation is shown as an integer",
         "docs/differences.md",
-        WORDS,
-        lambda e: said(re.sub(r"(?<=\d)\.0\b", "", e.reference.detail)) == said(e.ours.detail),
+        DETAIL,
+        lambda e: (
+            fixed_fragments(re.sub(r"(?<=\d)\.0\b", "", e.reference.detail)) == fixed_fragments(e.ours.detail)
+        ),
     ),
-    Known(
-        "of several pieces that are no uuid any may be told",
+    KnownDifference(
+        "of several invalid uuids, the error may name any",
         "docs/spec/resources.md 3.1",
-        WORDS,
-        lambda e: all(_says(answer, "contain valid UUID(s)") for answer in (e.reference, e.ours)),
+        DETAIL,
+        lambda e: all(_contains(response, "contain valid UUID(s)") for response in (e.reference, e.ours)),
     ),
-    Known(
-        "no text where the failing branch of an `anyOf` stands",
+    KnownDifference(
+        "errors do not name the failing branch of an `anyOf`",
         "docs/spec/http.md 7, anyOf",
-        WORDS,
+        DETAIL,
         lambda e: "in schema[0]" in e.reference.detail and _keyword(e.reference) == _keyword(e.ours),
     ),
-    Known(
-        "what is no inventory, under what is no name of a resource class",
+    KnownDifference(
+        "an invalid inventory with an invalid resource class name is a server error of the reference",
         "docs/spec/resources.md 4.3, docs/spec/allocations.md Q3",
-        CRASH,
+        SERVER_ERROR,
         lambda e: (
             e.reference.status == 500
             and (e.request.path.endswith("/inventories") or e.request.path == "/reshaper")
-            and (_says(e.ours, "JSON does not validate", "No such resource class"))
+            and (_contains(e.ours, "JSON does not validate", "No such resource class"))
         ),
     ),
-    Known(
-        "what stands under what is no name of a resource class is judged at once",
+    KnownDifference(
+        "an inventory with an invalid resource class name is validated together with the others",
         "docs/spec/resources.md 4.3, docs/spec/allocations.md Q3",
-        WORDS,
+        DETAIL,
         lambda e: (
             (
                 (e.request.method == "PUT" and e.request.path.endswith("/inventories"))
                 or e.request.path == "/reshaper"
             )
-            and _is_about_a_record(e.ours)
+            and _rejects_an_inventory(e.ours)
         ),
     ),
-    Known(
-        "what is no inventory is told before providers are looked for",
+    KnownDifference(
+        "invalid inventories are reported before unknown providers",
         "docs/spec/allocations.md Q3",
-        WORDS | {"error code"},
+        DETAIL | {"error code"},
         lambda e: (
             e.request.path == "/reshaper"
-            and _is_about_a_record(e.ours)
-            and _says(e.reference, "in inventories not found")
+            and _rejects_an_inventory(e.ours)
+            and _contains(e.reference, "in inventories not found")
         ),
     ),
-    Known(
-        "of several unknown traits after one `in:` none is the first",
+    KnownDifference(
+        "of several unknown traits after one `in:`, the error may name any",
         "docs/spec/candidates.md 2.4",
-        WORDS,
+        DETAIL,
         lambda e: any(
-            {_unknown_trait(answer) for answer in (e.reference, e.ours)}
+            {_unknown_traits(response) for response in (e.reference, e.ours)}
             <= {piece.strip() for piece in value[3:].split(",")}
             for _, value in e.query
             if value.startswith("in:")
         ),
     ),
-    Known(
-        "D1: amounts that accumulate over candidates",
+    KnownDifference(
+        "D1: the reference accumulates amounts over candidates",
         "docs/spec/candidates.md 7",
         frozenset({"body"}),
-        lambda e: _asks_for_candidates(e) and _accumulates(e),
+        lambda e: _is_candidates_request(e) and _accumulates(e),
     ),
-    Known(
-        "D2: one arbitrary anchor of an unsuffixed group that sharing providers supply",
+    KnownDifference(
+        "D2: the reference uses one arbitrary anchor for an unsuffixed group from sharing providers only",
         "docs/spec/candidates.md 7",
         frozenset({"body"}),
-        lambda e: _asks_for_candidates(e) and "" in _groups(e) and len(_groups(e)) > 1 and _finds_more(e),
+        lambda e: _is_candidates_request(e) and "" in _groups(e) and len(_groups(e)) > 1 and _finds_more(e),
     ),
-    Known(
-        "D3: a nested sharing supplier whose own tree drops out",
+    KnownDifference(
+        "D3: the reference fails if the tree of a nested sharing provider cannot supply the unsuffixed group",
         "docs/spec/candidates.md 7",
-        CRASH | {"body", "last-modified", "cache-control"},
-        lambda e: _asks_for_candidates(e) and e.reference.status == 500 and e.ours.status == 200,
+        SERVER_ERROR | {"body", "last-modified", "cache-control"},
+        lambda e: _is_candidates_request(e) and e.reference.status == 500 and e.ours.status == 200,
     ),
-    Known(
-        "D5: a group without resources that only forbids, or only names a tree",
+    KnownDifference(
+        "D5: a group without resources that only forbids traits or aggregates, or only has `in_tree`",
         "docs/spec/candidates.md 7",
         frozenset({"body"}),
         lambda e: (
-            _asks_for_candidates(e)
-            and any(_only_forbids(group) for group in _resourceless(e))
+            _is_candidates_request(e)
+            and any(_only_forbids(group) for group in _groups_without_resources(e))
             and _finds_more(e)
         ),
     ),
-    Known(
+    KnownDifference(
         "D6: `in_tree` of a group without resources",
         "docs/spec/candidates.md 7",
         frozenset({"body"}),
-        lambda e: _asks_for_candidates(e) and any("in_tree" in group for group in _resourceless(e)),
+        lambda e: (
+            _is_candidates_request(e) and any("in_tree" in group for group in _groups_without_resources(e))
+        ),
     ),
-    Known(
-        "D8: more than 64 bits of a class",
+    KnownDifference(
+        "D8: an amount of more than 64 bits",
         "docs/spec/candidates.md 7, docs/spec/resources.md 3.1",
-        CRASH | {"body", "last-modified", "cache-control"},
+        SERVER_ERROR | {"body", "last-modified", "cache-control"},
         lambda e: e.reference.status == 500 and bool(re.search(r"\d{19}", e.request.query)),
     ),
-    Known(
-        "D9: of a repeated `limit` or `group_policy` every value is checked",
+    KnownDifference(
+        "D9: every value of a repeated `limit` or `group_policy` is validated",
         "docs/spec/candidates.md 7",
-        REFUSAL | CRASH,
+        ERROR_RESPONSE | SERVER_ERROR,
         lambda e: (
             e.ours.status == 400
             and e.reference.status in (200, 400, 500)
             and any(len(e.values(key)) > 1 for key in ("limit", "group_policy"))
         ),
     ),
-    Known(
-        "D10: an unknown name is reported, whatever was found before it",
+    KnownDifference(
+        "D10: an unknown name is an error even if an earlier condition has no match",
         "docs/spec/candidates.md 7",
-        REFUSAL,
+        ERROR_RESPONSE,
         lambda e: (
-            _asks_for_candidates(e)
+            _is_candidates_request(e)
             and e.reference.status == 200
             and not e.reference.json["allocation_requests"]
-            and _says(e.ours, "No such trait", "No such resource class")
+            and _contains(e.ours, "No such trait", "No such resource class")
         ),
     ),
-    Known(
+    KnownDifference(
         "the capacity is limited",
         "docs/differences.md",
         frozenset({"body"}),
-        lambda e: _asks_for_candidates(e) and bool(re.search(rb"\d{20}", e.reference.body)),
+        lambda e: _is_candidates_request(e) and bool(re.search(rb"\d{20}", e.reference.body)),
     ),
-    Known(
+    KnownDifference(
         "paths are decoded as UTF-8",
         "docs/differences.md",
-        WORDS,
+        DETAIL,
         lambda e: bool(re.search("%[89A-F]", e.request.path)),
     ),
-    Known(
-        "a uuid in a query string is exactly one",
+    KnownDifference(
+        "a uuid in a query string must have the dashed form",
         "docs/spec/http.md 12",
-        REFUSAL,
+        ERROR_RESPONSE,
         lambda e: (
-            _says(e.ours, "is not a 'uuid'")
+            _contains(e.ours, "is not a 'uuid'")
             and not all(
                 DASHED_UUID.fullmatch(value) for key in ("uuid", "in_tree") for value in e.values(key)
             )
         ),
     ),
-    Known(
+    KnownDifference(
         'the "no inventory" error omits classes that the request only releases',
         "docs/differences.md",
-        WORDS,
+        DETAIL,
         lambda e: all(re.search("Inventory for '.*' invalid", a.detail) for a in (e.reference, e.ours)),
     ),
-    Known(
-        "an unknown class is nothing but a class without inventory",
+    KnownDifference(
+        "deleting the inventory of an unknown class is reported as a missing inventory",
         "docs/spec/resources.md 4.7",
-        WORDS,
-        lambda e: _says(e.ours, "found for delete") and _says(e.reference, "No such resource class"),
+        DETAIL,
+        lambda e: _contains(e.ours, "found for delete") and _contains(e.reference, "No such resource class"),
     ),
 ]
 
 
 def is_given_uuid(request: Request) -> bool:
-    """Tell whether the body of a new provider names its uuid."""
+    """Return whether the body of a request for a new provider has a uuid."""
     return isinstance(request.json, dict) and "uuid" in request.json

@@ -1,7 +1,6 @@
-"""
-Small nasty clouds, and requests for candidates that nearly fit them, at all microversions.
+"""Compare the candidates of random small clouds at all microversions.
 
-A difference may be explained by a defect of the reference, so this service is held to the oracle as well.
+A known defect of the reference may explain a difference, so this service is compared with the oracle as well.
 """
 
 from collections.abc import Callable
@@ -13,17 +12,17 @@ from hypothesis import strategies as st
 
 from tests.conftest import examples
 from tests.differential.known import Exchange
-from tests.differential.services import Service, ask
+from tests.differential.services import Service, api_request
 from tests.support.cloud import Cloud, load, uuid_of
 from tests.support.oracle import Request, faults
 from tests.support.strategies import NEWEST, OLDER, rarely, scenarios
 
-UNHURRIED = settings(
+NO_DEADLINE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
-@settings(UNHURRIED, max_examples=examples(100))
+@settings(NO_DEADLINE, max_examples=examples(100))
 @given(scenario=st.booleans().flatmap(lambda new: scenarios(NEWEST if new else OLDER)), data=st.data())
 def test_random_clouds(
     reference: Service,
@@ -39,40 +38,40 @@ def test_random_clouds(
         def send(
             method: str, path: str, json: Any = None, headers: Any = None, service: Service = service
         ) -> tuple[int, Any]:
-            answer = service.answer(ask(method, path, json))
-            return answer.status, answer.json
+            response = service.send(api_request(method, path, json))
+            return response.status, response.json
 
         load(cloud, send)
-    for asked in requests:
-        query = data.draw(queries(asked))
-        exchange = Exchange.of(
-            ask("GET", f"/allocation_candidates?{query}", version=asked.version), reference, ours
+    for request in requests:
+        query = data.draw(queries(request))
+        exchange = Exchange.between(
+            api_request("GET", f"/allocation_candidates?{query}", version=request.version), reference, ours
         )
         note(f"cloud: {cloud}\n{exchange}")
         assert not exchange.unexplained
-        assert faults(cloud, asked, exchange.ours.json) == []
+        assert faults(cloud, request, exchange.ours.json) == []
 
 
 @st.composite
-def queries(draw: st.DrawFn, asked: Request) -> str:
-    """Draw a query string that means the request, plain or odd (`docs/spec/candidates.md 2.2`, `2.3`)."""
-    plain = draw(st.permutations(parse_qsl(asked.query())))
+def queries(draw: st.DrawFn, request: Request) -> str:
+    """Draw a query string of the request, in plain or unusual form (`docs/spec/candidates.md 2.2`, `2.3`)."""
+    plain = draw(st.permutations(parse_qsl(request.query())))
     if draw(st.booleans()):
         return urlencode(plain)
-    odd = [pair for key, value in plain for pair in draw(_oddly(asked, key, value))]
-    return draw(st.sampled_from("&;")).join(urlencode([pair]) for pair in odd)
+    unusual = [pair for key, value in plain for pair in draw(_unusual_pairs(request, key, value))]
+    return draw(st.sampled_from("&;")).join(urlencode([pair]) for pair in unusual)
 
 
 @st.composite
-def _oddly(draw: st.DrawFn, asked: Request, key: str, value: str) -> list[tuple[str, str]]:
-    """Draw what means the same as a key with its value: of repeated ones, the last counts, or the first."""
+def _unusual_pairs(draw: st.DrawFn, request: Request, key: str, value: str) -> list[tuple[str, str]]:
+    """Draw pairs with the meaning of one pair; of a repeated key, the first or the last value counts."""
     if not rarely(draw):
         return [(key, value)]
     first, *others = value.split(",")
     if key.startswith("resources"):
         name, _, amount = first.partition(":")
-        odd = draw(st.sampled_from([f"{name}:+{amount}", f"{name}: 0{amount} ", f"{name}:1_000,{first}"]))
-        return [(key, f"{name}:77"), (key, ",".join([odd, *others]))]
+        unusual = draw(st.sampled_from([f"{name}:+{amount}", f"{name}: 0{amount} ", f"{name}:1_000,{first}"]))
+        return [(key, f"{name}:77"), (key, ",".join([unusual, *others]))]
     if key.startswith("in_tree"):
         return [(key, uuid_of("nowhere")), (key, f" {value} ")]
     if key in ("limit", "group_policy"):
@@ -82,7 +81,7 @@ def _oddly(draw: st.DrawFn, asked: Request, key: str, value: str) -> list[tuple[
     if key.startswith("member_of"):
         uuids = value.removeprefix("!").removeprefix("in:")
         return [(key, f"{'!' * value.startswith('!')}in:{uuids},{uuids}")]
-    if asked.since("1.39") and key != "root_required" and not value.startswith("in:"):
+    if request.since("1.39") and key != "root_required" and not value.startswith("in:"):
         return [(key, trait.replace("!", "!!!")) for trait in (first, *others)]
     blank = (key, " , ".join([first, *others, *others]))
-    return [blank] if asked.since("1.39") or key == "root_required" else [(key, "NOPE"), blank]
+    return [blank] if request.since("1.39") or key == "root_required" else [(key, "NOPE"), blank]

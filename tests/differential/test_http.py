@@ -1,4 +1,4 @@
-"""Compare random methods, paths and headers: the checks before an endpoint runs (`docs/spec/http.md`)."""
+"""Compare random methods, paths and headers: the checks before a view runs (`docs/spec/http.md`)."""
 
 import json
 from collections.abc import Callable
@@ -10,10 +10,10 @@ import pytest
 from tests.differential.conftest import SEEDS
 from tests.differential.drawing import VERSIONS
 from tests.differential.known import Exchange
-from tests.differential.services import Request, Service, ask
+from tests.differential.services import Request, Service, api_request
 
 REQUESTS = 1500
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 
 METHODS = ["GET", "GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE"]
 PATHS = [
@@ -51,7 +51,7 @@ CONTENT_TYPES = [
     *("application/json", "application/json; charset=utf-8", "Application/JSON", "text/plain", "json"),
     *("application/json;", "application/jsonx", "application/octet-stream", " application/json"),
 ]
-ASKED_VERSIONS = [
+VERSION_HEADERS = [
     *(f"placement {version}" for version in VERSIONS),
     *(
         "placement latest",
@@ -89,17 +89,17 @@ TOKENS = ["admin", "admin", "admin", "someone", "admin:project", "Admin", "someo
 ROLES = ["", "admin", "service", "reader", "member", "ADMIN", " admin , member", "admins", "reader,member"]
 
 
-def draw(random: Random, host: str) -> Request:
-    """Draw a request of which anything may be odd."""
+def draw_request(random: Random, host: str) -> Request:
+    """Draw a request; any part of it may be invalid."""
     headers: list[tuple[str, str]] = []
     if random.random() < 0.96:
         headers.append(("X-Auth-Token", random.choice(TOKENS)))
     if random.random() < 0.9:
-        known = random.random() < 0.7
-        version = random.choice(["placement 1.39", *ASKED_VERSIONS[:40]] if known else ASKED_VERSIONS)
+        is_valid = random.random() < 0.7
+        version = random.choice(["placement 1.39", *VERSION_HEADERS[:40]] if is_valid else VERSION_HEADERS)
         headers.append(("OpenStack-API-Version", version))
         if random.random() < 0.05:
-            headers.append(("openstack-api-version", random.choice(ASKED_VERSIONS)))
+            headers.append(("openstack-api-version", random.choice(VERSION_HEADERS)))
     for name, values, chance in (
         ("Accept", ACCEPTS, 0.4),
         ("X-Roles", ROLES, 0.3),
@@ -127,13 +127,13 @@ def draw(random: Random, host: str) -> Request:
 def test_random_headers(seed: int, reference: Service, ours: Service, clear: Callable[[], None]) -> None:
     random = Random(seed)
     host = str(uuid4())
-    found = []
+    unexplained = []
     for _ in range(REQUESTS):
         for service in (reference, ours):
-            service.answer(ask("POST", "/resource_providers", {"name": "host", "uuid": host}))
-        exchange = Exchange.of(draw(random, host), reference, ours)
+            service.send(api_request("POST", "/resource_providers", {"name": "host", "uuid": host}))
+        exchange = Exchange.between(draw_request(random, host), reference, ours)
         if exchange.unexplained:
-            found.append(str(exchange))
-        if len(found) == MOST_SHOWN:
+            unexplained.append(str(exchange))
+        if len(unexplained) == MAX_SHOWN:
             break
-    assert not found, "\n\n".join(found)
+    assert not unexplained, "\n\n".join(unexplained)

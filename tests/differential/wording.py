@@ -1,6 +1,6 @@
-"""What errors say: the fragments of `detail` that the specification fixes, and clients search for.
+"""The fragments of the `detail` of errors that the specification fixes, because clients search for them.
 
-All other wording is free, so two errors say the same when they hold the same fragments.
+All other wording may differ: two errors are equal if they contain the same fragments.
 """
 
 import re
@@ -104,14 +104,14 @@ FRAGMENTS = [
 _COMPILED = [re.compile(fragment) for fragment in FRAGMENTS]
 
 
-def said(detail: str) -> list[str]:
-    """Return the fragments of a detail that have a meaning, each once, in the order of `FRAGMENTS`."""
-    found = (match[0] for fragment in _COMPILED for match in fragment.finditer(detail))
-    return list(dict.fromkeys(" ".join(_sorted_names(fragment).split()) for fragment in found))
+def fixed_fragments(detail: str) -> list[str]:
+    """Return the fixed fragments of a `detail`, each once, in the order of `FRAGMENTS`."""
+    matches = (match[0] for fragment in _COMPILED for match in fragment.finditer(detail))
+    return list(dict.fromkeys(" ".join(_sorted_names(match).split()) for match in matches))
 
 
 def _sorted_names(fragment: str) -> str:
-    """Sort the lists of names that come in no particular order."""
+    """Return a fragment with its lists of names sorted, where their order is not defined."""
     if "in use" in fragment:
         return fragment
     return re.sub(

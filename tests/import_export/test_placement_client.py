@@ -1,4 +1,4 @@
-"""Imports from a running service: what it has comes over, whatever microversion it speaks."""
+"""Imports from a running service, at old and new microversions."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
-from placement_svc.import_export.placement_client import Source
+from placement_svc.import_export.placement_client import PlacementClient
 from tests.conftest import empty
 from tests.support.cloud import uuid_of
 from tests.support.sample_cloud import Call, fill
@@ -27,7 +27,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def other(new_database: Callable[[], str]) -> Iterator[Engine]:
-    """An engine of another database than the source's."""
+    """The engine of the database that is imported into."""
     engine = connect(new_database())
     schema.upgrade(engine)
     yield engine
@@ -36,7 +36,7 @@ def other(new_database: Callable[[], str]) -> Iterator[Engine]:
 
 @pytest.fixture
 def run(other: Engine, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that imports into the other database, which is empty at first."""
+    """A function that runs `import` on the other database, which is emptied first."""
     for setting in fields(Settings):
         monkeypatch.delenv(config.variable(setting.name), raising=False)
     empty(other)
@@ -52,25 +52,29 @@ def run(other: Engine, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def source(live: str, call: Call) -> str:
-    """The URL of a service that has something of everything."""
+    """The URL of a service that serves the sample cloud."""
     fill(call)
     return live
 
 
-def test_all_that_a_service_has_comes_over(source: str, run: Run, engine: Engine, other: Engine) -> None:
+def test_all_data_of_a_service_is_imported(source: str, run: Run, engine: Engine, other: Engine) -> None:
     imported = run("--from", f"{source}/")
     assert (imported.exit_code, imported.stdout) == (0, "Imported 5 resource providers and 2 consumers\n")
     assert snapshot(other) == snapshot(engine)
 
 
-def test_what_is_overcommitted_comes_over_and_is_told(source: str, run: Run) -> None:
-    over, off_units = run("--from", source).stderr.splitlines()
-    assert over.startswith(f"Overcommitted: of VCPU of resource provider {uuid_of('cn')} 20 are allocated")
-    assert off_units.startswith(f"Overcommitted: 3 of VCPU of resource provider {uuid_of('numa')} violates")
+def test_overcommitted_allocations_are_imported_with_a_warning(source: str, run: Run) -> None:
+    over_capacity, wrong_units = run("--from", source).stderr.splitlines()
+    assert over_capacity.startswith(
+        f"Overcommitted: 20 VCPU of resource provider {uuid_of('cn')} are allocated"
+    )
+    assert wrong_units.startswith(
+        f"Overcommitted: an allocation of 3 VCPU from resource provider {uuid_of('numa')} violates"
+    )
 
 
-# What each of these microversions does not tell, and the next one that is listed does.
-UNKNOWN = {
+# What each microversion does not return, although the next listed microversion does.
+NOT_RETURNED = {
     "1.0": {"provider_aggregates"},
     "1.1": {"custom resource classes"},
     "1.5": {"names", "traits of providers", "provider_traits"},
@@ -80,26 +84,26 @@ UNKNOWN = {
 }
 
 
-def told(engine: Engine) -> dict[str, Any]:
-    """Return a snapshot taken apart into what came in with different microversions."""
-    found = snapshot(engine)
+def parts(engine: Engine) -> dict[str, Any]:
+    """Return a snapshot, divided into parts that different microversions introduced."""
+    data = snapshot(engine)
     return {
-        "provider_aggregates": [(uuid, aggregate) for uuid, _, aggregate in found["provider_aggregates"]],
-        "custom resource classes": [row for row in found["names"] if row[0] == "CUSTOM_EMPTY"],
-        "names": [row for row in found["names"] if row[0] != "CUSTOM_EMPTY"],
-        "traits of providers": [row[-1] for row in found["providers"]],
-        "provider_traits": found["provider_traits"],
-        "owners of consumers": [row[:3] for row in found["consumers"]],
-        "trees": [row[2:5] for row in found["providers"]],
-        "types of consumers": [row[3] for row in found["consumers"]],
-        "providers": [row[:2] for row in found["providers"]],
-        "inventories": [(uuid, *rest) for uuid, _, *rest in found["inventories"]],
-        "allocations": found["allocations"],
+        "provider_aggregates": [(uuid, aggregate) for uuid, _, aggregate in data["provider_aggregates"]],
+        "custom resource classes": [row for row in data["names"] if row[0] == "CUSTOM_EMPTY"],
+        "names": [row for row in data["names"] if row[0] != "CUSTOM_EMPTY"],
+        "traits of providers": [row[-1] for row in data["providers"]],
+        "provider_traits": data["provider_traits"],
+        "owners of consumers": [row[:3] for row in data["consumers"]],
+        "trees": [row[2:5] for row in data["providers"]],
+        "types of consumers": [row[3] for row in data["consumers"]],
+        "providers": [row[:2] for row in data["providers"]],
+        "inventories": [(uuid, *rest) for uuid, _, *rest in data["inventories"]],
+        "allocations": data["allocations"],
     }
 
 
-@pytest.mark.parametrize("version", UNKNOWN)
-def test_older_service_tells_what_it_knows(
+@pytest.mark.parametrize("version", NOT_RETURNED)
+def test_an_older_service_is_imported_without_what_it_does_not_return(
     source: str,
     run: Run,
     engine: Engine,
@@ -109,19 +113,19 @@ def test_older_service_tells_what_it_knows(
     call: Call,
 ) -> None:
     if version < "1.2":
-        # A service that knows no custom classes has no inventories of any.
+        # A service without custom resource classes has no inventories of them.
         call("DELETE", f"/allocations/{uuid_of('untyped').upper()}")
         call("DELETE", f"/resource_providers/{uuid_of('bare')}/inventories")
         call("DELETE", "/resource_classes/CUSTOM_GPU")
     monkeypatch.setattr("placement_svc.import_export.placement_client.NEWEST", version)
     assert run("--from", source).exit_code == 0
-    before, after = told(engine), told(other)
-    differing = {what for what in before if before[what] != after[what]}
-    position = list(UNKNOWN).index(version)
-    assert differing == set().union(*list(UNKNOWN.values())[position:])
+    before, after = parts(engine), parts(other)
+    differing = {part for part in before if before[part] != after[part]}
+    position = list(NOT_RETURNED).index(version)
+    assert differing == set().union(*list(NOT_RETURNED.values())[position:])
 
 
-def test_newest_but_one_tells_all(
+def test_microversion_1_38_returns_all_data(
     source: str, run: Run, engine: Engine, other: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("placement_svc.import_export.placement_client.NEWEST", "1.38")
@@ -129,18 +133,18 @@ def test_newest_but_one_tells_all(
     assert snapshot(other) == snapshot(engine)
 
 
-def changes(method: str, path: str, body: Any = None) -> Any:
+def request_case(method: str, path: str, body: Any = None) -> Any:
     return pytest.param(method, path, body, id=f"{method} {path.split('/')[1]}")
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        changes("POST", "/resource_providers", {"name": "new"}),
-        changes("PUT", f"/resource_providers/{uuid_of('ss')}", {"name": "renamed"}),
-        changes("DELETE", f"/resource_providers/{uuid_of('ss')}/traits"),
-        changes("DELETE", f"/allocations/{uuid_of('consumer')}"),
-        changes(
+        request_case("POST", "/resource_providers", {"name": "new"}),
+        request_case("PUT", f"/resource_providers/{uuid_of('ss')}", {"name": "renamed"}),
+        request_case("DELETE", f"/resource_providers/{uuid_of('ss')}/traits"),
+        request_case("DELETE", f"/allocations/{uuid_of('consumer')}"),
+        request_case(
             "PUT",
             f"/allocations/{uuid_of('consumer')}",
             {
@@ -153,7 +157,7 @@ def changes(method: str, path: str, body: Any = None) -> Any:
         ),
     ],
 )
-def test_service_that_changes_meanwhile_is_not_imported(
+def test_a_service_that_changes_during_the_import_is_not_imported(
     source: str,
     run: Run,
     other: Engine,
@@ -163,47 +167,47 @@ def test_service_that_changes_meanwhile_is_not_imported(
     path: str,
     body: Any,
 ) -> None:
-    ask = Source._ask
+    get = PlacementClient._get
     pending = [(method, path, body)]
 
-    def ask_late(self: Source, path: str) -> Any:
+    def change_then_get(self: PlacementClient, path: str) -> Any:
         if path.startswith("/allocations/") and pending:
             call(*pending.pop())
-        return ask(self, path)
+        return get(self, path)
 
-    monkeypatch.setattr(Source, "_ask", ask_late)
+    monkeypatch.setattr(PlacementClient, "_get", change_then_get)
     result = run("--from", source)
     assert result.exit_code == 1
-    assert "has changed while it was read" in result.stderr
+    assert "changed during the import" in result.stderr
     assert snapshot(other)["providers"] == []
 
 
-def test_token_is_wanted(run: Run) -> None:
+def test_a_missing_token_is_an_error(run: Run) -> None:
     refused = run("--from", "http://127.0.0.1:1", "--token", "")
     assert refused.exit_code == 2
     assert "give one by --token or OS_TOKEN" in refused.stderr
 
 
-def test_token_without_rights_is_told(source: str, run: Run) -> None:
+def test_a_token_without_permission_is_an_error(source: str, run: Run) -> None:
     refused = run("--from", source, "--token", "nobody")
     assert refused.exit_code == 1
-    assert f"Error: GET {source}/traits?name=startswith:CUSTOM_ answers 403: " in refused.stderr
+    assert f"Error: GET {source}/traits?name=startswith:CUSTOM_ returned 403: " in refused.stderr
 
 
-def test_what_cannot_be_imported_is_told(source: str, run: Run, other: Engine) -> None:
+def test_data_that_cannot_be_imported_is_reported(source: str, run: Run, other: Engine) -> None:
     assert run("--from", source).exit_code == 0
     before = snapshot(other)
     again = run("--from", source)
     assert again.exit_code == 1
     first, *problems = again.stderr.splitlines()
-    assert first == f"Error: {source} has what cannot be imported:"
-    assert f"there is a resource provider with the uuid {uuid_of('ss')} already" in problems
+    assert first == f"Error: the data of {source} cannot be imported:"
+    assert f"a resource provider with the uuid {uuid_of('ss')} already exists" in problems
     assert snapshot(other) == before
 
 
 @contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    """Give the URL of something that always answers the same."""
+def fixed_response(status: int, body: bytes) -> Iterator[str]:
+    """Yield the URL of a server that sends the same response to every request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -213,7 +217,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever)
@@ -226,34 +230,32 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "body", "problem"),
     [
-        (404, b"no <such>\nthing", "/ answers 404: no <such> thing"),
-        (200, b"<html>", "/ answers with something that is not JSON"),
-        (200, b"[]", "does not tell its microversions: is it a Placement service?"),
-        (200, b'{"versions": []}', "does not tell its microversions: is it a Placement service?"),
+        (404, b"no <such>\nthing", "/ returned 404: no <such> thing"),
+        (200, b"<html>", "/ returned a body that is not JSON"),
+        (200, b"[]", "does not list its microversions: is it a Placement service?"),
+        (200, b'{"versions": []}', "does not list its microversions: is it a Placement service?"),
         (
             200,
             b'{"versions": [{"min_version": "2.0", "max_version": "2.5"}]}',
-            "only speaks microversions from 2.0, this service up to 1.39",
+            "supports microversions from 2.0 on, but this service only up to 1.39",
         ),
     ],
 )
-def test_what_is_no_placement_service_is_told(run: Run, status: int, body: bytes, problem: str) -> None:
-    with answering(status, body) as url:
+def test_a_server_that_is_not_placement_is_an_error(run: Run, status: int, body: bytes, problem: str) -> None:
+    with fixed_response(status, body) as url:
         result = run("--from", url)
     assert result.exit_code == 1
     assert problem in result.stderr
 
 
 @pytest.mark.parametrize("url", ["placement:8778", "ftp://placement", ""])
-def test_what_is_no_url_of_a_service_is_told(run: Run, url: str) -> None:
+def test_an_invalid_url_is_an_error(run: Run, url: str) -> None:
     result = run("--from", url)
     assert result.exit_code == 1
-    assert result.stderr == (
-        f"Error: {url} is not the URL of a service, which begins with http:// or https://\n"
-    )
+    assert result.stderr == (f"Error: {url} is not a service URL: it must begin with http:// or https://\n")
 
 
-def test_service_that_is_not_there_is_told(run: Run) -> None:
+def test_an_unreachable_service_is_an_error(run: Run) -> None:
     result = run("--from", "http://127.0.0.1:1")
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: GET http://127.0.0.1:1/ has no answer: ")
+    assert result.stderr.startswith("Error: GET http://127.0.0.1:1/ failed: ")

@@ -1,4 +1,4 @@
-"""Exports and imports: what goes out comes in again, and what is wrong stays out whole."""
+"""Exports and imports of files: an import restores an export, and a refused import changes nothing."""
 
 import gzip
 import random
@@ -30,7 +30,7 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 @pytest.fixture
 def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that runs the command on this worker's database."""
+    """A function that runs `placement-svc` on this worker's database."""
     for setting in fields(Settings):
         monkeypatch.delenv(config.variable(setting.name), raising=False)
 
@@ -44,11 +44,11 @@ def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def cloud(call: Call) -> None:
-    """Something of everything in the database."""
+    """The sample cloud, in the database."""
     fill(call)
 
 
-def test_what_is_exported_is_imported_again(
+def test_an_import_restores_an_export(
     cloud: None, run: Run, engine: Engine, clean_database: Callable[[], None], tmp_path: Path
 ) -> None:
     before = snapshot(engine)
@@ -63,7 +63,7 @@ def test_what_is_exported_is_imported_again(
     assert Path(again).read_bytes() == Path(file).read_bytes()
 
 
-def test_order_of_lines_does_not_matter(
+def test_lines_may_be_in_any_order(
     cloud: None, run: Run, engine: Engine, clean_database: Callable[[], None]
 ) -> None:
     before = snapshot(engine)
@@ -75,54 +75,56 @@ def test_order_of_lines_does_not_matter(
         assert snapshot(engine) == before
 
 
-def test_compressed_file_holds_the_same(cloud: None, run: Run, tmp_path: Path) -> None:
+def test_a_compressed_export_has_the_same_content(cloud: None, run: Run, tmp_path: Path) -> None:
     run("export", str(tmp_path / "cloud.jsonl"))
     exported = run("export", str(tmp_path / "cloud.jsonl.gz"))
     assert exported.stderr.endswith("records\n")
-    unpacked = gzip.decompress((tmp_path / "cloud.jsonl.gz").read_bytes())
-    assert unpacked == (tmp_path / "cloud.jsonl").read_bytes()
+    uncompressed = gzip.decompress((tmp_path / "cloud.jsonl.gz").read_bytes())
+    assert uncompressed == (tmp_path / "cloud.jsonl").read_bytes()
 
 
-def test_compressed_file_is_imported(run: Run, engine: Engine, app: Any, tmp_path: Path) -> None:
+def test_a_compressed_file_is_imported(run: Run, engine: Engine, app: Any, tmp_path: Path) -> None:
     file = tmp_path / "cloud.jsonl.gz"
     file.write_bytes(gzip.compress(lines(provider("host"))))
     assert run("import", str(file)).exit_code == 0
     assert [row[1] for row in snapshot(engine)["providers"]] == ["host"]
 
 
-def test_export_of_nothing_is_empty(app: Any, run: Run) -> None:
+def test_an_export_of_an_empty_database_is_empty(app: Any, run: Run) -> None:
     assert run("export", "-").stdout_bytes == b""
 
 
-def test_failed_export_leaves_no_file(cloud: None, run: Run, tmp_path: Path, engine: Engine) -> None:
+def test_a_failed_export_leaves_the_old_file_unchanged(
+    cloud: None, run: Run, tmp_path: Path, engine: Engine
+) -> None:
     file = tmp_path / "cloud.jsonl"
-    file.write_text("what was there before")
+    file.write_text("old content")
     with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE allocations RENAME TO mislaid"))
+        connection.execute(text("ALTER TABLE allocations RENAME TO renamed"))
     try:
         failed = run("export", str(file))
     finally:
         with engine.begin() as connection:
-            connection.execute(text("ALTER TABLE mislaid RENAME TO allocations"))
+            connection.execute(text("ALTER TABLE renamed RENAME TO allocations"))
     assert failed.exit_code == 1
     assert [path.name for path in tmp_path.iterdir()] == ["cloud.jsonl"]
-    assert file.read_text() == "what was there before"
+    assert file.read_text() == "old content"
 
 
 def lines(*values: Any) -> bytes:
     return b"\n".join(map(orjson.dumps, values))
 
 
-def provider(name: str, parent: str | None = None, /, **has: Any) -> dict[str, Any]:
+def provider(name: str, parent: str | None = None, /, **fields: Any) -> dict[str, Any]:
     parent_uuid = parent and uuid_of(parent)
-    about = {"uuid": uuid_of(name), "name": name, "parent_provider_uuid": parent_uuid, **has}
-    return {"resource_provider": about}
+    record = {"uuid": uuid_of(name), "name": name, "parent_provider_uuid": parent_uuid, **fields}
+    return {"resource_provider": record}
 
 
-def consumer(name: str, held: dict[str, dict[str, int]], /, **about: Any) -> dict[str, Any]:
-    allocations = {uuid_of(name): {"resources": resources} for name, resources in held.items()}
+def consumer(name: str, amounts: dict[str, dict[str, int]], /, **fields: Any) -> dict[str, Any]:
+    allocations = {uuid_of(name): {"resources": resources} for name, resources in amounts.items()}
     owner = {"project_id": "project", "user_id": "user", "consumer_type": "INSTANCE"}
-    return {"consumer": {"uuid": uuid_of(name), **owner, "allocations": allocations, **about}}
+    return {"consumer": {"uuid": uuid_of(name), **owner, "allocations": allocations, **fields}}
 
 
 def vcpus(total: int, **units: int) -> dict[str, Any]:
@@ -146,8 +148,8 @@ HOST = provider("host", inventories=vcpus(8, min_unit=2, max_unit=6, step_size=2
         (
             [provider("present")],
             [
-                f"line 1: there is a resource provider with the uuid {uuid_of('present')} already",
-                "line 1: there is a resource provider with the name present already",
+                f"line 1: a resource provider with the uuid {uuid_of('present')} already exists",
+                "line 1: a resource provider with the name present already exists",
             ],
         ),
         (
@@ -156,11 +158,11 @@ HOST = provider("host", inventories=vcpus(8, min_unit=2, max_unit=6, step_size=2
         ),
         (
             [provider("a", "b"), provider("root"), provider("b", "a"), provider("c", "b")],
-            ["lines 1, 3, 4: the parents of these resource providers go round in a circle"],
+            ["lines 1, 3, 4: the parents of these resource providers form a cycle"],
         ),
         (
             [provider("a", "a")],
-            ["line 1: the parents of these resource providers go round in a circle"],
+            ["line 1: the parents of these resource providers form a cycle"],
         ),
         ([provider("a", traits=["HW_NUMA_ROOT", "HW_NONE"])], ["line 1: no such trait HW_NONE"]),
         (
@@ -173,7 +175,7 @@ HOST = provider("host", inventories=vcpus(8, min_unit=2, max_unit=6, step_size=2
         ),
         (
             [consumer("owner", {"present": {"VCPU": 1}})],
-            [f"line 1: there is a consumer with the uuid {uuid_of('owner')} already"],
+            [f"line 1: a consumer with the uuid {uuid_of('owner')} already exists"],
         ),
         (
             [consumer("x", {"nobody": {"VCPU": 1}})],
@@ -189,23 +191,23 @@ HOST = provider("host", inventories=vcpus(8, min_unit=2, max_unit=6, step_size=2
         (
             [consumer("x", {"host": {"VCPU": 6}}), HOST, consumer("y", {"host": {"VCPU": 4}})],
             [
-                f"lines 1, 3: of VCPU of resource provider {uuid_of('host')} 10 are allocated,"
-                " and its capacity is 8"
+                f"lines 1, 3: 10 VCPU of resource provider {uuid_of('host')} are allocated,"
+                " but the capacity is 8"
             ],
         ),
         (
             [consumer("x", {"present": {"VCPU": 8}})],
             [
-                f"line 1: of VCPU of resource provider {uuid_of('present')} 9 are allocated,"
-                " and its capacity is 8"
+                f"line 1: 9 VCPU of resource provider {uuid_of('present')} are allocated,"
+                " but the capacity is 8"
             ],
         ),
         *(
             (
                 [HOST, consumer("x", {"host": {"VCPU": amount}})],
                 [
-                    f"line 2: {amount} of VCPU of resource provider {uuid_of('host')} violates inventory"
-                    " constraints: min_unit 2, max_unit 6, step_size 2"
+                    f"line 2: an allocation of {amount} VCPU from resource provider {uuid_of('host')}"
+                    " violates inventory constraints: min_unit 2, max_unit 6, step_size 2"
                 ],
             )
             for amount in (1, 5, 8)
@@ -220,47 +222,47 @@ HOST = provider("host", inventories=vcpus(8, min_unit=2, max_unit=6, step_size=2
         ),
     ],
 )
-def test_what_contradicts_is_told_by_line_and_nothing_is_imported(
+def test_contradictions_are_reported_by_line_and_nothing_is_imported(
     call: Call, run: Run, engine: Engine, values: list[Any], problems: list[str]
 ) -> None:
     run("import", "-", input=lines(provider("present", inventories=vcpus(8))))
     run("import", "-", input=lines(consumer("owner", {"present": {"VCPU": 1}})))
     before = snapshot(engine)
     assert len(before["allocations"]) == 1
-    assert told(run("import", "-", input=lines(*values))) == sorted(problems)
+    assert reported_problems(run("import", "-", input=lines(*values))) == sorted(problems)
     assert snapshot(engine) == before
 
 
-def told(refused: Result) -> list[str]:
-    """Return what a refused import says is wrong."""
+def reported_problems(refused: Result) -> list[str]:
+    """Return the problems that a refused import reports, sorted."""
     assert (refused.exit_code, refused.stdout) == (1, "")
     first, *rest = refused.stderr.splitlines()
     assert first.startswith("Error: ")
     return sorted([first.removeprefix("Error: "), *rest])
 
 
-def test_each_line_that_is_wrong_in_itself_is_told(app: Any, run: Run, engine: Engine) -> None:
-    wrong = [b"{", b"", orjson.dumps(HOST), b'{"trait": "NONE"}', orjson.dumps(provider("a", color="red"))]
-    first, second, third = told(run("import", "-", input=b"\n".join(wrong)))
+def test_each_invalid_line_is_reported(app: Any, run: Run, engine: Engine) -> None:
+    invalid = [b"{", b"", orjson.dumps(HOST), b'{"trait": "NONE"}', orjson.dumps(provider("a", color="red"))]
+    first, second, third = reported_problems(run("import", "-", input=b"\n".join(invalid)))
     assert first.startswith("line 1: This is not JSON: ")
     assert second.startswith("line 4: The trait is invalid.")
     assert third.startswith("line 5: Additional properties are not allowed ('color' was unexpected)")
     assert snapshot(engine)["providers"] == []
 
 
-def test_not_all_problems_of_a_wholly_wrong_file_are_told(app: Any, run: Run) -> None:
-    assert len(told(run("import", "-", input=b"nothing\n" * 1000))) == 100
-    barren = [consumer(str(number), {"nobody": {"VCPU": 1}}) for number in range(200)]
-    assert len(told(run("import", "-", input=lines(*barren)))) == 100
+def test_at_most_100_problems_are_reported(app: Any, run: Run) -> None:
+    assert len(reported_problems(run("import", "-", input=b"nothing\n" * 1000))) == 100
+    unknown_provider = [consumer(str(number), {"nobody": {"VCPU": 1}}) for number in range(200)]
+    assert len(reported_problems(run("import", "-", input=lines(*unknown_provider)))) == 100
 
 
-def test_generations_are_those_of_so_many_requests(call: Call, run: Run, app: Any) -> None:
-    has = {"inventories": vcpus(8), "traits": ["HW_NUMA_ROOT"], "aggregates": [uuid_of("A")]}
-    values = [provider("host", **has), provider("bare", "host"), provider("other", inventories=vcpus(8))]
+def test_generations_count_the_requests_that_an_import_replaces(call: Call, run: Run, app: Any) -> None:
+    fields = {"inventories": vcpus(8), "traits": ["HW_NUMA_ROOT"], "aggregates": [uuid_of("A")]}
+    values = [provider("host", **fields), provider("bare", "host"), provider("other", inventories=vcpus(8))]
     values += [consumer(name, {"host": {"VCPU": 1}, "other": {"VCPU": 1}}) for name in "xy"]
     assert run("import", "-", input=lines(*values)).exit_code == 0
-    listed = call("GET", "/resource_providers")["resource_providers"]
-    assert [(found["name"], found["generation"]) for found in listed] == [
+    providers = call("GET", "/resource_providers")["resource_providers"]
+    assert [(provider["name"], provider["generation"]) for provider in providers] == [
         ("host", 5),
         ("bare", 0),
         ("other", 3),
@@ -268,7 +270,7 @@ def test_generations_are_those_of_so_many_requests(call: Call, run: Run, app: An
     assert call("GET", f"/allocations/{uuid_of('x')}")["consumer_generation"] == 1
 
 
-def test_import_adds_to_what_is_there(call: Call, run: Run, engine: Engine) -> None:
+def test_an_import_adds_to_existing_data(call: Call, run: Run, engine: Engine) -> None:
     run("import", "-", input=lines({"trait": "CUSTOM_A"}, provider("host", inventories=vcpus(8))))
     more = [{"trait": "CUSTOM_A"}, provider("child", "host"), consumer("x", {"host": {"VCPU": 8}})]
     assert run("import", "-", input=lines(*more)).exit_code == 0
@@ -278,40 +280,39 @@ def test_import_adds_to_what_is_there(call: Call, run: Run, engine: Engine) -> N
     assert call("GET", f"/resource_providers/{uuid_of('host')}/usages")["usages"] == {"VCPU": 8}
 
 
-def test_what_is_overcommitted_is_told_when_it_is_allowed(app: Any, run: Run, engine: Engine) -> None:
+def test_allowed_overcommitted_allocations_are_reported(app: Any, run: Run, engine: Engine) -> None:
     values = [HOST, consumer("x", {"host": {"VCPU": 9}})]
     imported = run("import", "--allow-overcommitted", "-", input=lines(*values))
     assert imported.exit_code == 0
     assert imported.stderr.splitlines() == [
-        f"Overcommitted: of VCPU of resource provider {uuid_of('host')} 9 are allocated,"
-        " and its capacity is 8",
-        f"Overcommitted: 9 of VCPU of resource provider {uuid_of('host')} violates inventory constraints:"
-        " min_unit 2, max_unit 6, step_size 2",
+        f"Overcommitted: 9 VCPU of resource provider {uuid_of('host')} are allocated, but the capacity is 8",
+        f"Overcommitted: an allocation of 9 VCPU from resource provider {uuid_of('host')} violates"
+        " inventory constraints: min_unit 2, max_unit 6, step_size 2",
     ]
     assert [row[3] for row in snapshot(engine)["allocations"]] == [9]
 
 
-def test_example_of_a_file_is_imported(app: Any, run: Run) -> None:
+def test_the_example_in_the_documentation_is_imported(app: Any, run: Run) -> None:
     [example] = re.findall(r"^## Moving data\n.*?```json\n(.*?)```", OPERATIONS.read_text(), re.M | re.S)
     imported = run("import", "-", input=example.encode())
     assert imported.stdout == "Imported 1 resource providers and 1 consumers\n"
 
 
-def test_many_rows_of_every_kind_are_staged_in_batches(
+def test_rows_of_every_table_are_staged_in_batches(
     app: Any, run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("placement_svc.db.imports.ROWS_AT_ONCE", 7)
-    has = {
+    monkeypatch.setattr("placement_svc.db.imports.BATCH_SIZE", 7)
+    fields = {
         "inventories": {**vcpus(100), "DISK_GB": {"total": 100}},
         "traits": ["HW_NUMA_ROOT", "COMPUTE_NODE"],
     }
     values: Iterable[Any] = [
-        *(provider(f"p{n}", f"p{n - 1}" if n % 10 else None, **has) for n in range(50)),
+        *(provider(f"p{n}", f"p{n - 1}" if n % 10 else None, **fields) for n in range(50)),
         *(consumer(f"c{n}", {f"p{n}": {"VCPU": 1, "DISK_GB": 2}}) for n in range(50)),
     ]
     assert run("import", "-", input=lines(*values)).exit_code == 0
-    found = snapshot(engine)
-    assert {kind: len(rows) for kind, rows in found.items() if kind != "names"} == {
+    data = snapshot(engine)
+    assert {kind: len(rows) for kind, rows in data.items() if kind != "names"} == {
         "providers": 50,
         "provider_traits": 100,
         "provider_aggregates": 0,
@@ -319,7 +320,7 @@ def test_many_rows_of_every_kind_are_staged_in_batches(
         "consumers": 50,
         "allocations": 100,
     }
-    assert max(len(path) for _, _, _, _, path, _ in found["providers"]) == 10
+    assert max(len(path) for _, _, _, _, path, _ in data["providers"]) == 10
 
 
 @pytest.mark.parametrize(
@@ -334,35 +335,33 @@ def test_many_rows_of_every_kind_are_staged_in_batches(
         ),
     ],
 )
-def test_file_that_cannot_be_read_is_told(
+def test_a_file_that_cannot_be_read_is_an_error(
     app: Any, run: Run, tmp_path: Path, name: str, content: bytes | None, problem: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    [line] = told(run("import", str(tmp_path / name)))
+    [line] = reported_problems(run("import", str(tmp_path / name)))
     assert problem in line
 
 
-def test_file_that_cannot_be_written_is_told(app: Any, run: Run, tmp_path: Path) -> None:
-    [line] = told(run("export", str(tmp_path / "nowhere" / "cloud.jsonl")))
+def test_a_file_that_cannot_be_written_is_an_error(app: Any, run: Run, tmp_path: Path) -> None:
+    [line] = reported_problems(run("export", str(tmp_path / "nowhere" / "cloud.jsonl")))
     assert line.endswith("cloud.jsonl cannot be written: No such file or directory")
 
 
 @pytest.mark.parametrize("arguments", [[], ["file", "--from", "http://127.0.0.1:1"]])
-def test_import_is_from_one_place(run: Run, arguments: list[str]) -> None:
+def test_an_import_has_one_source(run: Run, arguments: list[str]) -> None:
     result = run("import", *arguments)
     assert result.exit_code == 2
     assert "Name either a FILE or a service" in result.stderr
 
 
-def test_writers_wait_while_they_are_locked_out_and_readers_do_not(
-    cloud: None, call: Call, engine: Engine
-) -> None:
+def test_locked_out_writers_wait_and_readers_do_not(cloud: None, call: Call, engine: Engine) -> None:
     uuid = uuid_of("ss")
-    held = {uuid: {"resources": {"DISK_GB": 1}}}
+    allocations = {uuid: {"resources": {"DISK_GB": 1}}}
     owner = {"project_id": "new", "user_id": "new", "consumer_generation": None, "consumer_type": "NEW"}
     requests = [
-        ("PUT", f"/allocations/{uuid_of('late')}", {"allocations": held, **owner}),
+        ("PUT", f"/allocations/{uuid_of('late')}", {"allocations": allocations, **owner}),
         ("DELETE", f"/allocations/{uuid_of('consumer')}", None),
         ("POST", "/resource_providers", {"name": "late"}),
         ("PUT", f"/resource_providers/{uuid}", {"name": "renamed"}),
@@ -385,7 +384,7 @@ def test_writers_wait_while_they_are_locked_out_and_readers_do_not(
             request.result(timeout=60)
 
 
-def test_claims_go_on_while_data_comes_in(call: Call, run: Run, engine: Engine) -> None:
+def test_claims_succeed_during_an_import(call: Call, run: Run, engine: Engine) -> None:
     run("import", "-", input=lines(provider("present", inventories=vcpus(1000))))
     values = [
         *(provider(f"host {n}", "present", inventories=vcpus(8)) for n in range(100)),
@@ -397,9 +396,13 @@ def test_claims_go_on_while_data_comes_in(call: Call, run: Run, engine: Engine) 
         claims = 0
         while not stop.is_set():
             owner = {"project_id": f"project {claims}", "user_id": "user", "consumer_type": "INSTANCE"}
-            held = {"allocations": {uuid_of("present"): {"resources": {"VCPU": 1}}}}
+            allocations = {uuid_of("present"): {"resources": {"VCPU": 1}}}
             new = uuid_of(f"client {client} claim {claims}")
-            call("PUT", f"/allocations/{new}", {**owner, **held, "consumer_generation": None})
+            call(
+                "PUT",
+                f"/allocations/{new}",
+                {**owner, "allocations": allocations, "consumer_generation": None},
+            )
             if claims % 2:
                 call("DELETE", f"/allocations/{new}")
             claims += 1
@@ -412,6 +415,6 @@ def test_claims_go_on_while_data_comes_in(call: Call, run: Run, engine: Engine) 
         finally:
             stop.set()
     assert imported.exit_code == 0
-    held = 100 + sum(client.result() for client in clients)
-    assert call("GET", f"/resource_providers/{uuid_of('present')}/usages")["usages"] == {"VCPU": held}
-    assert len(snapshot(engine)["allocations"]) == held + 100
+    allocated = 100 + sum(client.result() for client in clients)
+    assert call("GET", f"/resource_providers/{uuid_of('present')}/usages")["usages"] == {"VCPU": allocated}
+    assert len(snapshot(engine)["allocations"]) == allocated + 100

@@ -5,8 +5,8 @@ from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.records import (
+    ImportProblem,
     ImportRefused,
-    Problem,
     ProviderRecord,
     ResourceClassRecord,
     TraitRecord,
@@ -118,11 +118,13 @@ def test_a_line_that_is_not_json_is_told(line):
 
 
 def test_problems_are_told_in_the_order_of_lines():
-    refused = ImportRefused([Problem((7,), "wrong"), Problem((2, 30), "twice"), Problem((2,), "bad")])
+    refused = ImportRefused(
+        [ImportProblem((7,), "wrong"), ImportProblem((2, 30), "twice"), ImportProblem((2,), "bad")]
+    )
     assert str(refused) == "line 2: bad\nlines 2, 30: twice\nline 7: wrong"
 
 
 def test_not_every_line_of_a_problem_is_told():
-    assert str(Problem(tuple(range(1, 13)), "all alike")) == (
+    assert str(ImportProblem(tuple(range(1, 13)), "all alike")) == (
         "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more: all alike"
     )
