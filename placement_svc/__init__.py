@@ -1,1 +1,6 @@
-"""Resource placement over the OpenStack Placement API, on PostgreSQL."""
+"""The OpenStack Placement API on PostgreSQL."""
+
+from importlib.metadata import version
+
+__version__ = version("placement-svc")
+"""The version of the installed distribution; `pyproject.toml` states it."""

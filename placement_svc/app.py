@@ -67,7 +67,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
     problem = partial(_problem, database)
-    app.wsgi_app = Probes(app.wsgi_app, problem, metrics.answer if metrics else None)  # type: ignore[method-assign]
+    app.wsgi_app = Probes(app.wsgi_app, problem, metrics.response if metrics else None)  # type: ignore[method-assign]
     try:
         database.prepare()
     except Unavailable as problem:

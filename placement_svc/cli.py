@@ -1,10 +1,11 @@
-"""The command `placement-svc`."""
+"""The command line interface, `placement-svc`."""
 
 import ipaddress
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from placement_svc import config, demo
+from placement_svc import __version__, config, demo
 from placement_svc.app import access, create_app
 from placement_svc.db import audit, schema
 from placement_svc.db.engine import Database, connect, redact_url
@@ -28,7 +29,10 @@ from placement_svc.server import serve as server
 
 PORT = 8778
 
-FORESEEN = (
+HELP_WIDTH = 80
+"""Columns of the text that `placement-svc settings` prints."""
+
+EXPECTED_ERRORS = (
     CommandError,
     config.SettingsError,
     demo.DemoError,
@@ -39,30 +43,29 @@ FORESEEN = (
     PlacementClientError,
     transfer.TransferError,
 )
-"""Failures that are told by their message alone."""
+"""Errors that are reported by their message, without a traceback."""
 
 
 class _Commands(click.Group):
-    """Commands whose foreseen failures are one line on standard error and exit status 1."""
+    """A command group that reports an expected error as one line on standard error, with exit status 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             raise click.ClickException(str(error)) from error
 
 
-def _settings_help() -> str:
-    lines = (f"  {config.variable(f.name)}\n      {f.metadata['about']}" for f in fields(config.Settings))
-    return "\b\nSettings, as environment variables:\n" + "\n".join(lines)
-
-
-@click.group(cls=_Commands, epilog=_settings_help())
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="placement-svc", message="%(prog)s %(version)s")
 def main() -> None:
-    """Answer which providers can supply which resources, over the OpenStack Placement API."""
+    """Run and maintain a service that implements the OpenStack Placement API.
+
+    Environment variables configure it: `placement-svc settings` lists them.
+    """
 
 
-@main.command(epilog=_settings_help())
+@main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", default=PORT, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."
@@ -70,100 +73,128 @@ def main() -> None:
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Worker processes.")
 @click.option("--threads", default=4, show_default=True, type=click.IntRange(1), help="Threads in each.")
 def serve(host: str, port: int, workers: int, threads: int) -> None:
-    """Serve the API with gunicorn, until Ctrl-C or SIGTERM.
+    """Serve the API with gunicorn until Ctrl-C or SIGTERM.
 
-    Without PLACEMENT_DATABASE_URL an embedded PostgreSQL is started and its schema brought up to
-    date. The schema of a database named by that variable is only ever changed by `db upgrade`.
+    Without PLACEMENT_DATABASE_URL, an embedded PostgreSQL is started and its schema is upgraded.
+    The schema of a database that this variable names is changed only by `placement-svc db upgrade`.
+    `placement-svc settings` lists all settings.
     """
     settings = config.from_environ()
     _check_host(settings, host)
-    # Each worker does so again. What cannot be used is told here, before there are any.
+    # Each worker repeats this. Doing it here reports an unusable file before any worker starts.
     access(settings)
-    server.serve(create_app, settings, host, port, workers, threads)
+    server.serve(create_app, settings, host=host, port=port, workers=workers, threads=threads)
 
 
 def _check_host(settings: config.Settings, host: str) -> None:
-    """Refuse to let anybody in from outside who is believed whatever they say they are."""
+    """Raise `SettingsError` if `noauth` would listen on an address that other machines can reach."""
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = host == "localhost"
     if settings.auth == "noauth" and not loopback and not settings.allow_insecure:
         raise config.SettingsError(
-            f"PLACEMENT_AUTH=noauth believes every caller, so it listens on loopback only, not on {host}:"
-            " set PLACEMENT_ALLOW_INSECURE=1 if everybody who can reach this address may do everything"
+            f"PLACEMENT_AUTH=noauth trusts every caller, so it listens on loopback only, not on {host}:"
+            " set PLACEMENT_ALLOW_INSECURE=1 if every client that can reach this address may do everything"
         )
 
 
+@main.command("settings")
+def show_settings() -> None:
+    """List all settings with their defaults.
+
+    A setting is an environment variable. It is read once, when a command starts.
+    """
+    paragraphs = [
+        "Environment variables, read once at startup. An empty variable counts as unset.",
+        *(_described(field) for field in fields(config.Settings)),
+    ]
+    click.echo("\n\n".join(paragraphs))
+
+
+def _described(field: Field[Any]) -> str:
+    """Return the variable, the meaning and the default of a setting, wrapped and indented."""
+    about = textwrap.wrap(field.metadata["about"], HELP_WIDTH - 4, break_on_hyphens=False)
+    details = [*about, f"Default: {config.default_text(field)}"]
+    return "\n".join([config.variable(field.name), *(f"    {line}" for line in details)])
+
+
 @main.command("demo")
-@click.option("--once", is_flag=True, help="Exit when the answer is shown.")
+@click.option("--once", is_flag=True, help="Exit after printing the candidates.")
 @click.option(
-    "--hosts", default=demo.HOSTS, show_default=True, type=click.IntRange(1), help="Hosts of the cloud."
+    "--hosts",
+    default=demo.HOSTS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Hosts in the cloud.",
 )
 @click.option(
     "--port",
     default=PORT,
     show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port to listen on; 0: any free one.",
+    help="Port to listen on; 0 chooses a free one.",
 )
 def show_demo(once: bool, hosts: int, port: int) -> None:
-    """Serve a small cloud and show who can supply a request to it.
+    """Serve a small cloud and print some allocation candidates.
 
-    It has a database of its own, which is gone at the end: Ctrl-C. The settings do not matter to it.
+    The demo uses a temporary database, which it removes when Ctrl-C stops it. It ignores all settings.
     """
     demo.run(hosts, port, once)
 
 
 @main.group()
 def token() -> None:
-    """Look after the tokens of PLACEMENT_AUTH=token, in the file PLACEMENT_TOKEN_FILE.
+    """Manage the tokens of PLACEMENT_AUTH=token.
 
-    A running service knows of a change with the next request.
+    The tokens are in the file PLACEMENT_TOKEN_FILE. A running service applies a change to the next request.
     """
 
 
 def _token_file() -> Path:
     file = config.from_environ().token_file
     if file is None:
-        raise config.SettingsError("PLACEMENT_TOKEN_FILE must say where tokens are kept")
+        raise config.SettingsError("PLACEMENT_TOKEN_FILE must name the token file")
     return file
 
 
 @token.command("create")
-@click.option("--user", required=True, help="Id of the user who will use it.")
-@click.option("--project", required=True, help="Id of the project that it is for.")
-@click.option("--role", "roles", required=True, multiple=True, help="A role that it gives; may be repeated.")
+@click.option("--user", required=True, help="Id of the user that the token authenticates.")
+@click.option("--project", required=True, help="Id of the project that the token is for.")
+@click.option("--role", "roles", required=True, multiple=True, help="Role of the user; may be repeated.")
 def create_token(user: str, project: str, roles: tuple[str, ...]) -> None:
-    """Make a token and show it, once: only its hash is kept."""
+    """Create a token and print it.
+
+    The token is printed only once: the file stores a hash of it.
+    """
     click.echo(token_file.add(_token_file(), user, project, roles))
 
 
 @token.command("list")
 def list_tokens() -> None:
-    """Show the tokens: id, user, project, roles, and when it was created."""
-    for token_id, known in token_file.read(_token_file()).items():
-        shown = (token_id, known.user_id, known.project_id, ",".join(known.roles), known.created_at)
-        click.echo("  ".join(shown))
+    """List id, user, project, roles and creation time of each token."""
+    for token_id, record in token_file.read(_token_file()).items():
+        columns = (token_id, record.user_id, record.project_id, ",".join(record.roles), record.created_at)
+        click.echo("  ".join(columns))
 
 
 @token.command("revoke")
 @click.argument("token_id", metavar="ID")
 def revoke_token(token_id: str) -> None:
-    """Let the token ID count no more."""
+    """Revoke the token with this ID."""
     token_file.remove(_token_file(), token_id)
 
 
 @main.group()
 def db() -> None:
-    """Look after the schema of the database."""
+    """Show or change the database schema revision."""
 
 
 @contextmanager
 def _engine() -> Iterator[Engine]:
-    """Give an engine of the database that the settings name, the embedded one included."""
+    """Yield an engine for the configured database, which may be the embedded one."""
     with database_url(config.from_environ()) as url:
-        # Moving a cloud takes longer than a request may.
+        # An import or a migration may take longer than the statement timeout of requests.
         engine = connect(url, statement_timeout=0)
         try:
             yield engine
@@ -178,32 +209,35 @@ def _engine() -> Iterator[Engine]:
     default=schema.LOCK_TIMEOUT,
     show_default=True,
     type=click.IntRange(1),
-    help="Seconds to wait for a lock on a table. Requests wait behind it.",
+    help="Seconds to wait for a table lock. Requests queue behind the waiting migration.",
 )
 @click.option(
     "--statement-timeout",
     default=schema.STATEMENT_TIMEOUT,
     show_default=True,
     type=click.IntRange(1),
-    help="Seconds that one statement may take.",
+    help="Seconds that a single statement may run.",
 )
 def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
-    """Bring the schema up to REVISION (the newest one if none is named).
+    """Upgrade the schema to REVISION, by default to the newest one.
 
-    It happens as a whole or not at all. If another `db upgrade` is at it, this one waits. A schema
-    that is newer than this version knows stays as it is.
+    All migrations run in one transaction. A concurrent `db upgrade` waits for this one. A schema that is
+    newer than this version of placement-svc is left unchanged.
     """
     with _engine() as engine:
-        schema.upgrade(engine, revision, lock_timeout, statement_timeout)
-        found = schema.current(engine)
-        newer = "" if schema.knows(found) else f", which is newer than {schema.newest()}"
-        click.echo(f"{redact_url(engine.url)} is at revision {found}{newer}")
+        schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
+        reached = schema.current(engine)
+        newer = "" if schema.knows(reached) else f", which is newer than {schema.newest()}"
+        click.echo(f"{redact_url(engine.url)} is at revision {reached}{newer}")
 
 
 @db.command()
 @click.argument("revision")
 def downgrade(revision: str) -> None:
-    """Take the schema back to REVISION; `base` leaves nothing, and all data with it is gone."""
+    """Downgrade the schema to REVISION.
+
+    Data that only the newer schema can store is lost. `base` drops all tables and all data.
+    """
     with _engine() as engine:
         schema.downgrade(engine, revision)
         click.echo(f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'}")
@@ -211,7 +245,7 @@ def downgrade(revision: str) -> None:
 
 @db.command()
 def current() -> None:
-    """Show the revision of the schema, and the newest one."""
+    """Show the schema's revision and the newest revision."""
     with _engine() as engine:
         click.echo(
             f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
@@ -220,7 +254,7 @@ def current() -> None:
 
 @contextmanager
 def _database() -> Iterator[Database]:
-    """Give the database that the settings name; the embedded one gets its schema, as `serve` does it."""
+    """Yield the configured database; like `serve`, upgrade the schema of the embedded one first."""
     with _engine() as engine:
         if config.from_environ().database_url is None:
             schema.upgrade(engine)
@@ -230,9 +264,9 @@ def _database() -> Iterator[Database]:
 @main.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 def export_data(file: str) -> None:
-    """Write all resource providers and all that consumers hold to FILE, one record a line.
+    """Export all data to FILE, one JSON record per line.
 
-    FILE is - for standard output; a name that ends in .gz is compressed.
+    A FILE of - is standard output. A FILE whose name ends in .gz is compressed.
     """
     with _database() as database:
         lines = transfer.export_file(database, file)
@@ -241,23 +275,24 @@ def export_data(file: str) -> None:
 
 @main.command("import")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), required=False)
-@click.option("--from", "url", help="URL of a running Placement service, which is read instead of a file.")
+@click.option("--from", "url", help="URL of a Placement service to import from.")
 @click.option("--token", envvar="OS_TOKEN", show_envvar=True, help="Token for that service.")
 @click.option(
     "--allow-overcommitted",
     is_flag=True,
-    help="Let consumers hold more than inventories grant by now, as a service does whose inventories shrank.",
+    help="Accept allocations that exceed the capacity or violate the units of their inventory.",
 )
 def import_data(file: str | None, url: str | None, token: str | None, allow_overcommitted: bool) -> None:
-    """Bring in what FILE says, as `export` writes it, or what another Placement service has.
+    """Import data from FILE or another Placement service.
 
-    It adds to what is there: all of it, or nothing if anything is wrong. FILE is - for standard
-    input; what has a name that ends in .gz is uncompressed.
+    The import adds all records to the database, or none if any record is invalid. FILE has the format that
+    `placement-svc export` writes. A FILE of - is standard input. A FILE whose name ends in .gz is
+    decompressed.
     """
     if (file is None) == (url is None):
-        raise click.UsageError("Name either a FILE or a service, by --from.")
+        raise click.UsageError("Name either a FILE or a service (--from).")
     if url is not None and not token:
-        raise click.UsageError("A service wants a token: give one by --token or OS_TOKEN.")
+        raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
     with _database() as database:
         if url is not None:
             imported = transfer.import_service(database, url, str(token))
@@ -269,18 +304,18 @@ def import_data(file: str | None, url: str | None, token: str | None, allow_over
 
 
 @main.command("audit")
-@click.option("--fix", is_flag=True, help="Put right what can be put right without loss.")
+@click.option("--fix", is_flag=True, help="Repair what can be repaired without loss of data.")
 @click.pass_context
 def audit_data(context: click.Context, fix: bool) -> None:
-    """Look for what the database should not hold.
+    """Check the database for inconsistent data.
 
-    The exit status is 1 if there is such a thing; with --fix, if one is left.
+    The exit status is 1 if any is found. With --fix, it is 1 if any is left.
     """
     with _database() as database:
         findings = database.write(audit.fix) if fix else database.read(audit.find)
     console = Console(highlight=False, markup=False)
     for finding in findings:
-        console.print(f"{finding}:", _drawn(finding), sep="\n")
+        console.print(f"{finding}:", _audit_table(finding), sep="\n")
     fixed = [str(finding) for finding in findings if finding.fixed]
     left = [str(finding) for finding in findings if not finding.fixed]
     if fixed:
@@ -292,7 +327,7 @@ def audit_data(context: click.Context, fix: bool) -> None:
         click.echo("Nothing is wrong")
 
 
-def _drawn(finding: audit.AuditFinding) -> Table:
+def _audit_table(finding: audit.AuditFinding) -> Table:
     table = Table("what", "is", "should be")
     for row in finding.examples:
         table.add_row(row.subject, row.stored, row.expected)

@@ -1,10 +1,10 @@
-"""The settings: environment variables, read once, checked at once."""
+"""The settings: environment variables that are read and validated once, at startup."""
 
 import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,91 +18,114 @@ from sqlalchemy.exc import ArgumentError
 DATA_DIR = platformdirs.user_data_path("placement-svc")
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
-LONGEST_ID = 255
-"""Characters of the longest project or user that a consumer may have."""
+"""The project and the user of a consumer whose client sent none."""
+
+MAX_ID_LENGTH = 255
+"""Characters of the longest project id or user id of a consumer."""
 
 
 class SettingsError(Exception):
-    """An environment variable has a value that it cannot have; the message says which and why."""
+    """An environment variable is unknown or has an invalid value; the message names it and the reason."""
 
 
-def _setting(default: Any, about: str) -> Any:
-    return field(default=default, metadata={"about": about})
+def _setting(default: Any, about: str, default_text: str | None = None) -> Any:
+    """Return a dataclass field with its documentation.
+
+    `about` is the meaning that `placement-svc settings` and the README give. `default_text` describes a
+    default that depends on the environment or on another module.
+    """
+    return field(default=default, metadata={"about": about, "default_text": default_text})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that can be set; the variable of `data_dir` is ``PLACEMENT_DATA_DIR``, and so on."""
+    """All settings. The environment variable of `data_dir` is ``PLACEMENT_DATA_DIR``, and so on."""
 
     database_url: str | None = _setting(
-        None, "SQLAlchemy URL of a PostgreSQL, postgresql+psycopg2://...; unset: the embedded one"
+        None,
+        "SQLAlchemy URL of the PostgreSQL database, postgresql+psycopg2://...; "
+        "if unset, the embedded PostgreSQL is used",
     )
     data_dir: Path = _setting(  # noqa: RUF009
-        DATA_DIR, "where the embedded PostgreSQL keeps its data; of no effect beside a URL"
+        DATA_DIR,
+        "data directory of the embedded PostgreSQL; ignored if PLACEMENT_DATABASE_URL is set",
+        "placement-svc in the user's data directory",
     )
     auth: str = _setting(
-        "noauth", "how callers are known: noauth (a token is user[:project]), token or keystone"
+        "noauth", "authentication: noauth (trusts every caller; a token is user[:project]), token or keystone"
     )
-    allow_insecure: bool = _setting(False, "1 lets noauth listen on more than loopback")
+    allow_insecure: bool = _setting(False, "1 lets noauth listen on addresses other than loopback")
     token_file: Path | None = _setting(  # noqa: RUF009
-        None, "file of the tokens of PLACEMENT_AUTH=token, which placement-svc token writes"
+        None, "token file for PLACEMENT_AUTH=token; placement-svc token writes it"
     )
     keystone_file: Path | None = _setting(  # noqa: RUF009
-        None, "oslo.config file with [keystone_authtoken]; unset: OS_KEYSTONE_AUTHTOKEN__... variables"
+        None,
+        "oslo.config file with a section [keystone_authtoken]; "
+        "if unset, OS_KEYSTONE_AUTHTOKEN__... variables are used",
     )
-    policy_profile: str = _setting("secure", "secure, or legacy (the role admin may do everything)")
+    policy_profile: str = _setting(
+        "secure", "default policy rules: secure, or legacy (the role admin may do everything)"
+    )
     policy_file: Path | None = _setting(  # noqa: RUF009
-        None, "policy.yaml, with the rules that are not as in the profile; unset: none"
+        None, "policy.yaml file with rules that override those of the profile"
     )
     cors_allowed_origins: tuple[str, ...] = _setting(
-        (), "origins, comma-separated, whose pages may call from a browser; *: all; unset: none"
+        (), "comma-separated origins whose pages may call the API from a browser; * allows all"
     )
     cors_allowed_headers: tuple[str, ...] = _setting(
-        (), "headers, comma-separated, that those pages may send; unset: those that OpenStack uses"
+        (), "comma-separated request headers that those pages may send", "the headers that OpenStack uses"
     )
     randomize_candidates: bool = _setting(
-        False, "1 gives allocation candidates in random order, so that schedulers do not meet at one host"
+        False,
+        "1 returns allocation candidates in random order, so that schedulers choose different hosts",
     )
     candidates_strategy: str = _setting(
         "breadth-first",
-        "which candidates a limit leaves: breadth-first (the trees take turns) or depth-first",
+        "candidates to keep under a limit: breadth-first (one per provider tree, round robin) "
+        "or depth-first (all of one tree, then the next)",
     )
-    max_candidates: int = _setting(0, "allocation candidates in one answer at most; 0: as many as there are")
+    max_candidates: int = _setting(
+        0, "maximum number of allocation candidates in a response; 0 means no maximum"
+    )
     request_deadline: float = _setting(
-        120.0, "seconds that generating allocation candidates may take; then the answer is 503"
+        120.0, "seconds allowed for generating allocation candidates; after that, the response is 503"
     )
     proxy_headers: bool = _setting(
-        False, "1 believes a proxy's X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
+        False, "1 trusts the proxy headers X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
     )
     incomplete_consumer_project_id: str = _setting(
-        NOBODY, "the project of consumers whose client is too old to name one (before 1.8)"
+        NOBODY, "project id of consumers whose client cannot send one (microversions before 1.8)"
     )
-    incomplete_consumer_user_id: str = _setting(NOBODY, "and their user")
-    pool_size: int = _setting(10, "database connections that one worker keeps open at most")
+    incomplete_consumer_user_id: str = _setting(NOBODY, "user id of those consumers")
+    pool_size: int = _setting(10, "maximum number of open database connections per worker")
     lock_timeout: int = _setting(
-        10, "seconds that a request waits for what another one has locked, before it is told 503"
+        10, "seconds that a request waits for a database lock; after that, the response is 503"
     )
     statement_timeout: int = _setting(
-        60, "seconds that one statement may take in the database, before its request is told 503"
+        60, "seconds that a single SQL statement may run; after that, the response is 503"
     )
-    metrics: bool = _setting(True, "0 turns /metrics off")
+    metrics: bool = _setting(True, "0 disables /metrics")
     log_format: str | None = _setting(
-        None, "json, or console (lines for people); unset: console on a terminal, else json"
+        None, "json, or console (human-readable lines)", "console on a terminal, else json"
     )
-    log_level: str = _setting("info", "the least that is logged: debug, info, warning or error")
-    slow_request: float = _setting(1.0, "seconds after which a request is logged with its parameters")
-    max_body: int = _setting(16 * 1024 * 1024, "bytes that the body of a request may have")
-    max_groups: int = _setting(500, "request groups that a query for candidates may have")
-    max_items: int = _setting(1000, "items that a list in a query string may have, such as member_of=in:A,B")
+    log_level: str = _setting("info", "lowest level that is logged: debug, info, warning or error")
+    slow_request: float = _setting(
+        1.0, "seconds after which a request is logged as slow, with its parameters"
+    )
+    max_body: int = _setting(16 * 1024 * 1024, "maximum size of a request body, in bytes")
+    max_groups: int = _setting(500, "maximum number of request groups in a query for allocation candidates")
+    max_items: int = _setting(
+        1000, "maximum number of items of a list in a query string, such as member_of=in:A,B"
+    )
     client_timeout: float = _setting(
-        30.0, "seconds that a client has to send a request, and to take each piece of its answer"
+        30.0, "seconds that a client may take to send a request, and to accept each part of the response"
     )
     drain: float = _setting(
-        0.0, "seconds between SIGTERM, when /readyz turns 503, and the last new connection"
+        0.0, "seconds that the service accepts connections after SIGTERM, while /readyz returns 503"
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, before anything is started with it."""
+        """Raise `SettingsError` for an invalid value or combination of values."""
         if self.database_url is not None:
             _check_database_url(self.database_url)
         _check_choice("auth", self.auth, ("noauth", "token", "keystone"))
@@ -111,8 +134,8 @@ class Settings:
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
         for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
-            if len(getattr(self, setting)) > LONGEST_ID:
-                raise SettingsError(f"{variable(setting)} must have no more than {LONGEST_ID} characters")
+            if len(getattr(self, setting)) > MAX_ID_LENGTH:
+                raise SettingsError(f"{variable(setting)} must have no more than {MAX_ID_LENGTH} characters")
         if not self.request_deadline > 0:
             raise SettingsError("PLACEMENT_REQUEST_DEADLINE must be more than 0")
         if self.log_format is not None:
@@ -127,9 +150,9 @@ class Settings:
             "max_items",
             "client_timeout",
         ):
-            _check_least(setting, getattr(self, setting), 1)
+            _check_minimum(setting, getattr(self, setting), 1)
         for setting in ("max_candidates", "slow_request", "drain"):
-            _check_least(setting, getattr(self, setting), 0)
+            _check_minimum(setting, getattr(self, setting), 0)
 
 
 def variable(setting: str) -> str:
@@ -137,15 +160,27 @@ def variable(setting: str) -> str:
     return f"PLACEMENT_{setting.upper()}"
 
 
+def default_text(setting: Field[Any]) -> str:
+    """Return the default of a setting as documentation shows it: as the variable's value, or in words."""
+    text: str | None = setting.metadata["default_text"]
+    if text is not None:
+        return text
+    if setting.default in (None, ()):
+        return "unset"
+    if isinstance(setting.default, bool | float):
+        return f"{setting.default:g}"
+    return str(setting.default)
+
+
 def _check_database_url(url: str) -> None:
-    if not _is_of_postgresql(url):
+    if not _is_postgresql(url):
         raise SettingsError(
-            "PLACEMENT_DATABASE_URL must be the URL of a PostgreSQL, such as"
+            "PLACEMENT_DATABASE_URL must be the URL of a PostgreSQL database, such as"
             " postgresql+psycopg2://user:password@host/placement, with no options but those of libpq"
         )
 
 
-def _is_of_postgresql(url: str) -> bool:
+def _is_postgresql(url: str) -> bool:
     try:
         parsed = make_url(url)
         if parsed.drivername not in ("postgresql", "postgresql+psycopg2"):
@@ -163,9 +198,9 @@ def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:
         raise SettingsError(f"{variable(setting)} must be one of {', '.join(choices)}, not {value!r}")
 
 
-def _check_least(setting: str, value: float, least: int) -> None:
-    if value < least or not math.isfinite(value):
-        raise SettingsError(f"{variable(setting)} must be {least} or more")
+def _check_minimum(setting: str, value: float, minimum: int) -> None:
+    if value < minimum or not math.isfinite(value):
+        raise SettingsError(f"{variable(setting)} must be {minimum} or more")
 
 
 def _read(setting: str, kind: Any, text: str) -> Any:
@@ -185,33 +220,33 @@ def _read(setting: str, kind: Any, text: str) -> Any:
     return text
 
 
-_OF_KUBERNETES = re.compile(
+_KUBERNETES_VARIABLE = re.compile(
     r"PLACEMENT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-"""What Kubernetes puts into the environment of every pod beside a service called placement."""
+"""The variables that Kubernetes sets in every pod of a namespace with a service named placement."""
 
-_NEEDS = {"cors_allowed_headers": "cors_allowed_origins"}
-"""Settings that mean nothing without another one."""
+_REQUIRES = {"cors_allowed_headers": "cors_allowed_origins"}
+"""Settings that have no effect without another setting."""
 
 
 def _check_names(names: set[str]) -> None:
-    """Refuse variables that set nothing: most likely the one that was meant is not set."""
+    """Raise `SettingsError` for a variable that is no setting and hence probably misspelled."""
     known = {f.name for f in fields(Settings)}
     for name in sorted(names - {variable(setting) for setting in known}):
-        if name.startswith("PLACEMENT_") and not _OF_KUBERNETES.fullmatch(name):
+        if name.startswith("PLACEMENT_") and not _KUBERNETES_VARIABLE.fullmatch(name):
             closest = get_close_matches(name.removeprefix("PLACEMENT_").lower(), known, n=1)
             hint = f": did you mean {variable(closest[0])}?" if closest else ""
-            raise SettingsError(f"{name} is no setting{hint}")
-    for one, other in _NEEDS.items():
-        if variable(one) in names and variable(other) not in names:
-            raise SettingsError(f"{variable(one)} means nothing without {variable(other)}")
+            raise SettingsError(f"{name} is not a setting{hint}")
+    for setting, required in _REQUIRES.items():
+        if variable(setting) in names and variable(required) not in names:
+            raise SettingsError(f"{variable(setting)} has no effect without {variable(required)}")
 
 
 def from_environ(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings that `environ` holds; an empty variable counts as unset.
+    """Return the settings in `environ`; an empty variable counts as unset.
 
-    Raises `SettingsError` for a value that cannot be, for a variable ``PLACEMENT_...`` that is no
-    setting, and for settings that contradict each other.
+    Raises `SettingsError` for an invalid value, for an unknown variable ``PLACEMENT_...``, and for settings
+    that contradict each other.
     """
     _check_names({name for name, value in environ.items() if value})
     return Settings(

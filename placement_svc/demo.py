@@ -1,7 +1,7 @@
-"""The demo: a small cloud in a database of its own, and one question that it answers over HTTP.
+"""The demo: a small cloud in a temporary database, and one request for allocation candidates.
 
-The cloud is topology P2 of `docs/spec/candidates.md 6.1`: two hosts with two NUMA nodes each, and storage
-that both share. The data is made anew each time and removed at the end.
+The cloud is topology P2 of `docs/spec/candidates.md 6.1`: two hosts with two NUMA nodes each, and a sharing
+provider with storage for both. The database is created for each demo and removed at its end.
 """
 
 import json
@@ -26,7 +26,7 @@ import os_traits
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from rich.tree import Tree as DrawnTree
+from rich.tree import Tree as TreeView
 
 from placement_svc.http.microversion import NEWEST
 from placement_svc.provisioning import embedded
@@ -34,15 +34,15 @@ from placement_svc.provisioning.database import upgrade
 
 HOST = "127.0.0.1"
 HOSTS = 2
-"""How many hosts topology P2 has."""
+"""The number of hosts in topology P2."""
 
-WANTED = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 500}
+REQUESTED = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 500}
 LIMIT = 10
-"""How many candidates of a cloud with more than `HOSTS` hosts are asked for."""
+"""The `limit` of the request if the cloud has more than `HOSTS` hosts."""
 
-DRAWN_TREES = 4
-TREES_AT_ONCE = 20
-"""How many trees get their inventories by one request."""
+PRINTED_TREES = 4
+TREES_PER_REQUEST = 20
+"""The number of provider trees whose inventories are set by one request."""
 
 THREADS = 8
 START_SECONDS = 60
@@ -52,14 +52,15 @@ HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": f"placement {NEWEST
 
 
 class DemoError(Exception):
-    """The demo cannot be shown; the message says why."""
+    """The demo cannot run; the message gives the reason."""
 
 
 @dataclass(frozen=True)
-class Provider:
+class DemoProvider:
     """A resource provider of the demo.
 
-    `inventory` tells the total of each resource class, `aggregates` names each aggregate by a letter.
+    `inventory` maps resource classes to totals. `aggregates` has one letter for each aggregate. `parent` is
+    the name of the parent provider.
     """
 
     name: str
@@ -69,58 +70,58 @@ class Provider:
     traits: tuple[str, ...] = ()
 
 
-Tree = tuple[Provider, ...]
-"""A root provider and those below it, parents before their children."""
+DemoTree = tuple[DemoProvider, ...]
+"""A provider tree, root first, and parents before their children."""
 
 
-def cloud(hosts: int) -> list[Tree]:
-    """Return shared storage and as many hosts, in turn like CN1 and like CN2 of topology P2."""
-    storage = Provider("SS1", {"DISK_GB": 1000}, None, "A", (os_traits.MISC_SHARES_VIA_AGGREGATE,))
+def cloud(hosts: int) -> list[DemoTree]:
+    """Return shared storage and `hosts` hosts, alternately like CN1 and CN2 of topology P2."""
+    storage = DemoProvider("SS1", {"DISK_GB": 1000}, None, "A", (os_traits.MISC_SHARES_VIA_AGGREGATE,))
     return [(storage,), *(_host(number) for number in range(1, hosts + 1))]
 
 
-def _host(number: int) -> Tree:
+def _host(number: int) -> DemoTree:
     name = f"CN{number}"
     like_cn1 = number % 2 == 1
     return (
-        Provider(name, {"MEMORY_MB": 1024, "DISK_GB": 1000}, None, "AB" if like_cn1 else "A"),
-        Provider(f"N{number}1", {"VCPU": 8}, name, "" if like_cn1 else "B"),
-        Provider(f"N{number}2", {"VCPU": 8}, name),
+        DemoProvider(name, {"MEMORY_MB": 1024, "DISK_GB": 1000}, None, "AB" if like_cn1 else "A"),
+        DemoProvider(f"N{number}1", {"VCPU": 8}, name, "" if like_cn1 else "B"),
+        DemoProvider(f"N{number}2", {"VCPU": 8}, name),
     )
 
 
 def run(hosts: int, port: int, once: bool) -> None:
-    """Serve a cloud of `hosts` hosts on `port` (0: any free one), ask it for candidates, show them.
+    """Serve a cloud of `hosts` hosts on `port` (0: any free port), and print some allocation candidates.
 
-    Unless `once`, it is served until Ctrl-C or SIGTERM. No setting counts: nothing that the user has
-    is read or changed. Raises `DemoError` when the port is taken or the service fails, and
-    `KeyboardInterrupt` when it is stopped before it has shown anything.
+    Unless `once` is set, continues to serve until Ctrl-C or SIGTERM. Ignores all settings, so that no
+    existing database is read or changed. Raises `DemoError` if the port is in use or the service fails, and
+    `KeyboardInterrupt` if it is stopped before it has printed the candidates.
     """
-    _interrupt_when_told_to_stop()
+    _raise_keyboard_interrupt_on_signals()
     port = _free_port(port)
     out = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="placement-demo-") as directory:
-        # When this is root, PostgreSQL runs as another user, who has to get through.
+        # If this process is root, PostgreSQL runs as another user, which must be able to reach its data.
         os.chmod(directory, 0o711)
         log = Path(directory) / "serve.log"
         with _database(Path(directory) / "data") as url, _serving(url, port, log) as server:
-            service = Service(port)
+            client = DemoClient(port)
             trees = cloud(hosts)
             started = time.monotonic()
-            _load(service, trees)
+            _load(client, trees)
             count = sum(len(tree) for tree in trees)
             out.print(f"Loaded {count} resource providers in {time.monotonic() - started:.1f} s:\n")
-            _draw(out, trees)
-            _ask(out, service, trees)
+            _print_trees(out, trees)
+            _print_candidates(out, client, trees)
             if not once:
-                _serve_on(out, service, server, log)
+                _serve_on(out, client, server, log)
 
 
-def _interrupt_when_told_to_stop() -> None:
-    """Let the signals that end a command end it as Ctrl-C does, so that all is cleared away."""
-    # A script's shell has its background jobs ignore SIGINT; sent to this one, it is meant.
+def _raise_keyboard_interrupt_on_signals() -> None:
+    """Make the signals that stop a command raise `KeyboardInterrupt`, so that everything is cleaned up."""
+    # The shell of a script makes background jobs ignore SIGINT, so the handler is set explicitly.
     numbers = [signal.SIGINT, signal.SIGTERM]
-    # After nohup the demo is to outlive its terminal.
+    # After nohup, the demo must survive the end of its terminal.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     for number in numbers:
@@ -128,7 +129,7 @@ def _interrupt_when_told_to_stop() -> None:
 
 
 def _free_port(port: int) -> int:
-    """Return `port`, or a free one for 0; raises `DemoError` if it is taken."""
+    """Return `port`, or a free one for 0; raises `DemoError` if `port` is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -136,7 +137,7 @@ def _free_port(port: int) -> int:
         except OSError as error:
             raise DemoError(
                 f"The demo cannot listen on {HOST}:{port} ({error.strerror}):"
-                " name another port with --port, or any free one with --port 0"
+                " choose another port with --port, or any free one with --port 0"
             ) from None
         name: tuple[str, int] = probe.getsockname()
     return name[1]
@@ -144,7 +145,7 @@ def _free_port(port: int) -> int:
 
 @contextmanager
 def _database(data_dir: Path) -> Iterator[str]:
-    """Give the URL of a new embedded database that has the schema."""
+    """Yield the URL of a new embedded database with the current schema."""
     with embedded.start(data_dir) as running:
         upgrade(running.url)
         yield running.url
@@ -152,168 +153,171 @@ def _database(data_dir: Path) -> Iterator[str]:
 
 @contextmanager
 def _serving(database_url: str, port: int, log: Path) -> Iterator[Popen[bytes]]:
-    """Give a process of `placement-svc serve` that answers; its output goes to `log`."""
+    """Yield a process of `placement-svc serve` that is ready; its output goes to `log`."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PLACEMENT_")}
     environ["PLACEMENT_DATABASE_URL"] = database_url
     environ |= {"PLACEMENT_LOG_FORMAT": "console", "PLACEMENT_LOG_LEVEL": "warning"}
-    command = [sys.executable, "-m", "placement_svc.cli", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "placement_svc", "serve", "--port", str(port)]
     with log.open("wb") as output:
-        # In a session of its own a terminal's Ctrl-C reaches this process alone.
+        # In a session of its own, so that Ctrl-C on the terminal reaches only the demo.
         server = Popen(
             command, env=environ, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        _wait_for_answer(Service(port), server, log)
+        _wait_until_ready(DemoClient(port), server, log)
         yield server
     finally:
         server.terminate()
         server.wait()
 
 
-def _wait_for_answer(service: "Service", server: Popen[bytes], log: Path) -> None:
+def _wait_until_ready(client: "DemoClient", server: Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            service.ask("GET", "/")
+            client.request("GET", "/")
             return
         except DemoError:
             if server.poll() is not None or time.monotonic() > deadline:
-                raise _stopped(log) from None
+                raise _service_failure(log) from None
         time.sleep(POLL_SECONDS)
 
 
-def _stopped(log: Path) -> DemoError:
+def _service_failure(log: Path) -> DemoError:
+    """Return an error with the last line that the service has logged."""
     lines = log.read_text(errors="replace").split("\n")
-    return DemoError(f"The service does not run: {next(filter(None, reversed(lines)), 'it says nothing')}")
+    return DemoError(f"The service failed: {next(filter(None, reversed(lines)), 'its log is empty')}")
 
 
 @dataclass(frozen=True)
-class Service:
-    """A running service on this machine, spoken to as the user admin at the newest microversion."""
+class DemoClient:
+    """A client of the service on this machine, as the user admin at the newest microversion."""
 
     port: int
 
     @property
     def url(self) -> str:
-        """Where the service answers."""
+        """The URL of the service."""
         return f"http://{HOST}:{self.port}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what the answer's JSON says; raises `DemoError` for an error or no answer at all."""
-        sent = None if body is None else json.dumps(body)
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the JSON of the response; raises `DemoError` for an error status or without a response."""
+        content = None if body is None else json.dumps(body)
         headers = HEADERS if body is None else HEADERS | {"Content-Type": "application/json"}
         try:
             with closing(HTTPConnection(HOST, self.port, timeout=60)) as connection:
-                connection.request(method, path, sent, headers)
-                answer = connection.getresponse()
-                text = answer.read()
+                connection.request(method, path, content, headers)
+                response = connection.getresponse()
+                text = response.read()
         except (OSError, HTTPException) as error:
-            raise DemoError(f"{method} {self.url}{path} has no answer: {error}") from error
-        if answer.status >= 400:
-            raise DemoError(f"{method} {self.url}{path} answers {answer.status}: {text.decode()}")
+            raise DemoError(f"{method} {self.url}{path} got no response: {error}") from error
+        if response.status >= 400:
+            raise DemoError(f"{method} {self.url}{path} got {response.status}: {text.decode()}")
         return json.loads(text) if text else None
 
 
 def _uuid(name: str) -> str:
-    """Return the uuid of the provider or aggregate of this name, the same at each demo."""
+    """Return the UUID of the provider or aggregate with this name, the same in every demo."""
     return str(uuid5(NAMESPACE_URL, f"placement-svc:demo:{name}"))
 
 
-def _load(service: Service, trees: Sequence[Tree]) -> None:
-    batches = [trees[start : start + TREES_AT_ONCE] for start in range(0, len(trees), TREES_AT_ONCE)]
+def _load(client: DemoClient, trees: Sequence[DemoTree]) -> None:
+    batches = [trees[start : start + TREES_PER_REQUEST] for start in range(0, len(trees), TREES_PER_REQUEST)]
     console = Console(stderr=True)
     progress = Progress(console=console, transient=True, disable=not console.is_terminal)
     pool = ThreadPoolExecutor(THREADS)
     try:
         with progress:
             task = progress.add_task("Loading", total=len(trees))
-            for loaded in pool.map(partial(_load_batch, service), batches):
+            for loaded in pool.map(partial(_load_batch, client), batches):
                 progress.advance(task, loaded)
     finally:
-        # Ctrl-C does not wait for batches that have not begun.
+        # After Ctrl-C, cancel the batches that have not started.
         pool.shutdown(cancel_futures=True)
 
 
-def _load_batch(service: Service, trees: Sequence[Tree]) -> int:
-    """Create the providers of some trees, then their inventories at once; return how many trees."""
+def _load_batch(client: DemoClient, trees: Sequence[DemoTree]) -> int:
+    """Create the providers of some trees, then all their inventories; return the number of trees."""
     inventories = {
         _uuid(provider.name): {
-            "resource_provider_generation": _create(service, provider),
+            "resource_provider_generation": _create(client, provider),
             "inventories": {name: {"total": total} for name, total in provider.inventory.items()},
         }
         for tree in trees
         for provider in tree
     }
-    service.ask("POST", "/reshaper", {"inventories": inventories, "allocations": {}})
+    client.request("POST", "/reshaper", {"inventories": inventories, "allocations": {}})
     return len(trees)
 
 
-def _create(service: Service, provider: Provider) -> int:
+def _create(client: DemoClient, provider: DemoProvider) -> int:
     """Create a provider with its traits and aggregates; return its generation."""
     uuid = _uuid(provider.name)
     parent_uuid = provider.parent and _uuid(provider.parent)
     body = {"name": provider.name, "uuid": uuid, "parent_provider_uuid": parent_uuid}
-    generation: int = service.ask("POST", "/resource_providers", body)["generation"]
+    generation: int = client.request("POST", "/resource_providers", body)["generation"]
     memberships = {
         "traits": list(provider.traits),
         "aggregates": [_uuid(f"aggregate {letter}") for letter in provider.aggregates],
     }
     for kind, members in memberships.items():
         if members:
-            wanted = {kind: members, "resource_provider_generation": generation}
-            changed = service.ask("PUT", f"/resource_providers/{uuid}/{kind}", wanted)
-            generation = changed["resource_provider_generation"]
+            change = {kind: members, "resource_provider_generation": generation}
+            updated = client.request("PUT", f"/resource_providers/{uuid}/{kind}", change)
+            generation = updated["resource_provider_generation"]
     return generation
 
 
-def _draw(out: Console, trees: Sequence[Tree]) -> None:
-    for tree in trees[:DRAWN_TREES]:
-        drawn: dict[str | None, DrawnTree] = {}
+def _print_trees(out: Console, trees: Sequence[DemoTree]) -> None:
+    for tree in trees[:PRINTED_TREES]:
+        views: dict[str | None, TreeView] = {}
         for provider in tree:
             label = _label(provider)
-            drawn[provider.name] = drawn[provider.parent].add(label) if provider.parent else DrawnTree(label)
-        out.print(drawn[tree[0].name])
-    if len(trees) > DRAWN_TREES:
-        out.print(f"... and {len(trees) - DRAWN_TREES} more hosts like these")
+            views[provider.name] = views[provider.parent].add(label) if provider.parent else TreeView(label)
+        out.print(views[tree[0].name])
+    if len(trees) > PRINTED_TREES:
+        out.print(f"... and {len(trees) - PRINTED_TREES} more hosts like these")
 
 
-def _label(provider: Provider) -> str:
-    stock = ", ".join(f"{name} {total}" for name, total in provider.inventory.items())
-    parts = [f"[bold]{provider.name}[/bold]  {stock}", *provider.traits]
+def _label(provider: DemoProvider) -> str:
+    inventory = ", ".join(f"{name} {total}" for name, total in provider.inventory.items())
+    parts = [f"[bold]{provider.name}[/bold]  {inventory}", *provider.traits]
     if provider.aggregates:
         parts.append(f"in aggregate {', '.join(provider.aggregates)}")
     return "; ".join(parts)
 
 
-def _ask(out: Console, service: Service, trees: Sequence[Tree]) -> None:
-    """Ask for the candidates and print them as a table, and how to ask again."""
-    path = "/allocation_candidates?resources=" + ",".join(f"{name}:{n}" for name, n in WANTED.items())
+def _print_candidates(out: Console, client: DemoClient, trees: Sequence[DemoTree]) -> None:
+    """Request allocation candidates, and print them as a table with a curl command for the same request."""
+    path = "/allocation_candidates?resources=" + ",".join(f"{name}:{n}" for name, n in REQUESTED.items())
     if len(trees) > 1 + HOSTS:
         path += f"&limit={LIMIT}"
     started = time.monotonic()
-    requests = service.ask("GET", path)["allocation_requests"]
+    allocation_requests = client.request("GET", path)["allocation_requests"]
     milliseconds = 1000 * (time.monotonic() - started)
     names = {_uuid(provider.name): provider.name for tree in trees for provider in tree}
-    table = Table("", *(f"{name}:{amount}" for name, amount in WANTED.items()))
-    for number, request in enumerate(requests, 1):
-        supplier = {
+    table = Table("", *(f"{name}:{amount}" for name, amount in REQUESTED.items()))
+    for number, allocation_request in enumerate(allocation_requests, 1):
+        provider_names = {
             name: names[uuid]
-            for uuid, allocation in request["allocations"].items()
+            for uuid, allocation in allocation_request["allocations"].items()
             for name in allocation["resources"]
         }
-        table.add_row(str(number), *(supplier[name] for name in WANTED))
-    out.print(f"\nGET {path}\n{len(requests)} candidates in {milliseconds:.0f} ms:", soft_wrap=True)
+        table.add_row(str(number), *(provider_names[name] for name in REQUESTED))
+    out.print(
+        f"\nGET {path}\n{len(allocation_requests)} candidates in {milliseconds:.0f} ms:", soft_wrap=True
+    )
     out.print(table)
     headers = " ".join(f"-H '{name}: {value}'" for name, value in HEADERS.items())
-    out.print(f"curl {headers} '{service.url}{path}'", soft_wrap=True)
+    out.print(f"curl {headers} '{client.url}{path}'", soft_wrap=True)
 
 
-def _serve_on(out: Console, service: Service, server: Popen[bytes], log: Path) -> None:
-    """Wait for Ctrl-C; raises `DemoError` if the service ends before."""
+def _serve_on(out: Console, client: DemoClient, server: Popen[bytes], log: Path) -> None:
+    """Wait for Ctrl-C; raises `DemoError` if the service ends first."""
     try:
-        # Whoever reads this line may answer it with a signal at once.
-        out.print(f"\nServing at {service.url} until Ctrl-C.")
+        # Inside the try block, because a caller may send the signal as soon as it reads this line.
+        out.print(f"\nServing at {client.url} until Ctrl-C.")
         server.wait()
     except KeyboardInterrupt:
         return
-    raise _stopped(log)
+    raise _service_failure(log)

@@ -1,18 +1,22 @@
-"""The command: its database commands, what it refuses, and how it serves and stops."""
+"""The command line: help, database and token commands, errors, and how `serve` starts and stops."""
 
 import os
 import signal
 import socket
-from collections.abc import Callable
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import make_url
 
-from placement_svc import config
+from placement_svc import __version__, config
 from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
@@ -27,18 +31,18 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def data_dir(passable_dir: Path) -> Path:
-    """The data directory of all tests here."""
+    """The data directory that the tests of this module share."""
     return passable_dir / "data"
 
 
 def run(*arguments: str, **settings: object) -> Result:
-    """Run the command with settings, in this process."""
+    """Run a command with settings in this process."""
     env = {config.variable(name): str(value) for name, value in settings.items()}
     return CliRunner().invoke(main, arguments, env=env)
 
 
-def refused(result: Result) -> str:
-    """Return why the command failed: one line on standard error."""
+def error_message(result: Result) -> str:
+    """Return the error message of a failed command, which must be one line on standard error."""
     assert result.exit_code == 1
     assert result.stdout == ""
     assert isinstance(result.exception, SystemExit)
@@ -51,7 +55,7 @@ def stopped(data_dir: Path) -> bool:
     return not (data_dir / "postgres" / "postmaster.pid").exists() and log.endswith("is shut down\n")
 
 
-def test_named_database_goes_up_and_down(new_database: Callable[[], str]) -> None:
+def test_named_database_is_upgraded_and_downgraded(new_database: Callable[[], str]) -> None:
     url = new_database()
     newest = schema.newest()
     for command, revision in (
@@ -76,7 +80,7 @@ def test_password_is_not_shown(new_database: Callable[[], str]) -> None:
     assert "secret" not in result.output
 
 
-def test_embedded_database_goes_up_and_down(data_dir: Path) -> None:
+def test_embedded_database_is_upgraded_and_downgraded(data_dir: Path) -> None:
     newest = schema.newest()
     for command, revision in (
         (["upgrade"], newest),
@@ -91,31 +95,33 @@ def test_embedded_database_goes_up_and_down(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["current"], ["upgrade"], ["downgrade", "base"]])
-def test_no_database_at_the_url_is_told_in_a_line(server_url: str, command: list[str]) -> None:
+def test_unreachable_database_is_reported_in_one_line(server_url: str, command: list[str]) -> None:
     missing = make_url(server_url).set(database="placement_test_missing")
     url = missing.render_as_string(hide_password=False)
-    assert refused(run("db", *command, database_url=url)).startswith("Error: The database cannot be reached")
+    assert error_message(run("db", *command, database_url=url)).startswith(
+        "Error: The database cannot be reached"
+    )
 
 
 @pytest.mark.parametrize("command", [["export", "-"], ["import", "-"], ["audit"], ["audit", "--fix"]])
-def test_database_without_a_schema_is_told_in_a_line(
+def test_database_without_a_schema_is_reported_in_one_line(
     new_database: Callable[[], str], command: list[str]
 ) -> None:
-    line = refused(run(*command, database_url=new_database()))
+    line = error_message(run(*command, database_url=new_database()))
     assert line == "Error: The database has no schema yet: run `placement-svc db upgrade`."
 
 
-def test_embedded_database_gets_its_schema_before_data_moves(data_dir: Path) -> None:
+def test_embedded_database_is_upgraded_before_an_export(data_dir: Path) -> None:
     result = run("export", "-", data_dir=data_dir)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Exported 0 records\n")
 
 
 @pytest.mark.parametrize("command", [["upgrade", "9999"], ["downgrade", "9999"], ["downgrade", "-5"]])
-def test_revision_that_cannot_be_is_told_in_a_line(
+def test_unknown_revision_is_reported_in_one_line(
     new_database: Callable[[], str], command: list[str]
 ) -> None:
     name, revision = command
-    line = refused(run("db", name, "--", revision, database_url=new_database()))
+    line = error_message(run("db", name, "--", revision, database_url=new_database()))
     assert line.startswith("Error: ")
     assert revision in line
 
@@ -134,8 +140,8 @@ def test_revision_that_cannot_be_is_told_in_a_line(
         ("data_dir", __file__),
     ],
 )
-def test_bad_setting_is_told_in_a_line(command: list[str], setting: str, value: str) -> None:
-    assert config.variable(setting) in refused(run(*command, **{setting: value}))
+def test_invalid_setting_is_reported_in_one_line(command: list[str], setting: str, value: str) -> None:
+    assert config.variable(setting) in error_message(run(*command, **{setting: value}))
 
 
 @pytest.mark.parametrize(
@@ -151,12 +157,12 @@ def test_bad_setting_is_told_in_a_line(command: list[str], setting: str, value: 
         ({"auth": "keystone"}, ""),
     ],
 )
-def test_what_decides_who_may_call_is_checked_before_anything_is_served(
+def test_policy_and_authentication_files_are_checked_before_the_start(
     tmp_path: Path, settings: dict[str, str], content: str
 ) -> None:
     (tmp_path / "broken").write_text(content)
     named = {name: tmp_path / value if name.endswith("_file") else value for name, value in settings.items()}
-    line = refused(run("serve", data_dir=tmp_path / "data", **named))
+    line = error_message(run("serve", data_dir=tmp_path / "data", **named))
     assert line.startswith("Error: The ") or "keystone_authtoken" in line
     assert not (tmp_path / "data").exists()
 
@@ -167,14 +173,14 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def create_token(file: Path) -> str:
-    """Create a token of two roles; return what is shown."""
+    """Create a token with two roles; return the output."""
     roles = ["--role", "service", "--role", "reader"]
     result = run("token", "create", "--user", "u", "--project", "p", *roles, token_file=file)
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 
 
-def test_a_token_is_shown_when_it_is_created_and_never_again(tokens: Path) -> None:
+def test_token_is_printed_only_when_it_is_created(tokens: Path) -> None:
     token_id, secret = create_token(tokens).removesuffix("\n").split(".")
     listed = run("token", "list", token_file=tokens).stdout
     assert listed.startswith(f"{token_id}  u  p  service,reader  20")
@@ -182,35 +188,35 @@ def test_a_token_is_shown_when_it_is_created_and_never_again(tokens: Path) -> No
     assert secret not in listed + tokens.read_text()
 
 
-def test_a_revoked_token_is_not_listed(tokens: Path) -> None:
+def test_revoked_token_is_not_listed(tokens: Path) -> None:
     ids = [create_token(tokens).split(".")[0] for _ in range(2)]
     assert run("token", "revoke", ids[0], token_file=tokens).exit_code == 0
     assert [line.split()[0] for line in run("token", "list", token_file=tokens).stdout.splitlines()] == ids[
         1:
     ]
-    assert refused(run("token", "revoke", ids[0], token_file=tokens)).endswith(f"has no token {ids[0]}")
+    assert error_message(run("token", "revoke", ids[0], token_file=tokens)).endswith(f"has no token {ids[0]}")
 
 
 @pytest.mark.parametrize(
     "command", [["list"], ["revoke", "1"], ["create", "--user", "u", "--project", "p", "--role", "r"]]
 )
-def test_commands_of_tokens_need_a_file(command: list[str]) -> None:
-    assert "PLACEMENT_TOKEN_FILE" in refused(run("token", *command))
+def test_token_commands_require_a_file(command: list[str]) -> None:
+    assert "PLACEMENT_TOKEN_FILE" in error_message(run("token", *command))
 
 
-@pytest.mark.parametrize("lacking", ["--user", "--project", "--role"])
-def test_a_token_is_for_somebody_in_a_project_with_a_role(tokens: Path, lacking: str) -> None:
+@pytest.mark.parametrize("missing_option", ["--user", "--project", "--role"])
+def test_token_requires_user_project_and_role(tokens: Path, missing_option: str) -> None:
     given = {"--user": "u", "--project": "p", "--role": "r"}
-    words = [word for option in given.items() if option[0] != lacking for word in option]
+    words = [word for option in given.items() if option[0] != missing_option for word in option]
     result = run("token", "create", *words, token_file=tokens)
     assert result.exit_code == 2
-    assert lacking in result.stderr
+    assert missing_option in result.stderr
     assert not tokens.exists()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_noauth_listens_on_loopback_only(host: str) -> None:
-    line = refused(run("serve", "--host", host, database_url="postgresql://nowhere/none"))
+    line = error_message(run("serve", "--host", host, database_url="postgresql://nowhere/none"))
     assert f"not on {host}" in line
     assert "PLACEMENT_ALLOW_INSECURE=1" in line
 
@@ -225,22 +231,22 @@ def test_noauth_listens_on_loopback_only(host: str) -> None:
         ("0.0.0.0", {"allow_insecure": "1"}),
     ],
 )
-def test_host_that_may_be_is_served(
-    monkeypatch: pytest.MonkeyPatch, host: str, settings: dict[str, str]
-) -> None:
+def test_allowed_host_is_served(monkeypatch: pytest.MonkeyPatch, host: str, settings: dict[str, str]) -> None:
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *arguments: served.append(arguments[2:]))
+    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *_, **options: served.append(options))
     result = run("serve", "--host", host, database_url="postgresql://nowhere/none", **settings)
     assert result.exit_code == 0
-    assert served == [(host, 8778, 2, 4)]
+    assert served == [{"host": host, "port": 8778, "workers": 2, "threads": 4}]
 
 
-def test_a_service_that_knows_its_callers_may_be_reached_by_all(
+def test_service_with_authentication_may_listen_on_all_addresses(
     monkeypatch: pytest.MonkeyPatch, tokens: Path
 ) -> None:
     create_token(tokens)
     served: list[Any] = []
-    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *arguments: served.append(arguments[2]))
+    monkeypatch.setattr(
+        "placement_svc.server.serve.serve", lambda *_, **options: served.append(options["host"])
+    )
     settings = {"database_url": "postgresql://nowhere/none", "auth": "token", "token_file": tokens}
     assert run("serve", "--host", "0.0.0.0", **settings).exit_code == 0
     assert served == ["0.0.0.0"]
@@ -257,18 +263,57 @@ def test_a_service_that_knows_its_callers_may_be_reached_by_all(
         ["--nonsense"],
     ],
 )
-def test_arguments_that_cannot_be_are_a_matter_of_usage(arguments: list[str]) -> None:
+def test_invalid_arguments_are_usage_errors(arguments: list[str]) -> None:
     result = run("serve", *arguments, database_url="postgresql://nowhere/none")
     assert result.exit_code == 2
     assert result.stderr.startswith("Usage: ")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
-def test_help_lists_every_setting(arguments: list[str]) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 0
-    for setting in fields(Settings):
-        assert config.variable(setting.name) in result.stdout
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and of every group of commands."""
+    yield path
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("command", list(commands(main)), ids=" ".join)
+def test_help_fits_a_screen(command: tuple[str, ...]) -> None:
+    long, short = run(*command, "--help"), run(*command, "-h")
+    assert long.exit_code == short.exit_code == 0
+    assert long.stdout == short.stdout
+    lines = long.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("arguments", [[], ["serve"]])
+def test_help_names_the_list_of_settings(arguments: list[str]) -> None:
+    assert "`placement-svc settings` lists" in " ".join(run(*arguments, "--help").stdout.split())
+
+
+def test_settings_lists_every_setting_with_its_default_and_meaning() -> None:
+    result = run("settings")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    listed = [" ".join(paragraph.split()) for paragraph in result.stdout.split("\n\n")[1:]]
+    assert listed == [
+        f"{config.variable(setting.name)} {setting.metadata['about']} Default: {config.default_text(setting)}"
+        for setting in fields(Settings)
+    ]
+
+
+def test_version_is_that_of_the_project() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert __version__ == pyproject["project"]["version"]
+    assert run("--version").stdout == f"placement-svc {__version__}\n"
+
+
+def test_package_can_be_run_as_a_module() -> None:
+    command = [sys.executable, "-m", "placement_svc", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == f"placement-svc {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -276,7 +321,7 @@ def test_help_lists_every_setting(arguments: list[str]) -> None:
     [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)],
     ids=["SIGTERM", "SIGINT", "Ctrl-C"],
 )
-def test_serve_answers_until_it_is_told_to_stop(data_dir: Path, number: signal.Signals, to_all: bool) -> None:
+def test_serve_runs_until_a_signal(data_dir: Path, number: signal.Signals, to_all: bool) -> None:
     with serving(data_dir=data_dir) as service:
         client = service.client()
         assert "resource_providers" in client.result("GET", "/resource_providers")
@@ -285,17 +330,17 @@ def test_serve_answers_until_it_is_told_to_stop(data_dir: Path, number: signal.S
     assert stopped(data_dir)
 
 
-def test_serve_that_is_told_to_stop_while_it_starts_leaves_nothing(data_dir: Path) -> None:
+def test_serve_stopped_during_its_start_leaves_nothing_running(data_dir: Path) -> None:
     with started(data_dir=data_dir) as service:
         wait_until((data_dir / "postgres" / "postmaster.pid").exists)
         assert service.stop() == ""
     assert stopped(data_dir)
 
 
-def test_two_that_serve_share_one_data_dir(data_dir: Path) -> None:
+def test_two_services_share_one_data_dir(data_dir: Path) -> None:
     with started(data_dir=data_dir) as one, started(data_dir=data_dir) as other:
         for service in (one, other):
-            service.wait_until_it_answers()
+            service.wait_until_it_responds()
         created = one.client().result("POST", "/resource_providers", {"name": "host"})
         assert other.client().result("GET", f"/resource_providers/{created['uuid']}") == created
         assert "Traceback" not in one.stop()
@@ -304,26 +349,26 @@ def test_two_that_serve_share_one_data_dir(data_dir: Path) -> None:
     assert stopped(data_dir)
 
 
-def test_serve_does_not_touch_the_schema_of_a_named_database(new_database: Callable[[], str]) -> None:
+def test_serve_does_not_upgrade_a_named_database(new_database: Callable[[], str]) -> None:
     url = new_database()
     with serving(database_url=url) as service:
-        told = service.stop()
-    assert "run `placement-svc db upgrade`. Until then requests and /readyz are answered with 503." in told
+        output = service.stop()
+    assert "run `placement-svc db upgrade`. Until then, the API and /readyz respond with 503." in output
     assert " is at revision base of " in run("db", "current", database_url=url).stdout
 
 
-def test_port_that_is_taken_is_told_before_anything_is_started(data_dir: Path) -> None:
+def test_port_in_use_is_reported_before_the_start(data_dir: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        line = refused(run("serve", "--port", str(port), data_dir=data_dir / "unused"))
+        line = error_message(run("serve", "--port", str(port), data_dir=data_dir / "unused"))
     assert line.startswith(f"Error: The service cannot listen on 127.0.0.1:{port} (Address already in use)")
     assert not (data_dir / "unused").exists()
 
 
-def test_setting_that_is_none_is_told_with_the_one_that_was_meant() -> None:
+def test_unknown_setting_is_reported_with_the_closest_one() -> None:
     result = CliRunner().invoke(main, ["serve"], env={"PLACEMENT_DATABSE_URL": "postgresql://host/placement"})
-    assert refused(result) == (
-        "Error: PLACEMENT_DATABSE_URL is no setting: did you mean PLACEMENT_DATABASE_URL?"
+    assert error_message(result) == (
+        "Error: PLACEMENT_DATABSE_URL is not a setting: did you mean PLACEMENT_DATABASE_URL?"
     )

@@ -1,4 +1,4 @@
-"""The settings that an environment means, or why it means none."""
+"""Settings are read from environment variables, and invalid ones are rejected."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from placement_svc.config import DATA_DIR, Settings, SettingsError, from_environ
 URL = "postgresql+psycopg2://user:secret@host/placement"
 
 
-def test_nothing_set_means_the_defaults() -> None:
+def test_empty_environment_gives_the_defaults() -> None:
     settings = from_environ({})
     assert settings == Settings()
     assert settings.database_url is None
@@ -78,7 +78,7 @@ def test_nothing_set_means_the_defaults() -> None:
         ("PLACEMENT_STATEMENT_TIMEOUT", "90", "statement_timeout", 90),
     ],
 )
-def test_variable_sets(variable: str, text: str, setting: str, value: object) -> None:
+def test_variable_sets_its_setting(variable: str, text: str, setting: str, value: object) -> None:
     assert getattr(from_environ({variable: text}), setting) == value
 
 
@@ -117,16 +117,16 @@ def test_variable_sets(variable: str, text: str, setting: str, value: object) ->
         ("PLACEMENT_LOCK_TIMEOUT", "0", "must be 1 or more"),
     ],
 )
-def test_variable_cannot_be(variable: str, text: str, message: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+def test_invalid_value_is_rejected(variable: str, text: str, message: str) -> None:
+    with pytest.raises(SettingsError) as raised:
         from_environ({variable: text})
-    assert str(refused.value).startswith(f"{variable} {message}")
+    assert str(raised.value).startswith(f"{variable} {message}")
 
 
-def test_refusal_keeps_the_password_to_itself() -> None:
-    with pytest.raises(SettingsError) as refused:
+def test_error_message_does_not_contain_the_password() -> None:
+    with pytest.raises(SettingsError) as raised:
         from_environ({"PLACEMENT_DATABASE_URL": URL.replace("psycopg2", "asyncpg")})
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_refusal_keeps_the_password_to_itself() -> None:
         "PLACEMENT_DB_PORT_5432_UDP_PROTO",
     ],
 )
-def test_variables_of_others_do_not_matter(variable: str) -> None:
+def test_foreign_variables_are_ignored(variable: str) -> None:
     assert from_environ({variable: "tcp://10.0.0.1:8778"}) == Settings()
 
 
@@ -158,17 +158,17 @@ def test_variables_of_others_do_not_matter(variable: str) -> None:
         ("PLACEMENT_QQQQQQQQQQQQQ", ""),
     ],
 )
-def test_variable_that_sets_nothing_is_refused(variable: str, hint: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+def test_unknown_variable_is_rejected(variable: str, hint: str) -> None:
+    with pytest.raises(SettingsError) as raised:
         from_environ({variable: "1"})
-    assert str(refused.value) == f"{variable} is no setting{hint}"
+    assert str(raised.value) == f"{variable} is not a setting{hint}"
 
 
-def test_unset_variable_may_have_any_name() -> None:
+def test_empty_unknown_variable_is_ignored() -> None:
     assert from_environ({"PLACEMENT_NONSENSE": ""}) == Settings()
 
 
-def test_data_directory_may_stand_beside_a_url_which_wins() -> None:
+def test_url_takes_precedence_over_a_data_directory() -> None:
     settings = from_environ({"PLACEMENT_DATA_DIR": "/srv", "PLACEMENT_DATABASE_URL": URL})
     assert settings.database_url == URL
 
@@ -178,12 +178,12 @@ def test_data_directory_may_stand_beside_a_url_which_wins() -> None:
     [
         (
             {"PLACEMENT_CORS_ALLOWED_HEADERS": "X-Mine"},
-            "PLACEMENT_CORS_ALLOWED_HEADERS means nothing without PLACEMENT_CORS_ALLOWED_ORIGINS",
+            "PLACEMENT_CORS_ALLOWED_HEADERS has no effect without PLACEMENT_CORS_ALLOWED_ORIGINS",
         ),
         ({"PLACEMENT_AUTH": "token"}, "PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE"),
     ],
 )
-def test_variables_cannot_contradict_each_other(variables: dict[str, str], message: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+def test_contradictory_variables_are_rejected(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError) as raised:
         from_environ(variables)
-    assert str(refused.value).startswith(message)
+    assert str(raised.value).startswith(message)

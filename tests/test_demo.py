@@ -1,3 +1,5 @@
+"""The demo prints its cloud and candidates, serves, and cleans up."""
+
 import itertools
 import os
 import re
@@ -29,7 +31,7 @@ Demo = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture(scope="module")
 def demo(passable_dir: Path) -> Iterator[Demo]:
-    """A function that starts the command in a session of its own, as a terminal would."""
+    """A function that starts the command in a session of its own, like a terminal."""
     environ = os.environ | {
         "TMPDIR": str(passable_dir),
         "PLACEMENT_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing",
@@ -38,7 +40,7 @@ def demo(passable_dir: Path) -> Iterator[Demo]:
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, port: int = 0) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "placement_svc.cli", "demo", "--port", str(port), *arguments]
+        command = [sys.executable, "-m", "placement_svc", "demo", "--port", str(port), *arguments]
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -58,7 +60,7 @@ def demo(passable_dir: Path) -> Iterator[Demo]:
 
 @pytest.fixture(scope="module")
 def shown(demo: Demo) -> str:
-    """What `demo --once` prints into a pipe."""
+    """The output of `demo --once` to a pipe."""
     process = demo("--once")
     output, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (0, "")
@@ -66,7 +68,7 @@ def shown(demo: Demo) -> str:
 
 
 def rows(output: str) -> list[list[str]]:
-    """Return the table of candidates, without the numbers of its rows."""
+    """Return the table of candidates, without the row numbers."""
     return [
         [cell.strip() for cell in line.split("│")[2:-1]]
         for line in output.splitlines()
@@ -75,7 +77,7 @@ def rows(output: str) -> list[list[str]]:
 
 
 def read_until(process: subprocess.Popen[str], start: str) -> list[str]:
-    """Return the lines that the process prints, up to the one that begins like this."""
+    """Return the lines of output up to the first one that begins with `start`."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -85,11 +87,11 @@ def read_until(process: subprocess.Popen[str], start: str) -> list[str]:
     raise AssertionError(process.communicate()[1])
 
 
-def test_once_shows_the_eight_candidates(shown: str) -> None:
+def test_once_prints_the_eight_candidates(shown: str) -> None:
     assert sorted(rows(shown)) == sorted(CANDIDATES)
 
 
-def test_once_draws_the_trees(shown: str) -> None:
+def test_once_prints_the_trees(shown: str) -> None:
     drawn = [line.split("  ")[0] for line in shown.splitlines()]
     start = drawn.index("SS1")
     assert drawn[start : start + 7] == ["SS1", "CN1", "├── N11", "└── N12", "CN2", "├── N21", "└── N22"]
@@ -99,12 +101,12 @@ def test_pipe_gets_no_escape_codes(shown: str) -> None:
     assert "\x1b" not in shown
 
 
-def test_nothing_is_left(shown: str, passable_dir: Path) -> None:
+def test_demo_leaves_no_files(shown: str, passable_dir: Path) -> None:
     assert list(passable_dir.iterdir()) == []
 
 
 @pytest.mark.long
-def test_more_hosts_show_the_first_candidates(demo: Demo) -> None:
+def test_larger_cloud_prints_the_first_candidates(demo: Demo) -> None:
     process = demo("--once", "--hosts", "20")
     output, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (0, "")
@@ -115,7 +117,7 @@ def test_more_hosts_show_the_first_candidates(demo: Demo) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_signal_ends_the_serving_demo(demo: Demo, passable_dir: Path, number: int) -> None:
+def test_signal_stops_the_serving_demo(demo: Demo, passable_dir: Path, number: int) -> None:
     process = demo()
     *lines, serving = read_until(process, "Serving at")
     port = int(serving.split(":")[2].split(" ")[0])
@@ -137,32 +139,32 @@ def curl(line: str) -> tuple[dict[str, str], str]:
     return dict(header.split(": ", 1) for header in headers), words[-1]
 
 
-def is_reached(port: int) -> bool:
-    """Tell whether the demo's service listens, which it does before it is ready."""
+def is_listening(port: int) -> bool:
+    """Return whether the demo's service listens, which it does before it is ready."""
     with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
         return True
     return False
 
 
 def has_hosts(port: int) -> bool:
-    """Tell whether the demo has begun to load its cloud."""
+    """Return whether the demo has started to load its cloud."""
     found = Client(port)("GET", "/resource_providers").body
     return bool(found and found["resource_providers"])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("has_begun", [is_reached, has_hosts])
-def test_ctrl_c_leaves_nothing_of_what_has_begun(
-    demo: Demo, passable_dir: Path, has_begun: Callable[[int], bool]
+@pytest.mark.parametrize("has_started", [is_listening, has_hosts])
+def test_ctrl_c_during_the_start_leaves_no_files(
+    demo: Demo, passable_dir: Path, has_started: Callable[[int], bool]
 ) -> None:
     port = free_port()
     process = demo("--once", "--hosts", "100000", port=port)
 
-    def has_come_so_far() -> bool:
+    def has_reached_the_step() -> bool:
         assert process.poll() is None
-        return has_begun(port)
+        return has_started(port)
 
-    wait_until(has_come_so_far)
+    wait_until(has_reached_the_step)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
@@ -170,7 +172,7 @@ def test_ctrl_c_leaves_nothing_of_what_has_begun(
     assert list(passable_dir.iterdir()) == []
 
 
-def test_taken_port_is_told_in_one_line(demo: Demo) -> None:
+def test_port_in_use_is_reported_in_one_line(demo: Demo) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         process = demo("--once", port=port)

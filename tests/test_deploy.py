@@ -1,4 +1,4 @@
-"""What runs the service elsewhere: it names what there is, and lets the service do no more than it needs."""
+"""The deployment files name existing commands, settings, ports and paths, and grant minimal permissions."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ SETTINGS = {variable(setting.name) for setting in fields(Settings)}
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with the tag by which Compose takes something back."""
+    """A YAML loader that knows the Compose tag `!reset`."""
 
 
 _Loader.add_constructor("!reset", lambda loader, node: loader.construct_sequence(node))
@@ -49,12 +49,12 @@ PODS = {kind: OBJECTS[kind]["spec"]["template"]["spec"] for kind in ("Deployment
 
 
 def instruction(name: str) -> str:
-    """Return the words of the last such instruction of the Dockerfile."""
+    """Return the arguments of the last instruction with this name in the Dockerfile."""
     return re.findall(rf"^{name} (.*)$", DOCKERFILE, re.M)[-1]
 
 
 def commands() -> Iterator[list[str]]:
-    """Yield each command of the service that something here runs, or tells somebody to run."""
+    """Yield each `placement-svc` command in the deployment files and in the documentation."""
     yield yaml.safe_load(re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.M)[-1])
     yield from (service["command"] for service in COMPOSE["services"].values() if "command" in service)
     for pod in PODS.values():
@@ -67,7 +67,7 @@ def commands() -> Iterator[list[str]]:
 
 
 def is_command(words: list[str]) -> bool:
-    """Tell whether the service has such a command, with such options."""
+    """Return whether the command exists and has these options."""
     program, *arguments = words
     return program == "placement-svc" and CliRunner().invoke(main, [*arguments, "--help"]).exit_code == 0
 
@@ -77,7 +77,7 @@ def test_commands_exist(words: list[str]) -> None:
     assert is_command(words)
 
 
-def test_no_command_is_what_does_not_exist() -> None:
+def test_is_command_detects_unknown_commands_and_options() -> None:
     assert not is_command(["placement-svc", "db", "upgarde"])
     assert not is_command(["placement-svc", "serve", "--prot", "1"])
 
@@ -121,7 +121,7 @@ def test_every_file_of_kubernetes_is_applied() -> None:
 
 
 def probes() -> dict[str, str]:
-    """Return the paths that something asks the service for, by who asks."""
+    """Return the path that each probe requests."""
     return {
         "image": re.search(r"127\.0\.0\.1:\d+(/\w+)", instruction("    CMD"))[1],  # type: ignore[index]
         "startup": API["startupProbe"]["httpGet"]["path"],
@@ -132,11 +132,11 @@ def probes() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", probes().values(), ids=probes())
-def test_probes_are_answered(app: Flask, path: str) -> None:
+def test_probe_paths_exist(app: Flask, path: str) -> None:
     assert app.test_client().get(path).status_code == 200
 
 
-def test_only_a_service_that_is_ready_gets_requests() -> None:
+def test_readiness_decides_about_requests() -> None:
     assert probes() == {
         "image": "/healthz",
         "startup": "/healthz",
@@ -146,7 +146,7 @@ def test_only_a_service_that_is_ready_gets_requests() -> None:
     }
 
 
-def test_probes_stay_inside() -> None:
+def test_proxy_hides_the_probes() -> None:
     [hidden] = re.findall(r"location ~ (\S+) \{\s+return 404;", NGINX)
     assert all(re.match(hidden, path) for path in probes().values())
     assert not re.match(hidden, "/resource_providers")
@@ -185,20 +185,20 @@ def test_replicas_are_reached_through_the_proxy_only() -> None:
     assert REPLICAS["services"]["api"]["deploy"]["replicas"] == 2
 
 
-def test_proxy_lets_no_header_through_that_the_service_believes() -> None:
+def test_proxy_overwrites_every_header_that_the_service_trusts() -> None:
     assert REPLICAS["services"]["api"]["environment"]["PLACEMENT_PROXY_HEADERS"] == "1"
     written = set(re.findall(r"proxy_set_header (\S+)", NGINX))
     assert written >= {"Host", "Forwarded", *(f"X-Forwarded-{name.title()}" for name in proxy.VALID)}
 
 
-def test_proxy_bounds_nothing_that_the_service_takes() -> None:
+def test_proxy_limits_are_not_below_those_of_the_service() -> None:
     assert re.findall(r"client_max_body_size (\d+)m", NGINX) == [str(Settings().max_body // 2**20)]
     [seconds] = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
     assert int(seconds) > Settings().request_deadline
 
 
-def test_proxy_gives_up_on_a_replica_that_is_gone_and_soon_finds_it_back() -> None:
-    """By default it waits a minute for an address that is gone, and then leaves it out for ten seconds."""
+def test_proxy_skips_a_stopped_replica_and_retries_it_soon() -> None:
+    """By default, nginx waits a minute for a stopped replica, and then skips it for ten seconds."""
     for limit in ("proxy_connect_timeout", "fail_timeout="):
         [seconds] = re.findall(rf"{limit} ?(\d+)s;", NGINX)
         assert int(seconds) <= 2, limit
@@ -211,6 +211,18 @@ def test_images_are_pinned() -> None:
     assert [image for image in images if not re.search(r":v?\d+\.\d+", image)] == []
 
 
+def test_image_is_built_from_all_files_that_the_build_needs() -> None:
+    copied = {
+        name for words in re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE, re.M) for name in words.split()
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {project["project"]["readme"], *project["project"]["license-files"], *wheel["packages"]}
+    assert copied == needed | {*wheel["force-include"], "pyproject.toml"}
+    sent = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.M)
+    assert copied == set(sent)
+
+
 def test_kubernetes_runs_the_image_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     [image] = read("deploy/kubernetes/kustomization.yaml")["images"]
@@ -219,7 +231,7 @@ def test_kubernetes_runs_the_image_of_this_version() -> None:
         assert [container["image"] for container in pod["containers"]] == [image["name"]]
 
 
-def test_image_is_run_by_nobody_in_particular() -> None:
+def test_image_runs_as_an_unprivileged_user() -> None:
     user, group = instruction("USER").split(":")
     assert min(int(user), int(group)) > 0
     for pod in PODS.values():
@@ -228,7 +240,7 @@ def test_image_is_run_by_nobody_in_particular() -> None:
         assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
 
 
-def test_containers_may_do_no_more_than_they_need() -> None:
+def test_containers_have_minimal_privileges() -> None:
     for pod in PODS.values():
         assert not pod["automountServiceAccountToken"]
         for container in pod["containers"]:
@@ -247,7 +259,7 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     return selector.items() <= labels.items()
 
 
-def test_selectors_find_the_pods_of_the_api_and_no_others() -> None:
+def test_selectors_match_only_the_pods_of_the_api() -> None:
     common = read("deploy/kubernetes/kustomization.yaml")["labels"][0]["pairs"]
     labels = {
         kind: OBJECTS[kind]["spec"]["template"]["metadata"]["labels"] | common
@@ -266,7 +278,7 @@ def test_selectors_find_the_pods_of_the_api_and_no_others() -> None:
     assert selects(monitored, OBJECTS["Service"]["metadata"]["labels"])
 
 
-def test_pods_that_go_have_the_time_they_need() -> None:
+def test_terminating_pods_have_time_to_drain() -> None:
     environment = {setting["name"]: setting.get("value") for setting in API["env"]}
     drain = int(environment["PLACEMENT_DRAIN"])
     readiness = API["readinessProbe"]
@@ -274,7 +286,7 @@ def test_pods_that_go_have_the_time_they_need() -> None:
     assert PODS["Deployment"]["terminationGracePeriodSeconds"] >= drain + 35
 
 
-def test_secrets_are_named_and_not_there() -> None:
+def test_secrets_are_references() -> None:
     for pod in PODS.values():
         for container in pod["containers"]:
             named = [s for s in container["env"] if s["name"] == "PLACEMENT_DATABASE_URL"]

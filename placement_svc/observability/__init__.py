@@ -1,1 +1,1 @@
-"""What operators see of each request: the access log and the metrics."""
+"""Observability: the access log, the metrics, and the statistics of a request."""

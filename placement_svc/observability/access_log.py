@@ -1,4 +1,4 @@
-"""What is known of each request when it has been answered: a line in the log, and the metrics."""
+"""The access log: one log record for each completed request, which is also passed on to the metrics."""
 
 import logging
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from placement_svc.observability.request_stats import RequestStats
 
 log = logging.getLogger(__name__)
 
-UNKNOWN = "unknown"
-"""The route of paths and methods that are none of the API's."""
+UNKNOWN_ROUTE = "unknown"
+"""The route of a path or a method that the API does not have."""
 
 
 @dataclass(frozen=True)
-class Answered:
-    """A request that has been answered.
+class CompletedRequest:
+    """A request whose response has been sent.
 
-    `route` is the rule that its path follows, `seconds` counts until the last byte of the answer, and
-    `error` is what the answer tells, if it is one of the API's errors. `body_bytes` is None for a body
-    that came in chunks.
+    `route` is the URL rule that matches the path. `seconds` is the time from the start of the request to the
+    last byte of the response. `error` is the API error in the response, if any. `body_bytes` is None for a
+    chunked body.
     """
 
     method: str
@@ -43,10 +43,10 @@ class Answered:
     stats: RequestStats
 
 
-def install(app: Flask, slow: float, report: Callable[[Answered], None] | None) -> None:
-    """Let `app` log each request that it has answered, and `report` it.
+def install(app: Flask, slow_seconds: float, report: Callable[[CompletedRequest], None] | None) -> None:
+    """Make `app` log each completed request and pass it to `report`.
 
-    One that took more than `slow` seconds is logged with its parameters.
+    A request that took more than `slow_seconds` is logged as a warning, with its parameters.
     """
 
     @app.before_request
@@ -56,28 +56,31 @@ def install(app: Flask, slow: float, report: Callable[[Answered], None] | None) 
 
     @app.after_request
     def end(response: Response) -> Response:
-        answered = _answered(response)
+        complete = _completion(response)
 
         @response.call_on_close
         def sent() -> None:
-            done = answered(perf_counter())
-            _log(done, slow)
+            completed = complete(perf_counter())
+            _log(completed, slow_seconds)
             if report is not None:
-                report(done)
+                report(completed)
 
         return response
 
 
-def _answered(response: Response) -> Callable[[float], Answered]:
-    """Return a function of the moment of the last byte: by then the request's context is gone."""
+def _completion(response: Response) -> Callable[[float], CompletedRequest]:
+    """Return a function that takes the time of the last byte and returns the completed request.
+
+    The request context ends before the last byte is sent, so its values are read here.
+    """
     version = microversion.current()
     started: float = g.started
-    facts = {
+    values = {
         "method": request.environ["REQUEST_METHOD"],
         "path": request.path,
         "query": request.query_string.decode(errors="backslashreplace"),
         "body_bytes": request.content_length,
-        "route": request.url_rule.rule if request.url_rule else UNKNOWN,
+        "route": request.url_rule.rule if request.url_rule else UNKNOWN_ROUTE,
         "endpoint": request.endpoint,
         "status": response.status_code,
         "microversion": str(version) if version else None,
@@ -86,31 +89,31 @@ def _answered(response: Response) -> Callable[[float], Answered]:
         "error": g.get("error"),
         "stats": g.stats,
     }
-    return lambda now: Answered(seconds=now - started, **facts)
+    return lambda now: CompletedRequest(seconds=now - started, **values)
 
 
-def log_fields(answered: Answered, slow: float) -> dict[str, Any]:
-    """Return what the log tells of a request, its parameters only if it took more than `slow` seconds."""
+def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, Any]:
+    """Return the fields of a request's log record, with its parameters if it took over `slow_seconds`."""
     fields = {
-        "method": answered.method,
-        "path": answered.path,
-        "status": answered.status,
-        "duration": round(answered.seconds, 6),
-        "statements": answered.stats.statements,
-        "statement_duration": round(answered.stats.statement_seconds, 6),
-        "route": answered.route,
-        "microversion": answered.microversion,
-        "request_id": answered.request_id,
-        "global_request_id": answered.global_request_id,
+        "method": completed.method,
+        "path": completed.path,
+        "status": completed.status,
+        "duration": round(completed.seconds, 6),
+        "statements": completed.stats.statements,
+        "statement_duration": round(completed.stats.statement_seconds, 6),
+        "route": completed.route,
+        "microversion": completed.microversion,
+        "request_id": completed.request_id,
+        "global_request_id": completed.global_request_id,
     }
-    if answered.seconds > slow:
-        fields |= {"query": answered.query, "body_bytes": answered.body_bytes}
+    if completed.seconds > slow_seconds:
+        fields |= {"query": completed.query, "body_bytes": completed.body_bytes}
     return fields
 
 
-def _log(answered: Answered, slow: float) -> None:
-    fields = log_fields(answered, slow)
-    if answered.seconds > slow:
+def _log(completed: CompletedRequest, slow_seconds: float) -> None:
+    fields = log_fields(completed, slow_seconds)
+    if completed.seconds > slow_seconds:
         log.warning("slow request", extra=fields)
     else:
         log.info("request", extra=fields)

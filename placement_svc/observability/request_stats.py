@@ -1,4 +1,7 @@
-"""What a request costs and finds, counted where it happens and read where requests are reported on."""
+"""Statistics of the current request: its SQL statements, connections, retries and search results.
+
+The layers update them where the events happen; the access log and the metrics read them.
+"""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -8,7 +11,7 @@ from typing import Any
 
 @dataclass
 class RequestStats:
-    """Counts of one request: it grows while the request is answered, so it is not frozen."""
+    """The statistics of one request; mutable, because they are updated while the request is processed."""
 
     statements: int = 0
     statement_seconds: float = 0.0
@@ -24,25 +27,25 @@ _current = ContextVar("_current", default=RequestStats())  # noqa: B039
 
 
 def start() -> RequestStats:
-    """Return a new stats, which is the current one of this thread from now on."""
+    """Create new statistics, make them current in this thread and return them."""
     stats = RequestStats()
     _current.set(stats)
     return stats
 
 
 def current() -> RequestStats:
-    """Return the stats of the present request; outside of requests one that nobody reads."""
+    """Return the statistics of the current request, or unused ones outside of a request."""
     return _current.get()
 
 
 def statement_starts(*_: Any) -> None:
-    """Count a statement, which takes its time from now on."""
+    """Count a statement and start measuring its time."""
     stats = _current.get()
     stats.statements += 1
     stats.statement_started = perf_counter()
 
 
 def statement_ends(*_: Any) -> None:
-    """Add the time that the present statement took."""
+    """Add the time of the statement that ended."""
     stats = _current.get()
     stats.statement_seconds += perf_counter() - stats.statement_started

@@ -1,1 +1,1 @@
-"""The database that the service uses: one named by URL, or the embedded PostgreSQL."""
+"""The service's database: the one that a URL names, or the embedded PostgreSQL."""

@@ -1,4 +1,4 @@
-"""The database of the service: the one that the settings name, or the embedded PostgreSQL."""
+"""Choose the database: the one that the settings name, or the embedded PostgreSQL."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from placement_svc.provisioning import embedded
 
 @contextmanager
 def database_url(settings: Settings) -> Iterator[str]:
-    """Give the URL of the database that `settings` name, running the embedded one if they name none."""
+    """Yield the URL of the configured database; without one, run the embedded PostgreSQL meanwhile."""
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -21,9 +21,10 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 
 def with_database(settings: Settings) -> Settings:
-    """Return `settings` with a database: where none is named, the embedded one, its schema up to date.
+    """Return `settings` with a database URL.
 
-    It is stopped when the interpreter exits.
+    If they name no database, the embedded PostgreSQL is started and its schema is upgraded. It stops when the
+    interpreter exits.
     """
     if settings.database_url is not None:
         return settings
@@ -33,7 +34,7 @@ def with_database(settings: Settings) -> Settings:
 
 
 def upgrade(url: str) -> None:
-    """Bring the schema of a database up to date."""
+    """Upgrade the schema of a database to the newest revision."""
     engine = connect(url)
     schema.upgrade(engine)
     engine.dispose()

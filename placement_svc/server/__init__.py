@@ -1,1 +1,1 @@
-"""Running the service: gunicorn, its worker and the log."""
+"""The server: gunicorn, its worker class, and logging."""

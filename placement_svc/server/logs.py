@@ -1,6 +1,6 @@
-"""The log: on standard error, one JSON object a line, or lines for people.
+"""The log on standard error: one JSON object per line, or human-readable lines.
 
-What gunicorn and libraries log goes the same way.
+The log records of gunicorn and of libraries have the same format.
 """
 
 import logging
@@ -15,20 +15,20 @@ from placement_svc.config import Settings
 from placement_svc.http.request_id import RequestIdFilter
 
 
-def _known(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Leave out what is not known."""
+def _drop_none(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Remove the fields whose value is None."""
     return {name: value for name, value in event.items() if value is not None}
 
 
-def _printable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape what could break a line or be an order to a terminal: clients send what they like.
+def _escape_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Escape line breaks and terminal control sequences, which clients may send.
 
-    An exception keeps its lines, but set apart: none of them can pass for a line of the log.
+    The lines of an exception are indented, so that none of them can be mistaken for a log record.
     """
-    shown = {name: _escaped(value) if isinstance(value, str) else value for name, value in event.items()}
+    escaped = {name: _escaped(value) if isinstance(value, str) else value for name, value in event.items()}
     if "exception" in event:
-        shown["exception"] = "\n".join(f"    {_escaped(line)}" for line in event["exception"].split("\n"))
-    return shown
+        escaped["exception"] = "\n".join(f"    {_escaped(line)}" for line in event["exception"].split("\n"))
+    return escaped
 
 
 def _escaped(value: str) -> str:
@@ -37,30 +37,32 @@ def _escaped(value: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in value)
 
 
-def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _order_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Put the fields that every record has first."""
     first = {name: event.pop(name) for name in ("timestamp", "level", "logger", "event")}
     return {**first, **event}
 
 
 def formatter(log_format: str) -> logging.Formatter:
-    """Return what makes a line of a record, ``json`` or ``console``; an exception takes more lines there."""
+    """Return the formatter for ``json`` or ``console``; the latter writes an exception on several lines."""
     common: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _known,
+        _drop_none,
     ]
     last: list[Processor]
     if log_format == "json":
-        last = [_in_order, structlog.processors.JSONRenderer()]
+        last = [_order_fields, structlog.processors.JSONRenderer()]
     else:
-        # The renderer's own way with exceptions shows local variables, and they may hold secrets.
-        plain = structlog.dev.plain_traceback
         last = [
-            _printable,
+            _escape_control_characters,
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), sort_keys=False, exception_formatter=plain
+                colors=sys.stderr.isatty(),
+                sort_keys=False,
+                # The default formatter shows local variables, which may be secrets.
+                exception_formatter=structlog.dev.plain_traceback,
             ),
         ]
     return structlog.stdlib.ProcessorFormatter(
@@ -73,15 +75,15 @@ def formatter(log_format: str) -> logging.Formatter:
     )
 
 
-def format_of(settings: Settings) -> str:
-    """Return how `settings` want the log: ``json`` or ``console``."""
+def format_name(settings: Settings) -> str:
+    """Return the log format, ``json`` or ``console``: the default depends on standard error."""
     return settings.log_format or ("console" if sys.stderr.isatty() else "json")
 
 
 def configure(settings: Settings) -> None:
-    """Write all that is logged to standard error; of libraries only warnings."""
+    """Log to standard error; of libraries other than gunicorn, only warnings and errors."""
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter(format_of(settings)))
+    handler.setFormatter(formatter(format_name(settings)))
     handler.addFilter(RequestIdFilter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
@@ -89,10 +91,10 @@ def configure(settings: Settings) -> None:
 
 
 class GunicornLogger(Logger):  # type: ignore[misc]
-    """Lets gunicorn log as everybody else does, instead of by handlers of its own."""
+    """A gunicorn logger that uses the handlers of the root logger instead of its own."""
 
     def setup(self, cfg: Any) -> None:
-        """Set the level, and no more."""
+        """Set the levels, and remove gunicorn's own handlers."""
         super().setup(cfg)
         self.error_log.handlers.clear()
         self.error_log.propagate = True

@@ -1,4 +1,4 @@
-"""Running the application: its database, and gunicorn in front of it."""
+"""Run the application with gunicorn."""
 
 import gc
 import logging
@@ -8,13 +8,13 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.http import message
 
+import placement_svc
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.engine import connect, redact_url
@@ -23,38 +23,37 @@ from placement_svc.http import probes
 from placement_svc.observability import metrics
 from placement_svc.provisioning.database import with_database
 from placement_svc.server import logs
-from placement_svc.server.worker import SLOW_CLIENTS, Worker
+from placement_svc.server.worker import BUFFER_THREADS, Worker
 
 log = logging.getLogger(__name__)
 
 COLLECT_EVERY = 50_000
-"""Objects made before the garbage collector looks at the youngest ones."""
+"""Allocations after which the garbage collector examines the youngest objects."""
 
-LONGEST_REQUEST_LINE = 64 * 1024
-"""Bytes; a candidates request with many groups is long."""
-
+MAX_REQUEST_LINE = 64 * 1024
+"""Bytes of a request line: a query for allocation candidates with many request groups is long."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 
-GRACE = 30
-"""Seconds that requests in flight have when the service stops."""
+GRACEFUL_TIMEOUT = 30
+"""Seconds that requests in flight have to finish when the service stops."""
 
 
 class ServerError(Exception):
-    """The service cannot be started; the message says why."""
+    """The service cannot be started; the message gives the reason."""
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
-    """Gunicorn, told what to do by arguments instead of a file and a command line."""
+    """Gunicorn, configured by arguments instead of a file and a command line."""
 
     def __init__(
-        self, load: Callable[[], Flask], options: dict[str, Any], settings: Settings, turns: int
+        self, load: Callable[[], Flask], options: dict[str, Any], settings: Settings, concurrency: int
     ) -> None:
         self.load_app = load
         self.options = options
         self.settings = settings
-        self.turns = turns
+        self.concurrency = concurrency
         super().__init__()
 
     def load_config(self) -> None:
@@ -65,15 +64,16 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         return self.load_app()
 
 
-def _forget_worker(_master: Any, worker: Any) -> None:
-    metrics.forget(worker.pid)
+def _mark_worker_dead(_master: Any, worker: Any) -> None:
+    metrics.mark_worker_dead(worker.pid)
 
 
 def _prepare_worker(worker: Any) -> None:
-    """Let a worker ignore Ctrl-C, which a terminal sends to all: the master tells it what to do.
+    """Make a worker ignore Ctrl-C, and tune its garbage collector.
 
-    What it has loaded stays for good, so the garbage collector need not look at it again and again.
-    Nor need it look every few hundred objects: an answer is made of very many, and none in a cycle.
+    A terminal sends Ctrl-C to all processes; the master stops the workers. The loaded modules are never
+    freed, so the collector need not examine them. It also runs less often than by default, because a response
+    consists of very many objects, none of them in a cycle.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
@@ -82,7 +82,7 @@ def _prepare_worker(worker: Any) -> None:
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Give a socket that listens; raises `ServerError` at once if it cannot."""
+    """Yield a listening socket; raise `ServerError` if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server(
@@ -91,17 +91,17 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
     except OSError as error:
         raise ServerError(
             f"The service cannot listen on {host}:{port} ({os.strerror(error.errno or 0)}):"
-            " name another address with --host or another port with --port"
+            " choose another address with --host or another port with --port"
         ) from None
     with listener:
         yield listener
 
 
-def report(settings: Settings, url: str, workers: int, threads: int) -> dict[str, str]:
-    """Return what a service that starts says of itself, by name."""
+def startup_report(settings: Settings, url: str, *, workers: int, threads: int) -> dict[str, str]:
+    """Return the fields of the report that a starting service prints; no secrets."""
     assert settings.database_url is not None
     return {
-        "version": version("placement-svc"),
+        "version": placement_svc.__version__,
         "url": url,
         "database": redact_url(settings.database_url),
         "schema": _revision(settings.database_url),
@@ -115,59 +115,67 @@ def report(settings: Settings, url: str, workers: int, threads: int) -> dict[str
 def _revision(database_url: str) -> str:
     engine = connect(database_url)
     try:
-        found = schema.current(engine)
-        problem, revision = schema.problem(found), found or "base"
+        current = schema.current(engine)
+        problem, revision = schema.problem(current), current or "base"
     except Unavailable as error:
         problem, revision = str(error), "unknown"
     finally:
         engine.dispose()
     if problem:
-        log.warning("%s Until then requests and %s are answered with 503.", problem, probes.READY)
+        log.warning("%s Until then, the API and %s respond with 503.", problem, probes.READY)
     return revision
 
 
-def say(facts: Mapping[str, str], settings: Settings) -> None:
-    """Write what `report` returned to standard error, in the form that `settings` want of the log."""
-    if logs.format_of(settings) == "json":
-        log.info("start", extra=dict(facts))
+def print_report(report: Mapping[str, str], settings: Settings) -> None:
+    """Write a startup report to standard error: as a log record if the log is JSON, else as a list."""
+    if logs.format_name(settings) == "json":
+        log.info("start", extra=dict(report))
     else:
-        lines = [f"  {name:<10}{value}" for name, value in facts.items()]
+        lines = [f"  {name:<10}{value}" for name, value in report.items()]
         print("placement-svc", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def serve(
-    load: Callable[[Settings], Flask], settings: Settings, host: str, port: int, workers: int, threads: int
+    load: Callable[[Settings], Flask],
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    workers: int,
+    threads: int,
 ) -> None:
-    """Serve the application that each worker loads, until this process is told to stop.
+    """Serve the application that `load` creates in each worker, until SIGTERM or SIGINT.
 
-    Raises `ServerError` if the port is taken.
+    Raises `ServerError` if the port is already in use.
     """
     logs.configure(settings)
-    # Gunicorn's own bound is 8190, and no setting raises it.
-    message.MAX_REQUEST_LINE = LONGEST_REQUEST_LINE
+    # Gunicorn limits its own setting to 8190 bytes.
+    message.MAX_REQUEST_LINE = MAX_REQUEST_LINE
     with listening(host, port) as listener:
-        # Until gunicorn sees to it: killed, this process would leave what it makes from here on.
+        # From here until gunicorn handles SIGTERM, the signal must not kill this process: it would leave
+        # behind the directory of the metrics and the embedded PostgreSQL.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        with metrics.shared():
+        with metrics.multiprocess_dir():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit())
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             settings = with_database(settings)
             address = f"[{host}]" if ":" in host else host
-            say(report(settings, f"http://{address}:{port}", workers, threads), settings)
+            url = f"http://{address}:{port}"
+            print_report(startup_report(settings, url, workers=workers, threads=threads), settings)
             options = {
-                # Gunicorn closes its listeners when it stops: no other may stay open.
+                # Gunicorn closes this descriptor when it stops; no other one may keep the port open.
                 "bind": f"fd://{listener.detach()}",
                 "workers": workers,
-                "threads": threads + SLOW_CLIENTS,
+                "threads": threads + BUFFER_THREADS,
                 "worker_class": Worker,
                 "logger_class": logs.GunicornLogger,
                 "loglevel": settings.log_level,
-                "limit_request_line": LONGEST_REQUEST_LINE,
-                "graceful_timeout": int(settings.drain) + GRACE,
+                "limit_request_line": MAX_REQUEST_LINE,
+                "graceful_timeout": int(settings.drain) + GRACEFUL_TIMEOUT,
                 "control_socket_disable": True,
-                # Which headers of a proxy are believed is a setting of the application.
+                # The application decides which proxy headers to trust (PLACEMENT_PROXY_HEADERS).
                 "forwarded_allow_ips": "",
                 "post_worker_init": _prepare_worker,
-                "child_exit": _forget_worker,
+                "child_exit": _mark_worker_dead,
             }
-            _Gunicorn(lambda: load(settings), options, settings, threads).run()
+            _Gunicorn(lambda: load(settings), options, settings, concurrency=threads).run()

@@ -1,8 +1,9 @@
-"""The gunicorn worker: no slow client holds it up, and no request is lost when it stops.
+"""The gunicorn worker: slow clients do not block it, and it loses no request when it stops.
 
-Gunicorn gives a thread to each request from its first byte to the last byte of its answer. Here a
-worker has many threads for clients to be slow in, but few take their turn to work at a request, once
-all of it is there. Who takes too long to send it is cut off.
+Gunicorn's threaded worker occupies a thread for each request from its first byte to the last byte of the
+response. This worker has many threads that may wait for slow clients, but only a few that run the application
+at the same time, each of them only after the whole request has been read. A client that takes too long to
+send a request is disconnected.
 """
 
 import errno
@@ -24,36 +25,46 @@ from placement_svc.config import Settings
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
 
-SLOW_CLIENTS = 200
-"""Threads of a worker beside those that work: so many clients may be slow at the same time."""
+BUFFER_THREADS = 200
+"""Threads of a worker besides those that run the application: as many clients can be slow at a time."""
 
-STAY_THREADS = 50
-"""Threads of a worker that may wait for the next request of a client, so many are there for others."""
+KEEPALIVE_THREADS = 50
+"""Threads of a worker that may wait for a client's next request; the others remain for new requests."""
 
-STAY = 50
-"""Milliseconds that a thread waits for it: who claims again and again need not be looked for each time."""
+KEEPALIVE_POLL_MS = 50
+"""Milliseconds that a thread waits for the next request of a client.
 
-LINGER = 2.0
-"""Seconds that a client has to close a connection of which it was told that it ends."""
+A client that sends one claim after another is then served by the same thread, without a round through the
+worker's main loop for each request.
+"""
 
-IN_MEMORY = 1024 * 1024
-"""Bytes of a body that are kept in memory; a larger one is in a file until its turn comes."""
+LINGER_SECONDS = 2.0
+"""Seconds that a client has to close a connection after the worker has announced its end."""
 
-PIECE = 64 * 1024
+MAX_BODY_IN_MEMORY = 1024 * 1024
+"""Bytes of a request body that are buffered in memory; a larger body is buffered in a file."""
 
-SPARE = 16 * 1024 * 1024
-"""Bytes that bodies leave free where they are kept: a worker that has no room to count there is killed."""
+CHUNK_SIZE = 64 * 1024
+
+MIN_FREE_BYTES = 16 * 1024 * 1024
+"""Bytes that buffered bodies leave free in the temporary directory.
+
+The metrics are kept there too, in files mapped into memory: a worker that cannot write them is killed.
+"""
 
 
 class Application(Protocol):
-    """What a worker asks of the program that started it."""
+    """The attributes that a worker reads from the program that started it.
+
+    `concurrency` is the number of requests that a worker processes at the same time.
+    """
 
     settings: Settings
-    turns: int
+    concurrency: int
 
 
-class NoRoom(RawIOBase):
-    """A body that could not be kept: who reads it is told so."""
+class InsufficientStorage(RawIOBase):
+    """A request body that could not be buffered: reading it raises `Unavailable`."""
 
     def readinto(self, _buffer: Any) -> int:
         """Raise `Unavailable`."""
@@ -61,7 +72,7 @@ class NoRoom(RawIOBase):
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
-    """A worker with threads, after gunicorn's own."""
+    """Gunicorn's threaded worker, with buffered requests and a stop that loses none."""
 
     app: Application
     wsgi: Any
@@ -69,143 +80,144 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings = self.app.settings
-        self.turns = BoundedSemaphore(self.app.turns)
-        self.reading: dict[socket.socket, float] = {}
-        self.keeping = Lock()
-        self.staying = BoundedSemaphore(STAY_THREADS)
+        self.request_slots = BoundedSemaphore(self.app.concurrency)
+        self.read_deadlines: dict[socket.socket, float] = {}
+        self.buffer_lock = Lock()
+        self.keepalive_slots = BoundedSemaphore(KEEPALIVE_THREADS)
         self.stopping = False
-        self.last_accept = 0.0
+        self.accept_until = 0.0
 
     def load_wsgi(self) -> None:
-        """Load the application, and let its requests take turns."""
+        """Load the application, and wrap it so that it gets buffered requests."""
         super().load_wsgi()
-        self.answer = self.wsgi
-        self.wsgi = self._take_turn
+        self.application = self.wsgi
+        self.wsgi = self._run_buffered
 
-    def _take_turn(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def _run_buffered(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ[probes.STOPPING] = self.stopping
         if environ["PATH_INFO"] in probes.PATHS:
-            return cast(Iterable[bytes], self.answer(environ, start_response))
-        with self._read(environ) as environ["wsgi.input"]:
-            self.reading.pop(environ["gunicorn.socket"], None)
-            with self.turns:
-                return cast(Iterable[bytes], self.answer(environ, start_response))
+            return cast(Iterable[bytes], self.application(environ, start_response))
+        with self._buffered_body(environ) as environ["wsgi.input"]:
+            self.read_deadlines.pop(environ["gunicorn.socket"], None)
+            with self.request_slots:
+                return cast(Iterable[bytes], self.application(environ, start_response))
 
     @contextmanager
-    def _read(self, environ: dict[str, Any]) -> Iterator[BinaryIO]:
-        """Give the body, read whole; of one that is too large so much as shows that it is.
+    def _buffered_body(self, environ: dict[str, Any]) -> Iterator[BinaryIO]:
+        """Yield the complete body, or only as much of it as shows that it exceeds `max_body`.
 
-        It is gone when the context ends: a refusal's traceback may refer to it for long.
+        The buffer is closed when the context ends, because the traceback of an error may refer to it for
+        long.
         """
         length = environ.get("CONTENT_LENGTH")
         source: BinaryIO = environ["wsgi.input"]
         if length is not None and int(length) > self.settings.max_body:
             yield source
             return
-        wanted = self.settings.max_body + 1 if length is None else int(length)
-        with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as body:
-            while body.tell() < wanted and (piece := source.read(min(PIECE, wanted - body.tell()))):
-                if not self._keep(body, piece):
+        expected = self.settings.max_body + 1 if length is None else int(length)
+        with tempfile.SpooledTemporaryFile(max_size=MAX_BODY_IN_MEMORY) as body:
+            while body.tell() < expected and (chunk := source.read(min(CHUNK_SIZE, expected - body.tell()))):
+                if not self._append(body, chunk):
                     body.close()
-                    yield cast(BinaryIO, NoRoom())
+                    yield cast(BinaryIO, InsufficientStorage())
                     return
-            if length is not None and body.tell() < wanted:
-                raise ConnectionResetError(errno.ECONNRESET, "The client left in the middle of its request.")
+            if length is not None and body.tell() < expected:
+                raise ConnectionResetError(errno.ECONNRESET, "The client disconnected within a request.")
             body.seek(0)
             yield cast(BinaryIO, body)
 
-    def _keep(self, body: tempfile.SpooledTemporaryFile[bytes], piece: bytes) -> bool:
-        """Add a piece to a body; return whether there was room for it."""
-        if body.tell() + len(piece) <= IN_MEMORY:
-            body.write(piece)
+    def _append(self, body: tempfile.SpooledTemporaryFile[bytes], chunk: bytes) -> bool:
+        """Append a chunk to a buffered body; return False if the temporary directory is too full for it."""
+        if body.tell() + len(chunk) <= MAX_BODY_IN_MEMORY:
+            body.write(chunk)
             return True
-        with self.keeping:
-            place = os.statvfs(tempfile.gettempdir())
-            if place.f_bavail * place.f_frsize < SPARE:
+        with self.buffer_lock:
+            file_system = os.statvfs(tempfile.gettempdir())
+            if file_system.f_bavail * file_system.f_frsize < MIN_FREE_BYTES:
                 return False
-            body.write(piece)
+            body.write(chunk)
         return True
 
     def handle(self, conn: Any) -> Any:
-        """Handle the requests that come one after the other, in one of the threads.
+        """Handle the consecutive requests of a connection, in one of the threads.
 
-        Return whether the connection goes on.
+        Return whether the connection stays open, as gunicorn's method does.
         """
-        goes_on = self._handle_one(conn)
-        while goes_on is True and self.alive and self._stays(conn):
-            goes_on = self._handle_one(conn)
-        if goes_on is False:
-            # Gunicorn's main thread would do so, and accept nobody meanwhile.
+        keep_alive = self._handle_one(conn)
+        while keep_alive is True and self.alive and self._next_request_arrives(conn):
+            keep_alive = self._handle_one(conn)
+        if keep_alive is False:
+            # Gunicorn would do this in its main thread, which could not accept connections meanwhile.
             _linger(conn.sock)
-        return goes_on
+        return keep_alive
 
     def _handle_one(self, conn: Any) -> Any:
-        self.reading[conn.sock] = time.monotonic() + self.settings.client_timeout
+        self.read_deadlines[conn.sock] = time.monotonic() + self.settings.client_timeout
         try:
             return super().handle(conn)
         finally:
-            self.reading.pop(conn.sock, None)
+            self.read_deadlines.pop(conn.sock, None)
 
-    def _stays(self, conn: Any) -> bool:
-        """Wait a moment for the next request of a client; return whether it has come."""
+    def _next_request_arrives(self, conn: Any) -> bool:
+        """Return whether the next request of a client arrives within `KEEPALIVE_POLL_MS`."""
         if conn.parser.unreader.buf.getvalue():
-            # It has come with the one before.
+            # The client sent it together with the previous request.
             return True
-        if not self.staying.acquire(blocking=False):
+        if not self.keepalive_slots.acquire(blocking=False):
             return False
         try:
             poll = select.poll()
             poll.register(conn.sock, select.POLLIN)
-            return bool(poll.poll(STAY))
+            return bool(poll.poll(KEEPALIVE_POLL_MS))
         finally:
-            self.staying.release()
+            self.keepalive_slots.release()
 
     def handle_request(self, req: Any, conn: Any) -> Any:
-        """Answer a request; a client that does not take its answer has left."""
+        """Process a request; treat a client that does not read the response as disconnected."""
         conn.sock.settimeout(self.settings.client_timeout)
         try:
             return super().handle_request(req, conn)
         except TimeoutError:
-            raise ConnectionResetError(errno.ECONNRESET, "The client does not take its answer.") from None
+            raise ConnectionResetError(errno.ECONNRESET, "The client does not read the response.") from None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
-        """Refuse what is no HTTP, without telling what stood in a header: it may be a secret."""
+        """Reject an invalid request, without the contents of a header, which may be a secret."""
         if isinstance(exc, InvalidHeader | InvalidHeaderName):
             exc.hdr = "(not shown)"
         super().handle_error(req, client, addr, exc)
 
     def notify(self) -> None:
-        """Tell the master that this worker is alive, which it does every second, and look at the clock."""
+        """Report to the master, once a second, that this worker is alive; then enforce the deadlines."""
         super().notify()
         now = time.monotonic()
-        # Copied in one step: while it is gone through, threads change it.
-        for sock, deadline in self.reading.copy().items():
+        # dict.copy is atomic: other threads change the dictionary during the loop.
+        for sock, deadline in self.read_deadlines.copy().items():
             if deadline < now:
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
-        if self.stopping and self.last_accept <= now:
+        if self.stopping and self.accept_until <= now:
             super().handle_exit(None, None)
 
     def handle_exit(self, sig: Any, frame: Any) -> None:
-        """Begin to stop, on SIGTERM: at once, or when there was time to look for another server."""
+        """Begin to stop on SIGTERM: at once, or after `drain` seconds, so that clients can switch servers."""
         if not self.stopping:
             self.stopping = True
-            self.last_accept = time.monotonic() + self.settings.drain
+            self.accept_until = time.monotonic() + self.settings.drain
         if not self.settings.drain:
             super().handle_exit(sig, frame)
 
     def handle_quit(self, sig: Any, frame: Any) -> None:
-        """Stop at once, on SIGQUIT.
+        """Stop at once on SIGQUIT.
 
-        Gunicorn's worker with threads would shut these down here, and wait for itself for ever if the
-        signal has come while it gives one of them work.
+        Gunicorn's threaded worker would shut down its thread pool here. That deadlocks if the signal arrives
+        while the worker submits work to the pool.
         """
         super(ThreadWorker, self).handle_quit(sig, frame)
 
     def set_accept_enabled(self, enabled: bool) -> None:
-        """Accept new connections or not; a worker that stops accepts those that wait, and no more come.
+        """Enable or disable accepting connections; a worker that stops first accepts all that are queued.
 
-        Else they would be cut when the last worker closes the socket, with requests already sent.
+        Otherwise they would be reset, with requests already sent, when the last worker closes the socket.
         """
         super().set_accept_enabled(enabled)
         if enabled or self.alive:
@@ -219,16 +231,16 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
 
 def _linger(sock: socket.socket) -> None:
-    """Say that nothing more will come, and wait a little for the client to close.
+    """Close the sending side, and wait up to `LINGER_SECONDS` for the client to close the connection.
 
-    Closed at once, a connection with unread bytes would take the end of the answer with it.
+    If a connection with unread bytes were closed at once, the client could lose the end of the response.
     """
-    deadline = time.monotonic() + LINGER
+    deadline = time.monotonic() + LINGER_SECONDS
     with suppress(OSError):
         sock.shutdown(socket.SHUT_WR)
         while (left := deadline - time.monotonic()) > 0:
             sock.settimeout(left)
-            if not sock.recv(PIECE):
+            if not sock.recv(CHUNK_SIZE):
                 break
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RD)

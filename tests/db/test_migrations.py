@@ -23,7 +23,7 @@ from placement_svc.db import schema
 from placement_svc.db.tables import metadata
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN, NewApp
-from tests.support.service import PATIENCE, program, wait_until
+from tests.support.service import TIMEOUT, program, wait_until
 
 __all__ = ["test_model_definitions_match_ddl", "test_single_head_revision", "test_up_down_consistency"]
 
@@ -171,7 +171,7 @@ def test_request_is_answered_that_comes_while_a_migration_waits(
         database.begin() as other,
     ):
         other.execute(text("LOCK TABLE traits IN ACCESS SHARE MODE"))
-        migration = threads.submit(schema.upgrade, database, lock_timeout=PATIENCE)
+        migration = threads.submit(schema.upgrade, database, lock_timeout=TIMEOUT)
         wait_for_waiting(database, "relation", 1)
         request = threads.submit(call, service, "GET", "/traits")
         wait_for_waiting(database, "relation", 2)

@@ -1,4 +1,4 @@
-"""What docs/operations.md says of the report, the metrics and the log lines is what there is."""
+"""docs/operations.md describes the startup report, the metrics, the log fields and the probes as they are."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from placement_svc.config import Settings
 from placement_svc.db.engine import Database, connect
 from placement_svc.http.probes import PATHS
-from placement_svc.observability.access_log import Answered, log_fields
+from placement_svc.observability.access_log import CompletedRequest, log_fields
 from placement_svc.observability.metrics import Metrics
 from placement_svc.observability.request_stats import RequestStats
 from placement_svc.server import serve as server
@@ -18,9 +18,9 @@ from placement_svc.server import serve as server
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 
 
-def answered() -> Answered:
-    """Return a request that has been answered: a claim that was won at the second attempt."""
-    facts = {
+def claim() -> CompletedRequest:
+    """Return a completed claim, which succeeded at the second attempt."""
+    values = {
         "method": "PUT",
         "path": "/allocations/x",
         "query": "",
@@ -35,38 +35,40 @@ def answered() -> Answered:
         "seconds": 1.0,
         "stats": RequestStats(retries=1),
     }
-    return Answered(**facts)
+    return CompletedRequest(**values)
 
 
 def section(title: str) -> str:
     return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-def test_metrics_are_those_that_are_served(app: Flask) -> None:
+def test_metrics_are_those_of_the_service(app: Flask) -> None:
     listed = re.findall(r"^\| `(placement_\w+)` \|", section("Metrics"), re.M)
     served = re.findall(r"^# HELP (\w+)", app.test_client().get("/metrics").text, re.M)
     assert sorted(listed) == sorted(served)
 
 
-def test_labels_are_those_that_are_served(app: Flask) -> None:
+def test_labels_are_those_of_the_service(app: Flask) -> None:
     listed = re.findall(r"^\| `(placement_\w+)` \| (.*?) ?\| ", section("Metrics"), re.M)
     labels = {name: re.findall(r"`(\w+)`", names) for name, names in listed}
     metrics = Metrics(Database(connect("postgresql://127.0.0.1:1/none")))
-    metrics.count(answered())
-    for family in text_string_to_metric_families(metrics.answer().get_data(as_text=True)):
+    metrics.count(claim())
+    for family in text_string_to_metric_families(metrics.response().get_data(as_text=True)):
         name = family.name + ("_total" if family.type == "counter" else "")
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(labels[name]), name
 
 
-def test_metrics_to_watch_are_there() -> None:
+def test_metrics_to_watch_exist() -> None:
     listed = set(re.findall(r"^\| `(placement_\w+)` \|", section("Metrics"), re.M))
     assert set(re.findall(r"placement_[a-z_]+", section("What to watch"))) - {"placement_svc"} <= listed
 
 
-def test_report_is_as_it_is_printed(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_is_the_one_that_is_printed(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(database_url=database_url, log_format="console")
-    server.say(server.report(settings, "http://127.0.0.1:8778", 2, 4), settings)
+    server.print_report(
+        server.startup_report(settings, "http://127.0.0.1:8778", workers=2, threads=4), settings
+    )
     printed = capsys.readouterr().err
     [shown] = re.findall(r"```\n(placement-svc\n.*?)```", section("Starting"), re.S)
 
@@ -76,16 +78,16 @@ def test_report_is_as_it_is_printed(database_url: str, capsys: pytest.CaptureFix
     assert without_database(printed) == without_database(shown)
 
 
-def test_fields_of_a_request_are_those_of_its_line() -> None:
+def test_log_fields_are_those_of_a_request() -> None:
     of_requests, _ = section("Logs").split("Other lines")
     listed = {
         name
         for row in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", of_requests, re.M)
         for name in re.findall(r"\w+", row)
     }
-    assert set(log_fields(answered(), slow=0.0)) | {"event"} == listed
+    assert set(log_fields(claim(), slow_seconds=0.0)) | {"event"} == listed
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_probe_is_explained(path: str) -> None:
+def test_probe_is_documented(path: str) -> None:
     assert f"| `{path}` |" in section("Probes")

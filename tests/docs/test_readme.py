@@ -1,3 +1,5 @@
+"""The README: its commands run, its settings are those of the code, and its links work on an index page."""
+
 import json
 import re
 from dataclasses import fields
@@ -5,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placement_svc.config import Settings, variable
+from placement_svc.config import Settings, default_text, variable
 from tests.support.curl import AS_ADMIN, Answer, run
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -18,15 +20,15 @@ SET_UP_LINES = [
 
 @pytest.fixture
 def tour(live: str) -> list[Answer]:
-    """The answers to the curl lines of the tour, in their order."""
+    """The responses to the curl lines of the tour, in their order."""
     return [run(line, live) for line in README.splitlines() if line.startswith("curl ")]
 
 
-def test_tour_says_who_calls() -> None:
+def test_tour_sends_the_headers_of_an_administrator() -> None:
     assert AS_ADMIN in README
 
 
-def test_tour_answers_as_told(tour: list[Answer]) -> None:
+def test_tour_requests_return_the_expected_statuses(tour: list[Answer]) -> None:
     assert [status for status, _ in tour] == [200] * 7 + [204, 200, 200, 409] + [204] * 4
 
 
@@ -48,6 +50,16 @@ def test_set_up_lines_stand_alone(line: str) -> None:
     assert f"```sh\n{line}\n```" in README
 
 
-def test_settings_table_lists_every_setting_and_no_other() -> None:
-    listed = re.findall(r"^\| `(PLACEMENT_\w+)` \|", README, re.M)
-    assert listed == [variable(setting.name) for setting in fields(Settings)]
+def test_settings_table_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| `(PLACEMENT_\w+)` \| (.*) \| (.*) \|$", README, re.M)
+    documented = [(name, default.replace("`", ""), about.replace("`", "")) for name, default, about in rows]
+    assert documented == [
+        (variable(setting.name), default_text(setting), setting.metadata["about"])
+        for setting in fields(Settings)
+    ]
+
+
+def test_links_do_not_depend_on_where_the_readme_is_shown() -> None:
+    targets = re.findall(r"\]\(([^)]*)\)", README)
+    assert targets
+    assert [target for target in targets if not re.match(r"https?://|#", target)] == []

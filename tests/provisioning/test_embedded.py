@@ -1,3 +1,5 @@
+"""The embedded PostgreSQL: shared by processes, recovered after crashes, stopped by its last user."""
+
 import os
 import pwd
 import shutil
@@ -15,7 +17,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from placement_svc.provisioning import embedded
+from placement_svc.provisioning import embedded, installation
 from placement_svc.provisioning.embedded import EmbeddedError
 
 PROGRAM = """\
@@ -30,20 +32,21 @@ server = embedded.start(data_dir)
 print(server.url, flush=True)
 sys.stdin.read()
 """
-PLAIN_USER = 65534
-BECOME_PLAIN_USER = f"""\
+UNPRIVILEGED_USER = 65534
+BECOME_UNPRIVILEGED_USER = f"""\
 if os.geteuid() == 0:
-    # What Python loads on first use it must load now: the interpreter may be in a home of root's.
+    # Load all modules before the change of user: the interpreter may be in a directory that only root can
+    # read.
     embedded.start(data_dir).stop()
     os.setgroups([])
-    os.setgid({PLAIN_USER})
-    os.setuid({PLAIN_USER})
+    os.setgid({UNPRIVILEGED_USER})
+    os.setuid({UNPRIVILEGED_USER})
 """
 
 
 @pytest.fixture
 def data_dir(passable_dir: Path) -> Iterator[Path]:
-    """The data directory of most tests: no server runs in it before or after."""
+    """The data directory of most tests; no server runs in it before or after a test."""
     path = passable_dir / "data"
     yield path
     if runs(path):
@@ -58,7 +61,7 @@ def new_dir(passable_dir: Path) -> Iterator[Path]:
 
 
 def program(data_dir: Path, code: str) -> subprocess.Popen[str]:
-    """Run `code` in a session of its own, as a terminal would."""
+    """Run `code` in a session of its own, like a terminal."""
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM + code, str(data_dir)],
         stdin=subprocess.PIPE,
@@ -79,7 +82,7 @@ def holder(data_dir: Path, before: str = "") -> tuple[subprocess.Popen[str], str
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """Let the program end by itself; return what it printed."""
+    """Wait for the end of the program; return its output."""
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
     return output
@@ -111,7 +114,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.001)
 
 
-def test_first_start_makes_the_directory_and_the_database(new_dir: Path) -> None:
+def test_first_start_creates_the_directory_and_the_database(new_dir: Path) -> None:
     data_dir = new_dir / "with" / "parents"
     with embedded.start(data_dir) as server:
         socket_dir = quote(str(data_dir / "postgres"), safe="")
@@ -145,7 +148,7 @@ def test_stop_does_not_wait_for_clients(data_dir: Path) -> None:
         connection.invalidate()
 
 
-def test_stop_twice_gives_back_one_share(data_dir: Path) -> None:
+def test_second_stop_has_no_effect(data_dir: Path) -> None:
     one, two = embedded.start(data_dir), embedded.start(data_dir)
     one.stop()
     one.stop()
@@ -164,7 +167,7 @@ def test_server_runs_until_the_last_process_leaves(data_dir: Path) -> None:
     assert stopped_cleanly(data_dir)
 
 
-def test_processes_that_start_at_once_share_one_server(new_dir: Path) -> None:
+def test_processes_that_start_at_the_same_time_share_one_server(new_dir: Path) -> None:
     processes = [program(new_dir, HOLD) for _ in range(4)]
     urls = {process.stdout.readline() for process in processes if process.stdout is not None}
     assert len(urls) == 1
@@ -204,7 +207,7 @@ def test_ctrl_c_does_not_reach_the_server(data_dir: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["postgres.new", "postgres/postmaster.pid"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
-def test_start_cut_short_can_be_repeated(new_dir: Path, step: str, number: int) -> None:
+def test_interrupted_start_can_be_repeated(new_dir: Path, step: str, number: int) -> None:
     process = program(new_dir, HOLD)
     wait_for(new_dir / step, process)
     os.killpg(process.pid, number)
@@ -218,7 +221,7 @@ def test_start_cut_short_can_be_repeated(new_dir: Path, step: str, number: int) 
 
 
 @pytest.mark.parametrize("ending", ["server.stop()", "sys.exit()", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_end_of_a_forked_child_changes_nothing(data_dir: Path, ending: str) -> None:
+def test_exit_of_a_forked_child_does_not_release_the_share(data_dir: Path, ending: str) -> None:
     process, url = holder(
         data_dir,
         f"server = embedded.start(data_dir)\nif os.fork() == 0:\n    {ending}\n    sys.exit()\nos.wait()\n",
@@ -229,7 +232,7 @@ def test_end_of_a_forked_child_changes_nothing(data_dir: Path, ending: str) -> N
     assert stopped_cleanly(data_dir)
 
 
-def test_parent_stops_the_server_although_a_child_lingers(data_dir: Path) -> None:
+def test_parent_stops_the_server_while_a_child_runs(data_dir: Path) -> None:
     process = program(
         data_dir,
         """
@@ -274,7 +277,7 @@ def test_killed_server_is_recovered(data_dir: Path) -> None:
     assert stopped_cleanly(data_dir)
 
 
-def test_server_killed_under_its_holder_is_started_by_the_next(data_dir: Path) -> None:
+def test_server_killed_during_use_is_restarted_by_the_next_start(data_dir: Path) -> None:
     with embedded.start(data_dir) as first:
         os.kill(postmaster(data_dir), signal.SIGKILL)
         with embedded.start(data_dir):
@@ -283,7 +286,7 @@ def test_server_killed_under_its_holder_is_started_by_the_next(data_dir: Path) -
     assert stopped_cleanly(data_dir)
 
 
-def test_holder_of_a_dead_server_leaves_quietly(data_dir: Path) -> None:
+def test_stop_ignores_a_dead_server(data_dir: Path) -> None:
     with embedded.start(data_dir):
         os.kill(postmaster(data_dir), signal.SIGKILL)
 
@@ -297,7 +300,7 @@ def test_start_waits_for_a_server_that_is_shutting_down(data_dir: Path) -> None:
         assert query(server.url, "SELECT 1") == 1
 
 
-def test_reused_process_id_is_not_taken_for_the_server(data_dir: Path) -> None:
+def test_reused_process_id_is_not_mistaken_for_the_server(data_dir: Path) -> None:
     embedded.start(data_dir).stop()
     owner = (data_dir / "postgres").stat().st_uid
     with subprocess.Popen(["sleep", "60"], user=owner if os.geteuid() == 0 else None) as other:
@@ -315,7 +318,7 @@ def test_reused_process_id_is_not_taken_for_the_server(data_dir: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["x" * 120, "one,two", "a 'b' \"c\" $d %e ü"], ids=["long", "comma", "odd"])
-def test_any_path_will_do(new_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_any_path_can_be_used(new_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     temporary = new_dir / "t"
     temporary.mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -326,7 +329,9 @@ def test_any_path_will_do(new_dir: Path, monkeypatch: pytest.MonkeyPatch, name: 
     assert list(temporary.iterdir()) == []
 
 
-def test_environment_does_not_matter(new_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_of_postgresql_are_ignored(
+    new_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {
         "PGPORT": "6543",
         "PGDATA": "/nowhere",
@@ -338,22 +343,24 @@ def test_environment_does_not_matter(new_dir: Path, monkeypatch: pytest.MonkeyPa
         assert query(server.url, "SELECT 1") == 1
 
 
-def test_plain_user_starts_and_stops_it(data_dir: Path, new_dir: Path) -> None:
+def test_unprivileged_user_can_start_and_stop_the_server(data_dir: Path, new_dir: Path) -> None:
     new_dir.mkdir()
     if os.geteuid() == 0:
-        os.chown(new_dir, PLAIN_USER, PLAIN_USER)
-    plain_dir = new_dir / "data"
-    process, url = holder(data_dir, BECOME_PLAIN_USER + f"data_dir = Path({str(plain_dir)!r})\n")
-    assert (plain_dir / "postgres").stat().st_uid == new_dir.stat().st_uid
-    # Root may join the server of a plain user, and be the last to leave.
-    with embedded.start(plain_dir) as server:
+        os.chown(new_dir, UNPRIVILEGED_USER, UNPRIVILEGED_USER)
+    unprivileged_dir = new_dir / "data"
+    process, url = holder(
+        data_dir, BECOME_UNPRIVILEGED_USER + f"data_dir = Path({str(unprivileged_dir)!r})\n"
+    )
+    assert (unprivileged_dir / "postgres").stat().st_uid == new_dir.stat().st_uid
+    # Root may join the server of an unprivileged user, and be the last to release its share.
+    with embedded.start(unprivileged_dir) as server:
         assert server.url == url
         finish(process)
         assert query(url, "SELECT 1") == 1
-    assert stopped_cleanly(plain_dir)
+    assert stopped_cleanly(unprivileged_dir)
 
 
-def test_directory_that_is_not_writable_is_refused(data_dir: Path, new_dir: Path) -> None:
+def test_read_only_directory_is_rejected(data_dir: Path, new_dir: Path) -> None:
     new_dir.mkdir()
     new_dir.chmod(0o555)
     code = f"""
@@ -362,14 +369,14 @@ try:
 except embedded.EmbeddedError as error:
     print(error)
 """
-    message = finish(program(data_dir, BECOME_PLAIN_USER + code))
+    message = finish(program(data_dir, BECOME_UNPRIVILEGED_USER + code))
     assert f"cannot use the data directory {new_dir}" in message
     assert "Permission denied" in message
     assert "PLACEMENT_DATA_DIR must name a directory that this user can write to" in message
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="about what only root does")
-def test_server_of_root_runs_as_another_user_who_may_pass_but_not_look(new_dir: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="requires root")
+def test_server_of_root_runs_as_another_user(new_dir: Path) -> None:
     new_dir.mkdir(mode=0o700)
     with embedded.start(new_dir / "data"):
         owner = (new_dir / "data" / "postgres").stat().st_uid
@@ -379,13 +386,13 @@ def test_server_of_root_runs_as_another_user_who_may_pass_but_not_look(new_dir: 
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])
-def test_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_file_is_rejected(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EmbeddedError, match="PLACEMENT_DATA_DIR must name"):
         embedded.start(tmp_path / name)
 
 
-def test_directory_with_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_rejected_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("")
     with pytest.raises(
         EmbeddedError, match="is not empty and not a data directory of the embedded PostgreSQL"
@@ -394,7 +401,7 @@ def test_directory_with_other_things_is_refused_and_left_alone(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_other_major_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_other_major_version_is_rejected_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres" / "PG_VERSION").write_text("16\n")
     with pytest.raises(
@@ -404,7 +411,7 @@ def test_other_major_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["postgres"]
 
 
-def test_reason_of_a_failed_start_is_told(new_dir: Path) -> None:
+def test_error_message_has_the_reason_of_a_failed_start(new_dir: Path) -> None:
     embedded.start(new_dir).stop()
     with (new_dir / "postgres" / "postgresql.conf").open("a") as configuration:
         configuration.write("nonsense = on\n")
@@ -415,12 +422,12 @@ def test_reason_of_a_failed_start_is_told(new_dir: Path) -> None:
     assert not runs(new_dir)
 
 
-def test_server_started_by_hand_is_left_alone(data_dir: Path) -> None:
+def test_server_started_by_hand_is_not_stopped(data_dir: Path) -> None:
     with embedded.start(data_dir) as server:
         url = server.url
     pgdata = data_dir / "postgres"
     owner = pgdata.stat().st_uid if os.geteuid() == 0 else None
-    command: list[str | Path] = [embedded._binary("postgres"), "-D", pgdata, "-k", pgdata, "-h", ""]
+    command: list[str | Path] = [installation.binary("postgres"), "-D", pgdata, "-k", pgdata, "-h", ""]
     with subprocess.Popen(command, cwd="/", stderr=subprocess.DEVNULL, user=owner) as by_hand:
         while not runs(data_dir) or "ready" not in (pgdata / "postmaster.pid").read_text():
             assert by_hand.poll() is None
@@ -431,7 +438,7 @@ def test_server_started_by_hand_is_left_alone(data_dir: Path) -> None:
         by_hand.send_signal(signal.SIGINT)
 
 
-def test_installation_without_postgresql_is_told(new_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_postgresql_is_reported(new_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EmbeddedError, match="PLACEMENT_DATABASE_URL must name one"):
         embedded.start(new_dir)

@@ -1,4 +1,4 @@
-"""The log: what a line says, in which form, and what never stands in it."""
+"""Log records: their fields, their formats, and the escaping of client input."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from placement_svc.server import logs
 from tests.conftest import ADMIN, NewApp
 
 GLOBAL_ID = "req-0ae00000-0000-4000-8000-000000000009"
-ODD = [
+UNUSUAL = [
     "line\nbreak",
     "carriage\rreturn",
     "\x1b[31mred\x1b[0m",
@@ -29,7 +29,7 @@ ODD = [
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[logging.LogRecord]]:
-    """A function that returns what has been logged of requests."""
+    """A function that returns the access log records so far."""
     caplog.set_level(logging.INFO, logger="placement_svc")
     return lambda: [
         record for record in caplog.records if record.name == "placement_svc.observability.access_log"
@@ -46,37 +46,37 @@ def record(message: str, **extra: Any) -> logging.LogRecord:
 
 
 @pytest.mark.usefixtures("clean_database")
-def test_request_is_one_line(new_app: NewApp, lines: Lines) -> None:
+def test_request_is_one_record(new_app: NewApp, lines: Lines) -> None:
     headers = ADMIN | {"X-Openstack-Request-Id": GLOBAL_ID}
-    answer = new_app().test_client().get("/resource_providers?name=x", headers=headers, buffered=True)
+    response = new_app().test_client().get("/resource_providers?name=x", headers=headers, buffered=True)
     [line] = lines()
     assert (line.levelname, line.getMessage()) == ("INFO", "request")
-    told = line.__dict__
-    assert told["request_id"] == answer.headers["x-openstack-request-id"]
-    assert told["global_request_id"] == GLOBAL_ID
-    assert (told["method"], told["path"], told["route"]) == (
+    fields = line.__dict__
+    assert fields["request_id"] == response.headers["x-openstack-request-id"]
+    assert fields["global_request_id"] == GLOBAL_ID
+    assert (fields["method"], fields["path"], fields["route"]) == (
         "GET",
         "/resource_providers",
         "/resource_providers",
     )
-    assert (told["status"], told["microversion"]) == (200, "1.39")
-    assert told["statements"] >= 1
-    assert told["duration"] >= told["statement_duration"] > 0
-    assert "query" not in told
+    assert (fields["status"], fields["microversion"]) == (200, "1.39")
+    assert fields["statements"] >= 1
+    assert fields["duration"] >= fields["statement_duration"] > 0
+    assert "query" not in fields
 
 
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [("/nothing", ADMIN, 404), ("/traits", {}, 401), ("/traits/X", ADMIN | {"Accept": "a/b"}, 404)],
 )
-def test_request_that_is_refused_is_a_line_too(
+def test_rejected_request_is_one_record(
     new_app: NewApp, lines: Lines, path: str, headers: dict[str, str], status: int
 ) -> None:
     new_app().test_client().get(path, headers=headers, buffered=True)
     assert [line.__dict__["status"] for line in lines()] == [status]
 
 
-def test_probes_are_no_lines(new_app: NewApp, lines: Lines) -> None:
+def test_probes_are_not_logged(new_app: NewApp, lines: Lines) -> None:
     client = new_app().test_client()
     for path in ("/healthz", "/readyz", "/metrics"):
         client.get(path, buffered=True)
@@ -84,7 +84,7 @@ def test_probes_are_no_lines(new_app: NewApp, lines: Lines) -> None:
 
 
 @pytest.mark.usefixtures("clean_database")
-def test_slow_request_tells_its_parameters(new_app: NewApp, lines: Lines) -> None:
+def test_slow_request_is_logged_with_its_parameters(new_app: NewApp, lines: Lines) -> None:
     client = new_app(slow_request=0.0).test_client()
     client.get("/resource_providers?name=%0Ax", headers=ADMIN, buffered=True)
     client.post("/resource_providers", json={"name": "x"}, headers=ADMIN, buffered=True)
@@ -94,23 +94,23 @@ def test_slow_request_tells_its_parameters(new_app: NewApp, lines: Lines) -> Non
     assert (write.__dict__["query"], write.__dict__["body_bytes"]) == ("", len('{"name":"x"}'))
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_json_is_one_line_that_says_what_was_logged(odd: str) -> None:
-    line = logs.formatter("json").format(record(f"message {odd}", path=odd))
+@pytest.mark.parametrize("text", UNUSUAL)
+def test_json_is_one_line_that_decodes_to_the_record(text: str) -> None:
+    line = logs.formatter("json").format(record(f"message {text}", path=text))
     assert line.isascii()
     assert line.isprintable()
-    told = json.loads(line)
-    assert (told["event"], told["path"]) == (f"message {odd}", odd)
-    assert (told["level"], told["logger"]) == ("warning", "placement_svc.x")
+    decoded = json.loads(line)
+    assert (decoded["event"], decoded["path"]) == (f"message {text}", text)
+    assert (decoded["level"], decoded["logger"]) == ("warning", "placement_svc.x")
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_line_for_people_is_one_line(odd: str) -> None:
-    assert logs.formatter("console").format(record(f"message {odd}", path=odd)).isprintable()
+@pytest.mark.parametrize("text", UNUSUAL)
+def test_console_record_is_one_printable_line(text: str) -> None:
+    assert logs.formatter("console").format(record(f"message {text}", path=text)).isprintable()
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_exception_tells_where_but_no_variables(log_format: str) -> None:
+def test_exception_has_a_traceback_without_variables(log_format: str) -> None:
     def fail(token: str) -> None:
         raise ValueError("first\n2026-11-20 [info] second")
 
@@ -128,18 +128,18 @@ def test_exception_tells_where_but_no_variables(log_format: str) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_what_is_not_known_is_left_out(log_format: str) -> None:
+def test_field_without_a_value_is_omitted(log_format: str) -> None:
     text = logs.formatter(log_format).format(record("message", global_request_id=None))
     assert "global_request_id" not in text
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [
         ("postgresql+psycopg2://me:secret@host/placement", "postgresql+psycopg2://me:***@host/placement"),
         ("postgresql://me@/placement?host=a&password=secret", "postgresql://me@/placement?host=a"),
         ("postgresql://host/placement?sslpassword=secret", "postgresql://host/placement"),
     ],
 )
-def test_url_is_shown_without_its_password(url: str, told: str) -> None:
-    assert redact_url(url) == told
+def test_url_is_shown_without_its_password(url: str, expected: str) -> None:
+    assert redact_url(url) == expected

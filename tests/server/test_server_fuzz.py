@@ -1,8 +1,8 @@
-"""Bytes that are a request, hardly one, or none at all: no worker of a real `serve` minds them.
+"""Valid, malformed and random input does no harm to the workers of a real service.
 
-Many clients talk at once, each conversation drawn with a seed of its own: in pieces, slowly, with half of the
-connection closed, or leaving in the middle. Half an hour of it with
-`pytest -m long --hypothesis-profile=deep tests/server/test_server_fuzz.py`.
+Many clients send at once. A seed determines each conversation: the bytes, their division into pieces, the
+delays, and how the client closes the connection. This runs for half an hour: `pytest -m long
+--hypothesis-profile=deep tests/server/test_server_fuzz.py`.
 """
 
 import re
@@ -20,24 +20,25 @@ import pytest
 
 from tests.conftest import examples
 from tests.differential import services
-from tests.differential.drawing import DRAWS, World
-from tests.support.service import PATIENCE, Service, serving, wait_until
+from tests.differential.drawing import DRAW_FUNCTIONS
+from tests.differential.values import RandomValues
+from tests.support.service import TIMEOUT, Service, serving, wait_until
 
 pytestmark = pytest.mark.long
 
 CLIENTS = 24
 DURATION = 20
-"""Seconds that they talk."""
+"""Seconds that the clients send."""
 
 CLIENT_TIMEOUT = 3
-"""Seconds that the service waits for a client."""
+"""The client timeout of the service, in seconds."""
 
 QUIET = 1
-"""Seconds after which a client thinks that nothing more will come."""
+"""Seconds without data after which a client that has all responses stops reading."""
 
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 REFUSALS = {501, 505}
-"""What is answered to encodings and versions of HTTP that the server does not know."""
+"""The statuses for unknown transfer encodings and versions of HTTP."""
 
 LENGTHS = [b"-1", b"+5", b"0x10", b"5, 5", b"", b" ", b"9" * 30, b"1_0", b"1e3", b"\xb2", b"0", b"3"]
 ENCODINGS = [
@@ -71,7 +72,7 @@ HEADERS = [
     b"Keep-Alive: -1",
     b"\r\n".join(b"X-%d: x" % n for n in range(120)),
 ]
-NO_HTTP = [
+NOT_HTTP = [
     *(b"\0" * 100, b"\r\n" * 100, b"\n", b" ", b"GET /\r\n\r\n", b"\xff" * 70_000, b"x" * 70_000, b"quit\n"),
     *(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PROXY TCP4 1.1.1.1 2.2.2.2 3 4\r\n", b"\r\n\r\n\0\r\nQUIT\n"),
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 50,
@@ -81,40 +82,40 @@ NO_HTTP = [
 
 @dataclass(frozen=True)
 class Message:
-    """A request as bytes; a fair one has to be answered, however it is sent."""
+    """A request as bytes; a valid one must get a response, however it is sent."""
 
     line: bytes
     headers: tuple[bytes, ...]
     body: bytes
-    is_fair: bool = True
+    is_valid: bool = True
 
     def __bytes__(self) -> bytes:
         return b"\r\n".join([self.line, *self.headers, b"", self.body])
 
 
-class Drawn:
-    """What is drawn with one seed; the world is what good requests are about."""
+class Generator:
+    """Generates conversations from one seed; valid requests refer to the objects of `values`."""
 
-    def __init__(self, seed: str, world: World) -> None:
+    def __init__(self, seed: str, values: RandomValues) -> None:
         self.random = Random(seed)
-        self.world = world
+        self.values = values
 
     def chance(self, percent: int) -> bool:
         return self.random.randrange(100) < percent
 
     def conversation(self) -> tuple[bytes, int | None]:
-        """Draw what a client sends, and how many answers it has to get, if that is known."""
+        """Return the bytes that a client sends, and the number of responses it must get, None if unknown."""
         if self.chance(5):
-            return self.random.choice(NO_HTTP), None
+            return self.random.choice(NOT_HTTP), None
         messages = [self.message() for _ in range(self.random.choice([1, 1, 1, 2, 4]))]
         sent = b"".join(map(bytes, messages))
         if self.chance(25):
-            return self.torn(sent), None
-        return sent, len(messages) if all(message.is_fair for message in messages) else None
+            return self.corrupted(sent), None
+        return sent, len(messages) if all(message.is_valid for message in messages) else None
 
     def message(self) -> Message:
-        """Draw a request with JSON that may be odd, mostly in an odd form too."""
-        request = self.random.choice(DRAWS)(self.world)
+        """Return a request with valid or invalid JSON, mostly malformed as HTTP too."""
+        request = self.random.choice(DRAW_FUNCTIONS)(self.values)
         headers = [b"Host: x", *(f"{name}: {value}".encode() for name, value in request.headers)]
         body = request.body or b""
         if self.chance(40):
@@ -122,10 +123,10 @@ class Drawn:
         elif body:
             headers.append(b"Content-Length: %d" % len(body))
         message = Message(f"{request.method} {request.target} HTTP/1.1".encode(), tuple(headers), body)
-        return message if self.chance(40) else self.bent(message)
+        return message if self.chance(40) else self.malformed(message)
 
     def chunks(self, body: bytes) -> bytes:
-        """Cut a body into chunks."""
+        """Return a body in chunked transfer encoding."""
         pieces = []
         while body:
             size = self.random.randint(1, len(body))
@@ -133,8 +134,8 @@ class Drawn:
             body = body[size:]
         return b"".join([*pieces, b"0\r\n\r\n"])
 
-    def bent(self, message: Message) -> Message:
-        """Make a request one that is wrong in one way or another, or still just odd."""
+    def malformed(self, message: Message) -> Message:
+        """Return a request with one to three parts replaced by unusual or invalid ones."""
         method, target, version = message.line.split(b" ")
         headers, body = list(message.headers), message.body
         for _ in range(self.random.choice([1, 1, 2, 3])):
@@ -157,10 +158,10 @@ class Drawn:
                     body = body[: -self.random.randint(1, 8)] + end
                 case _:
                     headers.insert(self.random.randrange(len(headers) + 1), self.random.choice(HEADERS))
-        return Message(b" ".join([method, target, version]), tuple(headers), body, is_fair=False)
+        return Message(b" ".join([method, target, version]), tuple(headers), body, is_valid=False)
 
-    def torn(self, sent: bytes) -> bytes:
-        """Change some bytes, wherever they are."""
+    def corrupted(self, sent: bytes) -> bytes:
+        """Replace some bytes at random positions."""
         for _ in range(self.random.choice([1, 2, 5, 20])):
             at = self.random.randrange(len(sent) + 1)
             to = min(len(sent), at + self.random.choice([0, 1, 1, 2, 10, 100]))
@@ -169,7 +170,7 @@ class Drawn:
         return sent
 
     def pieces(self, sent: bytes) -> Iterator[bytes]:
-        """Cut what is sent: not at all, anywhere, or at first into single bytes."""
+        """Yield the bytes in one piece, in random pieces, or the first ones one by one."""
         if self.chance(50):
             yield sent
             return
@@ -181,83 +182,85 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a client heard: the status of each answer; and what was wrong with them."""
+class Result:
+    """The statuses of a conversation's responses, and a description of what was wrong, if anything."""
 
     statuses: list[int]
     problem: str = ""
 
 
-def converse(service: Service, drawn: Drawn) -> Heard:
-    """Have a conversation."""
-    sent, wanted = drawn.conversation()
-    end = drawn.random.choice(["wait", "wait", "wait", "stay", "half", "half", "close", "reset"])
-    answer, is_closed = b"", False
+def converse(service: Service, generator: Generator) -> Result:
+    """Send the bytes of a conversation, and check the responses."""
+    sent, expected = generator.conversation()
+    end = generator.random.choice(["wait", "wait", "wait", "stay", "half", "half", "close", "reset"])
+    received, is_closed = b"", False
     with service.connect() as connection:
         try:
-            for piece in drawn.pieces(sent):
+            for piece in generator.pieces(sent):
                 connection.sendall(piece)
-                time.sleep(drawn.random.choice([0, 0, 0, 0.001, 0.01]))
+                time.sleep(generator.random.choice([0, 0, 0, 0.001, 0.01]))
             if end == "half":
                 connection.shutdown(socket.SHUT_WR)
             while end not in ("close", "reset") and not is_closed:
-                has_all = len(STATUS.findall(answer)) >= (wanted or 0)
-                connection.settimeout(QUIET if has_all and end != "stay" else PATIENCE)
+                has_all = len(STATUS.findall(received)) >= (expected or 0)
+                connection.settimeout(QUIET if has_all and end != "stay" else TIMEOUT)
                 piece = connection.recv(65536)
-                answer, is_closed = answer + piece, not piece
+                received, is_closed = received + piece, not piece
         except ConnectionError:
             is_closed = True
         except TimeoutError:
             pass
         if end == "reset":
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    statuses = [int(status) for status in STATUS.findall(answer)]
+    statuses = [int(status) for status in STATUS.findall(received)]
     is_right = (
-        (STATUS.match(answer) or not answer)
+        (STATUS.match(received) or not received)
         and all(status < 500 or status in REFUSALS for status in statuses)
-        and (end in ("close", "reset") or wanted in (None, len(statuses)))
+        and (end in ("close", "reset") or expected in (None, len(statuses)))
         and (end != "stay" or is_closed)
     )
-    told = f"{end}, closed: {is_closed}, answers: {wanted}: {sent[:1500]!r} -> {statuses} {answer[:500]!r}"
-    return Heard(statuses, "" if is_right else told)
+    description = (
+        f"{end}, closed: {is_closed}, responses: {expected}: {sent[:1500]!r} -> {statuses} {received[:500]!r}"
+    )
+    return Result(statuses, "" if is_right else description)
 
 
 def open_files(service: Service) -> list[int]:
-    """Return how many files each worker has open."""
+    """Return the number of open files of each worker."""
     return [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in service.workers()]
 
 
 @pytest.fixture
 def service(database_url: str, clean_database: Callable[[], None]) -> Iterator[Service]:
-    """A service that is impatient."""
+    """A service with a short client timeout."""
     with serving(2, 2, database_url=database_url, client_timeout=CLIENT_TIMEOUT) as service:
         yield service
 
 
-def test_no_worker_minds_what_it_is_sent(service: Service) -> None:
+def test_workers_survive_any_input(service: Service) -> None:
     workers, files = service.workers(), open_files(service)
-    asked = services.Service(service.url)
+    target = services.Service(service.url)
     until = time.monotonic() + examples(DURATION, 90 * DURATION)
 
-    def client(number: int) -> list[Heard]:
-        world, heard = World(Random(number), asked), []
+    def client(number: int) -> list[Result]:
+        values, results = RandomValues(Random(number), target), []
         while time.monotonic() < until:
-            heard.append(converse(service, Drawn(f"{number}/{len(heard)}", world)))
-        return heard
+            results.append(converse(service, Generator(f"{number}/{len(results)}", values)))
+        return results
 
     with ThreadPoolExecutor(CLIENTS) as threads:
-        heard = [each for found in threads.map(client, range(CLIENTS)) for each in found]
-    problems = [each.problem for each in heard if each.problem]
+        results = [result for batch in threads.map(client, range(CLIENTS)) for result in batch]
+    problems = [result.problem for result in results if result.problem]
     assert not problems, "\n\n".join([f"{len(problems)} problems", *problems[:20]])
-    statuses = Counter(status for each in heard for status in each.statuses)
-    print(f"{len(heard)} conversations, answers by status: {sorted(statuses.items())}")
+    statuses = Counter(status for result in results for status in result.statuses)
+    print(f"{len(results)} conversations, responses by status: {sorted(statuses.items())}")
     assert {200, 400, 404} <= statuses.keys()
     assert service.workers() == workers
     assert service.get("/readyz")[0] == 200
     assert "Traceback" not in service.log.read_text()
-    assert [line for line in service.lines() if line["level"] in ("error", "critical")] == []
+    assert [line for line in service.log_records() if line["level"] in ("error", "critical")] == []
     wait_until(lambda: sum(open_files(service)) <= sum(files) + CLIENTS)
-    # No turn of any worker has been lost.
+    # Every worker still processes as many requests at the same time as before.
     with ThreadPoolExecutor(CLIENTS) as threads:
         paths = ["/allocation_candidates?resources=VCPU:1&limit=10"] * 10 * CLIENTS
         assert {status for status, _ in threads.map(service.get, paths)} == {200}

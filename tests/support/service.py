@@ -1,4 +1,4 @@
-"""The command as a process of its own, and the service that it runs with clients that ask it."""
+"""Run the command line, and the service, in a process of its own, and send requests to it."""
 
 import json
 import os
@@ -22,30 +22,30 @@ from prometheus_client.parser import text_string_to_metric_families
 from placement_svc import config
 from tests.conftest import ADMIN
 
-PATIENCE = 60
-"""Seconds after which something that should happen is taken to never happen."""
+TIMEOUT = 60
+"""Seconds after which a test fails that waits for an event."""
 
 HEADERS = ADMIN | {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client was told; the status 0 means nothing, because the connection broke."""
+    """A response; the status is 0 if the connection failed without one."""
 
     status: int
     body: Any = None
 
     @property
     def problem(self) -> str:
-        """What is wrong with the request, or with the service."""
+        """The last line of the error's detail."""
         return self.body["errors"][0]["detail"].splitlines()[-1].strip() if self.body else ""
 
 
 class Client:
-    """A client that sends one request after the other, as admin at the newest microversion."""
+    """A client that sends one request after another, as admin at the newest microversion."""
 
     def __init__(self, port: int) -> None:
-        self._connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        self._connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
 
     def __call__(self, method: str, path: str, body: Any = None) -> Answer:
         try:
@@ -53,54 +53,54 @@ class Client:
                 self._connection.connect()
                 self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection.request(method, path, None if body is None else orjson.dumps(body), HEADERS)
-            answer = self._connection.getresponse()
-            content = answer.read()
+            response = self._connection.getresponse()
+            content = response.read()
         except (OSError, HTTPException):
             self._connection.close()
             return Answer(0)
-        return Answer(answer.status, orjson.loads(content) if content else None)
+        return Answer(response.status, orjson.loads(content) if content else None)
 
     def result(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what the answer to a request says, which must succeed."""
-        answer = self(method, path, body)
-        assert 200 <= answer.status < 300, (method, path, answer)
-        return answer.body
+        """Return the body of the response; the request must succeed."""
+        response = self(method, path, body)
+        assert 200 <= response.status < 300, (method, path, response)
+        return response.body
 
 
 @dataclass(frozen=True)
 class Program:
-    """The command, as it runs."""
+    """A running command."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    """The file of all that it writes."""
+    """The file that its output goes to."""
 
     temporary: Path
-    """The directory for its temporary files."""
+    """The directory of its temporary files."""
 
     def stop(self) -> str:
-        """Tell it to stop if it still runs, and return what it has written when it has ended well."""
+        """Send SIGTERM if the command still runs; then do as `ended` does."""
         self.process.terminate()
         return self.ended()
 
     def ended(self) -> str:
-        """Return what it has written when it has ended by itself, and well: it leaves nothing behind."""
-        status = self.process.wait(PATIENCE)
-        written = self.log.read_text()
-        assert status == 0, written
+        """Wait for the end of the command; check its status and that it left no files; return its output."""
+        status = self.process.wait(TIMEOUT)
+        output = self.log.read_text()
+        assert status == 0, output
         assert list(self.temporary.iterdir()) == []
-        return written
+        return output
 
 
 @dataclass(frozen=True)
 class Service(Program):
-    """The service, as it runs."""
+    """A running service."""
 
     port: int
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """The URL of the service."""
         return f"http://127.0.0.1:{self.port}"
 
     def client(self) -> Client:
@@ -108,27 +108,27 @@ class Service(Program):
         return Client(self.port)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
-        """Open a connection and send something."""
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        """Open a connection and send the bytes `sent`."""
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
         connection.sendall(sent)
         return connection
 
     def get(self, path: str, headers: dict[str, str] = ADMIN) -> tuple[int, str]:
-        """Return status and body of an answer, asked for on a connection of its own."""
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+        """Return status and body of the response to a GET request on a new connection."""
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)) as connection:
             connection.request("GET", path, headers=headers | {"Connection": "close"})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            response = connection.getresponse()
+            return response.status, response.read().decode()
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric over all its labels."""
-        status, told = self.get("/metrics")
-        assert status == 200, told
-        families = text_string_to_metric_families(told)
-        return sum(found.value for family in families for found in family.samples if found.name == name)
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        families = text_string_to_metric_families(text)
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
-    def lines(self) -> list[dict[str, Any]]:
-        """Return what the lines of JSON say that have been logged so far."""
+    def log_records(self) -> list[dict[str, Any]]:
+        """Return the JSON log records that the service has written so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def workers(self) -> list[int]:
@@ -136,23 +136,23 @@ class Service(Program):
         pid = self.process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
-    def wait_until_it_answers(self) -> None:
-        """Return once it answers; raises AssertionError if it ends before, or never does."""
+    def wait_until_it_responds(self) -> None:
+        """Wait until the service responds; raises AssertionError if it ends or does not respond in time."""
 
-        def answers() -> bool:
+        def responds() -> bool:
             assert self.process.poll() is None, self.log.read_text()
-            with suppress(OSError), urlopen(f"{self.url}/healthz", timeout=PATIENCE):
+            with suppress(OSError), urlopen(f"{self.url}/healthz", timeout=TIMEOUT):
                 return True
             return False
 
-        wait_until(answers)
+        wait_until(responds)
 
 
 @contextmanager
 def program(*arguments: str, **settings: object) -> Iterator[Program]:
-    """Run the command, in a session of its own as a terminal would; what runs at the end is killed.
+    """Run the command in a session of its own, like a terminal; kill it at the end if it still runs.
 
-    It logs warnings only, unless told otherwise.
+    Its log level is warning by default.
     """
     settings = {"log_level": "warning"} | settings
     env = {config.variable(name): str(value) for name, value in settings.items()}
@@ -160,12 +160,12 @@ def program(*arguments: str, **settings: object) -> Iterator[Program]:
         log, temporary = Path(directory, "log"), Path(directory, "tmp")
         temporary.mkdir()
         with (
-            log.open("wb") as written,
+            log.open("wb") as output,
             subprocess.Popen(
-                [sys.executable, "-m", "placement_svc.cli", *arguments],
+                [sys.executable, "-m", "placement_svc", *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 env=os.environ | env | {"TMPDIR": str(temporary)},
             ) as process,
@@ -179,7 +179,7 @@ def program(*arguments: str, **settings: object) -> Iterator[Program]:
 
 @contextmanager
 def started(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[Service]:
-    """Start a service; what still runs of it at the end is killed."""
+    """Start a service, without waiting for it; kill it at the end if it still runs."""
     port = free_port()
     numbers = {"--port": port, "--workers": workers, "--threads": threads}
     options = [str(word) for option in numbers.items() for word in option]
@@ -189,18 +189,18 @@ def started(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
 
 @contextmanager
 def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[Service]:
-    """Serve until the end of the block, where the service has to end well."""
+    """Run a service that responds; at the end, stop it and check that it stops without an error."""
     with started(workers, threads, **settings) as service:
-        service.wait_until_it_answers()
-        # One worker is enough to answer.
+        service.wait_until_it_responds()
+        # The service responds as soon as its first worker runs.
         wait_until(lambda: len(service.workers()) == workers)
         yield service
-        written = service.stop()
-        assert "Traceback" not in written, written
+        output = service.stop()
+        assert "Traceback" not in output, output
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return an unused port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -208,13 +208,13 @@ def free_port() -> int:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Return all that is received until the other side closes."""
+    """Return all bytes received until the other side closes the connection."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Return once `condition()` holds; raises AssertionError if it never does."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until `condition()` is true; raises AssertionError after `TIMEOUT` seconds."""
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timeout"
         time.sleep(0.01)
