@@ -2,16 +2,16 @@
 
 from flask import Blueprint, Response, g
 
-from placement_svc.api.candidates_response import Answer
+from placement_svc.api.candidates_response import CandidatesResponse
 from placement_svc.api.context import database, load_pairs, settings
-from placement_svc.db.search.candidates import Manner, find_candidates
+from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import respond
 from placement_svc.http.microversion import since
-from placement_svc.schemas.allocation_candidates import check_size, parse_request
+from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 
 bp = Blueprint("allocation_candidates", __name__)
 
@@ -19,22 +19,23 @@ bp = Blueprint("allocation_candidates", __name__)
 @bp.get("/allocation_candidates")
 @endpoint("allocation_candidates:list", introduced="1.10", checks_accept=True)
 def list_candidates() -> Response:
-    """List the combinations of providers that can supply what the query asks."""
+    """List the allocation candidates for the request groups in the query."""
     pairs = load_pairs()
-    check_size(pairs, settings().max_groups)
-    wanted = parse_request(pairs, g.microversion)
-    found = database().read(find_candidates, wanted, _manner(wanted))
-    return caching.stamp(respond(Answer(found).pieces()), caching.now())
+    check_group_count(pairs, settings().max_groups)
+    candidates_request = parse_request(pairs, g.microversion)
+    result = database().read(find_candidates, candidates_request, _search_options(candidates_request))
+    return caching.stamp(respond(CandidatesResponse(result).pieces()), caching.now())
 
 
-def _manner(wanted: CandidatesRequest) -> Manner:
+def _search_options(candidates_request: CandidatesRequest) -> SearchOptions:
+    """Return the options that the settings and the microversion imply."""
     configured = settings()
-    asked_for = frozenset(name for group in wanted.groups for name in group.resources)
-    return Manner(
+    requested_classes = frozenset(name for group in candidates_request.groups for name in group.resources)
+    return SearchOptions(
         deadline=Deadline.of(configured.request_deadline),
-        one_per_tree=not since("1.29"),
-        shown=None if since("1.27") else asked_for,
+        one_provider_per_tree=not since("1.29"),
+        summary_classes=None if since("1.27") else requested_classes,
         randomize=configured.randomize_candidates,
         depth_first=configured.candidates_strategy == "depth-first",
-        maximum=configured.max_candidates or None,
+        max_candidates=configured.max_candidates or None,
     )

@@ -1,121 +1,150 @@
-"""The answer to a request for allocation candidates, as JSON text (`docs/spec/candidates.md 4`).
+"""The response to a request for allocation candidates, as JSON text (`docs/spec/candidates.md 4`).
 
-There may be a million candidates, and thousands of providers are told with them. So the text is made
-piece by piece, and of what is JSON already or has nothing in it to be escaped.
+There may be a million candidates and thousands of summaries. So the text is generated in pieces, and put
+together from parts that are JSON already or need no escaping.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import compress, islice
 from operator import itemgetter
 from typing import Any
 
-from placement_svc.db.search.candidates import Found
-from placement_svc.db.search.trees import TreeProvider
+from placement_svc.db.search.candidates import SearchResult
+from placement_svc.db.search.trees import ClassInventories, TraitSet, TreeProvider
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.http.json import dumps
 from placement_svc.http.microversion import since
 from placement_svc.observability import request_stats
 
-AT_ONCE = 100
-"""How many candidates, or providers, make one piece of an answer."""
+ITEMS_PER_PIECE = 100
+"""How many allocation requests, or summaries, make one piece of a response."""
 
-FORMS = 1000
-"""How many forms are kept while an answer is made."""
+TEMPLATE_CACHE_SIZE = 1000
+"""How many templates are cached while a response is generated."""
 
-_STAND_IN = re.compile("<([0-9]+)>")
-"""Where a uuid will stand in a form: no name in it has such brackets."""
+_PLACEHOLDER = re.compile("<([0-9]+)>")
+"""The placeholder of a uuid: no name contains such brackets."""
 
-Form = tuple[str, Callable[[Sequence[str]], Any]]
-"""The JSON of candidates, with a ``%s`` for each uuid; and what picks these from those of the suppliers."""
+Template = tuple[str, Callable[[Sequence[str]], Any]]
+"""The JSON of an allocation request with a ``%s`` for each uuid, and a function that picks these uuids from
+the uuids of the suppliers.
+"""
 
 
-class Answer:
-    """An answer as it looks at the microversion of the present request."""
+class CandidatesResponse:
+    """The response in the format of the current request's microversion."""
 
-    def __init__(self, found: Found) -> None:
-        self.found = found
-        self.as_list = not since("1.12")
-        self.shows_mappings = since("1.34")
-        self.shows_traits = since("1.17")
-        self.shows_trees = since("1.29")
-        self.suppliers: set[int] = set()
-        """The ids of who supplies anything, as far as candidates have been told."""
+    def __init__(self, result: SearchResult) -> None:
+        self._result = result
+        self._shows_list = not since("1.12")
+        self._shows_mappings = since("1.34")
+        self._shows_traits = since("1.17")
+        self._shows_trees = since("1.29")
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the text."""
         yield b'{"allocation_requests":['
-        yield from _joined(self._allocation_requests())
+        supplier_ids = yield from self._allocation_requests()
         yield b'],"provider_summaries":{'
-        yield from _joined(self._summaries())
+        yield from _comma_separated(self._summaries(supplier_ids))
         yield b"}}"
 
-    def _allocation_requests(self) -> Iterator[str]:
-        uuids = self.found.trees.uuids
-        supplies = [bool(demand.resources) for demand in self.found.demands]
-        form_of = lru_cache(FORMS)(self._form)
-        counts = request_stats.current()
-        counts.candidates = 0
-        for candidate in self.found.candidates:
-            counts.candidates += 1
-            self.suppliers.update(compress(candidate, supplies))
-            text, pick = form_of(tuple(map(candidate.index, candidate)))
+    def _allocation_requests(self) -> Generator[bytes, None, set[int]]:
+        """Yield the allocation requests; return the ids of the providers that supply anything in them."""
+        supplier_ids: set[int] = set()
+        yield from _comma_separated(self._allocation_request_texts(supplier_ids))
+        return supplier_ids
+
+    def _allocation_request_texts(self, supplier_ids: set[int]) -> Iterator[str]:
+        """Yield the JSON of each allocation request, and add its suppliers to `supplier_ids`."""
+        uuids = self._result.trees.uuids
+        has_resources = [bool(demand.resources) for demand in self._result.demands]
+        template_of = lru_cache(TEMPLATE_CACHE_SIZE)(self._template)
+        stats = request_stats.current()
+        stats.candidates = 0
+        for candidate in self._result.candidates:
+            stats.candidates += 1
+            supplier_ids.update(compress(candidate, has_resources))
+            text, pick = template_of(tuple(map(candidate.index, candidate)))
             yield text % pick([uuids[id_] for id_ in candidate])
 
-    def _form(self, alike: tuple[int, ...]) -> Form:
-        """Return the form of candidates that are alike: only the uuids of their suppliers differ.
+    def _template(self, first_demands: tuple[int, ...]) -> Template:
+        """Return the template of all candidates that assign the same demands to a common supplier.
 
-        `alike` has, for each demand, the index of the first one with the same supplier.
+        For each demand, `first_demands` has the index of the first demand with the same supplier. Such
+        candidates differ only in the uuids of their suppliers.
         """
-        shown = dumps(self._allocation_request([f"<{index}>" for index in alike])).decode()
-        gaps = map(int, _STAND_IN.findall(shown))
-        return _STAND_IN.sub("%s", shown), itemgetter(*gaps)
+        text = dumps(self._allocation_request([f"<{index}>" for index in first_demands])).decode()
+        indexes = map(int, _PLACEHOLDER.findall(text))
+        return _PLACEHOLDER.sub("%s", text), itemgetter(*indexes)
 
     def _allocation_request(self, uuids: Sequence[str]) -> dict[str, Any]:
-        demands = self.found.demands
+        demands = self._result.demands
         allocations = allocations_of(demands, uuids)
-        shown: dict[str, Any] = {}
-        if self.as_list:
-            shown["allocations"] = [
+        body: dict[str, Any] = {}
+        if self._shows_list:
+            body["allocations"] = [
                 {"resource_provider": {"uuid": uuid}, "resources": amounts}
                 for uuid, amounts in allocations.items()
             ]
         else:
-            shown["allocations"] = {uuid: {"resources": amounts} for uuid, amounts in allocations.items()}
-        if self.shows_mappings:
-            shown["mappings"] = mappings_of(demands, uuids)
-        return shown
+            body["allocations"] = {uuid: {"resources": amounts} for uuid, amounts in allocations.items()}
+        if self._shows_mappings:
+            body["mappings"] = mappings_of(demands, uuids)
+        return body
 
-    def _summaries(self) -> Iterator[str]:
-        uuids = self.found.trees.uuids
-        traits: dict[int, str] = {}
-        for names, provider_ids in self.found.trees.trait_sets:
-            traits.update(dict.fromkeys(provider_ids, self._traits(names)))
-        no_traits = self._traits([])
-        resources = self.found.trees.resources
-        place = ""
-        for id_, uuid, parent_id, root_id in self._told():
-            if self.shows_trees:
+    def _summaries(self, supplier_ids: Collection[int]) -> Iterator[str]:
+        """Yield a member of `provider_summaries` for each provider that has a summary."""
+        trees = self._result.trees
+        uuids = trees.uuids
+        resources = _resources(trees.inventories)
+        traits = self._traits(trees.trait_sets)
+        no_traits = self._traits_member([])
+        tree_members = ""
+        for id_, uuid, parent_id, root_id in self._summarized(supplier_ids):
+            if self._shows_trees:
                 parent = "null" if parent_id is None else f'"{uuids[parent_id]}"'
-                place = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{uuids[root_id]}"'
-            yield f'"{uuid}":{{"resources":{{{resources.get(id_, "")}}}{traits.get(id_, no_traits)}{place}}}'
+                tree_members = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{uuids[root_id]}"'
+            yield (
+                f'"{uuid}":{{"resources":{{{resources.get(id_, "")}}}'
+                f"{traits.get(id_, no_traits)}{tree_members}}}"
+            )
 
-    def _traits(self, names: Sequence[str]) -> str:
-        return f',"traits":{dumps(names).decode()}' if self.shows_traits else ""
+    def _traits(self, trait_sets: Iterable[TraitSet]) -> dict[int, str]:
+        """Return the member `traits` of each provider that has any, by id."""
+        members: dict[int, str] = {}
+        for names, provider_ids in trait_sets:
+            members.update(dict.fromkeys(provider_ids, self._traits_member(names)))
+        return members
 
-    def _told(self) -> Iterable[TreeProvider]:
-        """Return who has a summary: whole trees, before 1.29 only those who supply something."""
-        providers = self.found.trees.providers
-        if not self.shows_trees:
-            return [providers[id_] for id_ in sorted(self.suppliers)]
-        roots = {providers[id_][3] for id_ in self.suppliers}
-        return [provider for provider in providers.values() if provider[3] in roots]
+    def _traits_member(self, names: Sequence[str]) -> str:
+        return f',"traits":{dumps(names).decode()}' if self._shows_traits else ""
+
+    def _summarized(self, supplier_ids: Collection[int]) -> Iterable[TreeProvider]:
+        """Return the providers that have a summary: whole trees, before 1.29 the suppliers alone."""
+        providers = self._result.trees.providers
+        if not self._shows_trees:
+            return [providers[id_] for id_ in sorted(supplier_ids)]
+        root_ids = {root_id for _, _, _, root_id in map(providers.__getitem__, supplier_ids)}
+        return [provider for provider in providers.values() if provider[3] in root_ids]
 
 
-def _joined(texts: Iterator[str]) -> Iterator[bytes]:
-    """Yield texts, with commas between them, many in a piece."""
+def _resources(inventories: Iterable[ClassInventories]) -> dict[int, str]:
+    """Return the members of `resources` in the summary of each provider that has any, by id."""
+    members: dict[int, str] = {}
+    for resource_class, provider_ids, capacities, used in inventories:
+        prefix = f'"{resource_class}":{{"capacity":'
+        for id_, capacity, amount in zip(provider_ids, capacities, used, strict=True):
+            member = f'{prefix}{capacity},"used":{amount}}}'
+            members[id_] = f"{members[id_]},{member}" if id_ in members else member
+    return members
+
+
+def _comma_separated(texts: Iterator[str]) -> Iterator[bytes]:
+    """Yield texts with commas between them, `ITEMS_PER_PIECE` in a piece."""
     comma = b""
-    while some := ",".join(islice(texts, AT_ONCE)):
-        yield comma + some.encode()
+    while piece := ",".join(islice(texts, ITEMS_PER_PIECE)):
+        yield comma + piece.encode()
         comma = b","

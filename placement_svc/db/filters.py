@@ -1,7 +1,7 @@
-"""Conditions on one provider, as SQL: what it has room for, which traits and aggregates it has.
+"""SQL conditions on one resource provider: its inventories, traits and aggregates.
 
-They are built for every request, so they share a few aliases of the tables: making one anew costs more
-than the rest of a condition. A condition is a subquery of its own, where an alias means what it says.
+They are built for every request, so the aliases of tables are shared: creating an alias costs more than the
+rest of a condition. Sharing is safe because each condition that uses an alias is a subquery of its own.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,18 +13,18 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from placement_svc.db.tables import provider_aggregates
 from placement_svc.domain.inventory import MAX_INTEGER
 
-_joined = provider_aggregates.alias("joined")
+_member_of = provider_aggregates.alias("member_of")
 
 
 def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-    """Return the condition that `column` is one of `values`, which are one parameter however many."""
+    """Return the condition that `column` is one of `values`, which are sent as one array parameter."""
     return column == any_(literal(sorted(values), ARRAY(column.type)))
 
 
 def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
-    """Return the condition that `inventory` is of this class and can give `amount` of it right now.
+    """Return the condition that `inventory` is of this class and a new allocation can get `amount` of it.
 
-    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, room).
+    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, max_allocatable).
     """
     if amount > MAX_INTEGER:
         return false()
@@ -32,29 +32,32 @@ def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnEl
         inventory.c.resource_class_id == resource_class_id,
         inventory.c.room >= amount,
         inventory.c.min_unit <= amount,
-        # That nearly all steps are 1 the planner knows; of the remainder it would expect the worst.
+        # The statistics show the planner that nearly all step sizes are 1; the remainder alone it would
+        # estimate far too pessimistically.
         or_(inventory.c.step_size == 1, literal(amount) % inventory.c.step_size == 0),
     )
 
 
 def has_traits(
-    provider: FromClause, required: Collection[Collection[int]], forbidden: Collection[int] = ()
+    provider: FromClause, any_of: Collection[Collection[int]], forbidden: Collection[int] = ()
 ) -> Iterable[ColumnElement[bool]]:
-    """Yield the conditions that `provider` itself has one trait of each clause and none of the forbidden.
+    """Yield the conditions that `provider` has a trait of each set in `any_of` and none of `forbidden`.
 
-    They are asked of the provider's own row, all at once, however many traits there are.
+    They read the provider's own row, and all traits that are required singly make one condition.
     """
-    held = provider.c.trait_ids
-    alone = [trait_id for clause in required if len(clause) == 1 for trait_id in clause]
-    if alone:
-        yield held.contains(sorted(alone))
-    for clause in required:
-        if len(clause) > 1:
-            yield held.overlap(sorted(clause))
+    trait_ids = provider.c.trait_ids
+    single = [trait_id for ids in any_of if len(ids) == 1 for trait_id in ids]
+    if single:
+        yield trait_ids.contains(sorted(single))
+    for ids in any_of:
+        if len(ids) > 1:
+            yield trait_ids.overlap(sorted(ids))
     if forbidden:
-        yield not_(held.overlap(sorted(forbidden)))
+        yield not_(trait_ids.overlap(sorted(forbidden)))
 
 
 def in_any_aggregate(provider_id: ColumnElement[int], aggregate_ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the condition that a provider is itself in at least one of these aggregates."""
-    return exists().where(_joined.c.provider_id == provider_id, is_any(_joined.c.aggregate_id, aggregate_ids))
+    """Return the condition that a provider is itself a member of at least one of these aggregates."""
+    return exists().where(
+        _member_of.c.provider_id == provider_id, is_any(_member_of.c.aggregate_id, aggregate_ids)
+    )

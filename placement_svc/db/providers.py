@@ -323,28 +323,30 @@ def remove(connection: Connection, uuid: str) -> None:
         raise NotFound(f"No resource provider with uuid {uuid} found for delete")
 
 
-def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
-    """Return the resource providers that are wanted, oldest first.
+def find(connection: Connection, provider_filter: ProviderFilter) -> list[Provider]:
+    """Return the resource providers that match all filters, oldest first.
 
-    Raises `Invalid` for an unknown name of a trait or resource class, unless one of the filters
-    before it already matches nobody by itself (`docs/spec/resources.md 3.1`, short-circuits).
+    Raises `Invalid` for an unknown name of a trait or resource class, unless one of the filters before it
+    matches no provider by itself (`docs/spec/resources.md 3.1`, short-circuits).
     """
     conditions: list[ColumnElement[bool]] = []
-    demands: dict[str, list[ColumnElement[bool]]] = {}
+    conditions_by_filter: dict[str, list[ColumnElement[bool]]] = {}
     try:
-        for condition, demanded_by in _group_conditions(connection, wanted.group):
+        for condition, filter_name in _group_conditions(connection, provider_filter.group):
             conditions.append(condition)
-            if demanded_by:
-                demands.setdefault(demanded_by, []).append(condition)
+            if filter_name:
+                conditions_by_filter.setdefault(filter_name, []).append(condition)
     except Invalid:
-        matching = (select(providers.c.id).where(*demand).limit(1) for demand in demands.values())
-        if not all(connection.scalar(query) for query in matching):
+        first_matches = (
+            select(providers.c.id).where(*group).limit(1) for group in conditions_by_filter.values()
+        )
+        if not all(connection.scalar(query) for query in first_matches):
             return []
         raise
-    if wanted.name is not None:
-        conditions.append(providers.c.name == wanted.name)
-    if wanted.uuid is not None:
-        conditions.append(providers.c.uuid == wanted.uuid)
+    if provider_filter.name is not None:
+        conditions.append(providers.c.name == provider_filter.name)
+    if provider_filter.uuid is not None:
+        conditions.append(providers.c.uuid == provider_filter.uuid)
     rows = connection.execute(_all.where(*conditions).order_by(providers.c.id))
     return [Provider(**row._mapping) for row in rows]
 
@@ -352,27 +354,28 @@ def find(connection: Connection, wanted: ProviderFilter) -> list[Provider]:
 def _group_conditions(
     connection: Connection, group: RequestGroup
 ) -> Iterable[tuple[ColumnElement[bool], str]]:
-    """Yield what a provider must meet to satisfy `group` alone, in the order in which it is judged.
+    """Yield the conditions under which a provider satisfies `group` alone, in the order of validation.
 
-    Beside each condition stands the filter that demands it, nothing where one forbids something.
+    Each comes with the name of the filter that requires something, or with an empty name if it forbids
+    something. Every field of `RequestGroup` must have its conditions here; a test compares the two.
     """
     if group.in_tree is not None:
         named = providers.alias()
         root_id = select(named.c.root_id).where(named.c.uuid == group.in_tree).scalar_subquery()
         yield providers.c.root_id == root_id, "in_tree"
     problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
-    clauses = group.required.any_of
-    ids = names.trait_ids(connection, [name for clause in clauses for name in sorted(clause)], problem)
-    for condition in has_traits(providers, [[ids[name] for name in clause] for clause in clauses]):
+    required = group.required.any_of
+    ids = names.trait_ids(connection, [name for any_of in required for name in sorted(any_of)], problem)
+    for condition in has_traits(providers, [[ids[name] for name in any_of] for any_of in required]):
         yield condition, "required"
     ids = names.trait_ids(connection, sorted(group.required.forbidden), problem)
     for condition in has_traits(providers, (), ids.values()):
         yield condition, ""
-    for clause in group.member_of.any_of:
-        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, clause)), "member_of"
+    for any_of in group.member_of.any_of:
+        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, any_of)), "member_of"
     if group.member_of.forbidden:
-        ids_forbidden = aggregate_ids(connection, group.member_of.forbidden)
-        yield not_(in_any_aggregate(providers.c.id, ids_forbidden)), ""
+        forbidden_ids = aggregate_ids(connection, group.member_of.forbidden)
+        yield not_(in_any_aggregate(providers.c.id, forbidden_ids)), ""
     problem = "Invalid resource class in resources parameter: No such resource class {}."
     class_ids = names.resource_class_ids(connection, list(group.resources), problem)
     for name, amount in group.resources.items():

@@ -1,160 +1,170 @@
-"""Combining the suppliers of a tree into allocation candidates (`docs/spec/candidates.md 3`).
+"""Combining the suppliers in a tree into allocation candidates (`docs/spec/candidates.md 3`).
 
-A *candidate* takes one option for each demand, such that all of them go together.
+A *candidate* names one supplier for each demand, such that all constraints hold.
 
-Candidates are generated, not collected: a tree with a million of them costs as many as are taken.
+Candidates are generated on demand: the cost depends on how many are taken, not on how many exist.
 """
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from placement_svc.domain.constraints import Constraint, Facts, Options, constraints_of
+from placement_svc.domain.constraints import Constraint, ProviderLookup, SuppliersByDemand, constraints_of
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import Terms
+from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.errors import Invalid
 
-PATIENCE = 300_000
-"""Combinations that may fail in a row around one anchor before the request is refused."""
+MAX_FAILURES = 300_000
+"""Combinations around one anchor that may fail in a row before the request is refused."""
 
-HOPE = 100
-"""Combinations that may fail in a row before it is asked whether any can succeed."""
+FEASIBILITY_CHECK_AFTER = 100
+"""Combinations that may fail in a row before the constraints are asked whether any can succeed."""
 
-LOOK_AT_CLOCK_EVERY = 1000
-"""Combinations that fail in a row between looks at the deadline."""
+CHECK_DEADLINE_EVERY = 1000
+"""Combinations that fail in a row between two checks of the deadline."""
 
 Candidate = tuple[int, ...]
-"""One answer: for each demand the id of the provider that supplies it."""
+"""An allocation candidate: for each demand the id of the provider that supplies it."""
 
 
-def in_turn(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
+def round_robin(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
     """Yield one candidate of each generator, then the next of each, until all are exhausted."""
-    turn = list(generators)
-    while turn:
-        going_on = []
-        for generator in turn:
+    remaining = list(generators)
+    while remaining:
+        unfinished = []
+        for generator in remaining:
             candidate = next(generator, None)
             if candidate is not None:
                 yield candidate
-                going_on.append(generator)
-        turn = going_on
+                unfinished.append(generator)
+        remaining = unfinished
 
 
-def combine(terms: Terms, options: Options, facts: Facts, deadline: Deadline) -> Iterator[Candidate]:
-    """Yield each candidate that the options of one anchor make.
+def combine(
+    rules: CombinationRules, suppliers: SuppliersByDemand, providers: ProviderLookup, deadline: Deadline
+) -> Iterator[Candidate]:
+    """Yield each candidate around one anchor.
 
-    Raises `Invalid` when very many combinations in a row came to nothing, and `Unavailable` when they
-    take longer than `deadline`.
+    Raises `Invalid` when more than `MAX_FAILURES` combinations fail in a row, and `Unavailable` when the
+    combining exceeds `deadline`.
     """
-    if not all(options):
+    if not all(suppliers):
         return iter(())
-    order = _fewest_first(tuple(map(len, options)))
-    constraints = constraints_of(terms, options, order, facts)
+    order = _fewest_first(tuple(map(len, suppliers)))
+    constraints = constraints_of(rules, suppliers, order, providers)
     if not constraints:
-        return _products(options, order, deadline)
-    return _Search(options, order, constraints, deadline).run()
+        return _products(suppliers, order, deadline)
+    return _DepthFirstSearch(
+        suppliers=suppliers, order=order, constraints=constraints, deadline=deadline
+    ).run()
 
 
 @lru_cache
-def _fewest_first(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the indexes of numbers in the order of these; most trees have as many options as others."""
-    return tuple(sorted(range(len(numbers)), key=numbers.__getitem__))
+def _fewest_first(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the indexes of `counts` in ascending order of the counts.
+
+    Cached because most trees have the same numbers of suppliers.
+    """
+    return tuple(sorted(range(len(counts)), key=counts.__getitem__))
 
 
-def _products(options: Options, order: Sequence[int], deadline: Deadline) -> Iterator[Candidate]:
-    """Yield every combination, the last demand in `order` changing fastest."""
-    places = [order.index(index) for index in range(len(order))]
-    for chosen in itertools.product(*(options[index] for index in order)):
+def _products(suppliers: SuppliersByDemand, order: Sequence[int], deadline: Deadline) -> Iterator[Candidate]:
+    """Yield every combination; the last demand in `order` changes fastest."""
+    positions = [order.index(demand) for demand in range(len(order))]
+    for chosen in itertools.product(*(suppliers[demand] for demand in order)):
         deadline.check()
-        yield tuple([chosen[place] for place in places])
+        yield tuple([chosen[position] for position in positions])
 
 
-class _Search:
-    """Depth-first search over the demands of one anchor, in an order of them.
+class _DepthFirstSearch:
+    """A depth-first search that chooses a supplier for each demand of one anchor, in a given order.
 
-    `dead` are the states from which nothing came: another way to the same state is not followed again.
+    `dead_states` are the states that led to no candidate: the search does not enter an equal state again.
     """
 
     def __init__(
         self,
-        options: Options,
+        *,
+        suppliers: SuppliersByDemand,
         order: Sequence[int],
         constraints: Sequence[Constraint],
         deadline: Deadline,
     ) -> None:
-        self.options = options
+        self.suppliers = suppliers
         self.order = order
         self.constraints = constraints
         self.deadline = deadline
         self.chosen = [0] * len(order)
-        self.dead: set[Hashable] = set()
-        self.fruitless = 0
-        self.may_fail = min(HOPE, PATIENCE)
-        """How many combinations may still fail in a row before something is done about it."""
+        self.dead_states: set[Hashable] = set()
+        self.failures = 0
+        """How many combinations have failed in a row."""
+        self.failure_limit = min(FEASIBILITY_CHECK_AFTER, MAX_FAILURES)
+        """The number of failures at which `_may_continue` is called."""
 
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
-        last = len(self.order) - 1
-        untried = [iter(self.options[self.order[0]])]
-        found = [0]
+        last_depth = len(self.order) - 1
+        untried = [iter(self.suppliers[self.order[0]])]
+        # For each depth, how many candidates have come from its current state.
+        candidates_below = [0]
         while untried:
             depth = len(untried) - 1
             demand = self.order[depth]
-            provider_id = self._next_admitted(demand, untried[-1])
+            provider_id = self._next_allowed(demand, untried[-1])
             if provider_id is None:
                 untried.pop()
-                if not found.pop():
-                    if len(self.dead) < PATIENCE:
-                        self.dead.add(self._state(depth))
-                elif found:
-                    found[-1] += 1
+                if not candidates_below.pop():
+                    if len(self.dead_states) < MAX_FAILURES:
+                        self.dead_states.add(self._state(depth))
+                elif candidates_below:
+                    candidates_below[-1] += 1
                 if untried:
-                    self._put_back(self.order[depth - 1])
+                    self._unassign(self.order[depth - 1])
                 continue
             self.chosen[demand] = provider_id
-            if depth == last:
-                self.fruitless = 0
-                found[-1] += 1
+            if depth == last_depth:
+                self.failures = 0
+                candidates_below[-1] += 1
                 self.deadline.check()
                 yield tuple(self.chosen)
                 continue
             for constraint in self.constraints:
-                constraint.choose(demand, provider_id)
-            if self.dead and self._state(depth + 1) in self.dead:
-                self._put_back(demand)
+                constraint.assign(demand, provider_id)
+            if self.dead_states and self._state(depth + 1) in self.dead_states:
+                self._unassign(demand)
             else:
-                found.append(0)
-                untried.append(iter(self.options[self.order[depth + 1]]))
+                candidates_below.append(0)
+                untried.append(iter(self.suppliers[self.order[depth + 1]]))
 
-    def _next_admitted(self, demand: int, untried: Iterator[int]) -> int | None:
-        """Return the next provider that goes together with what is chosen; None if there is no more hope."""
+    def _next_allowed(self, demand: int, untried: Iterator[int]) -> int | None:
+        """Return the next supplier that all constraints allow; None if there is none or can be none."""
         for provider_id in untried:
-            self.fruitless += 1
-            if self.fruitless % LOOK_AT_CLOCK_EVERY == 0:
+            self.failures += 1
+            if self.failures % CHECK_DEADLINE_EVERY == 0:
                 self.deadline.check()
-            if self.fruitless > self.may_fail and not self._goes_on():
+            if self.failures > self.failure_limit and not self._may_continue():
                 return None
             for constraint in self.constraints:
-                if not constraint.admits(demand, provider_id):
+                if not constraint.allows(demand, provider_id):
                     break
             else:
                 return provider_id
         return None
 
-    def _put_back(self, demand: int) -> None:
+    def _unassign(self, demand: int) -> None:
         for constraint in self.constraints:
-            constraint.put_back(demand, self.chosen[demand])
+            constraint.unassign(demand, self.chosen[demand])
 
-    def _goes_on(self) -> bool:
-        """Tell whether there is hope; raises `Invalid` when patience is at an end."""
-        if not all(constraint.can_be_met() for constraint in self.constraints):
+    def _may_continue(self) -> bool:
+        """Return whether any candidate is possible; raise `Invalid` after `MAX_FAILURES` failures."""
+        if not all(constraint.is_feasible() for constraint in self.constraints):
             return False
-        if self.fruitless > PATIENCE:
+        if self.failures > MAX_FAILURES:
             raise Invalid(
                 "These request groups can be combined in too many ways that all fail:"
                 " ask for fewer groups, or for one group of a larger amount."
             )
-        self.may_fail = PATIENCE
+        self.failure_limit = MAX_FAILURES
         return True
 
     def _state(self, depth: int) -> Hashable:

@@ -1,8 +1,8 @@
-"""What goes together: the conditions on several suppliers of one candidate (`docs/spec/candidates.md 3`).
+"""Constraints on several suppliers of one allocation candidate (`docs/spec/candidates.md 3`).
 
-Around an *anchor* (a root provider) each demand has its *options*, the providers that can supply it
-when nothing else is asked. Suppliers are chosen for one demand after the other, and every constraint
-judges each step.
+Around an *anchor* (a root provider), each demand has its *suppliers*: the providers that can supply it when
+the other demands are ignored. The search assigns a supplier to one demand after the other, and asks every
+constraint at each step.
 """
 
 import functools
@@ -12,14 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-from placement_svc.domain.demands import Terms
+from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.groups import GroupPolicy
 
-Options = Sequence[Sequence[int]]
-"""For each demand the ids of the providers around one anchor that can supply it."""
+SuppliersByDemand = Sequence[Sequence[int]]
+"""For each demand the ids of the providers that can supply it around one anchor."""
 
 
-class Facts(Protocol):
-    """What combining asks about the providers among the options, by id."""
+class ProviderLookup(Protocol):
+    """What the constraints need to know of a supplier, by its id."""
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""
@@ -27,260 +28,288 @@ class Facts(Protocol):
     def trait_ids(self, provider_id: int) -> frozenset[int]:
         """Return the ids of the provider's traits."""
 
-    def room(self, provider_id: int, resource_class: str) -> int:
-        """Return the most that one more consumer can get of a class of `Terms.summed`."""
+    def max_allocatable(self, provider_id: int, resource_class: str) -> int:
+        """Return the largest amount that a new allocation can get.
+
+        The resource class is one of `CombinationRules.summed_classes`.
+        """
 
 
 class Constraint(ABC):
-    """A condition on several suppliers, judged at every step of choosing one demand after the other."""
+    """A condition on several suppliers, checked while the search assigns one supplier after the other."""
 
     @abstractmethod
-    def admits(self, demand: int, provider_id: int) -> bool:
-        """Tell whether a provider goes together, for a demand, with what is chosen already."""
+    def allows(self, demand: int, provider_id: int) -> bool:
+        """Return whether a provider can supply a demand in addition to the assignments so far."""
 
     @abstractmethod
-    def choose(self, demand: int, provider_id: int) -> None:
-        """Take note of a choice."""
+    def assign(self, demand: int, provider_id: int) -> None:
+        """Record an assignment."""
 
     @abstractmethod
-    def put_back(self, demand: int, provider_id: int) -> None:
-        """Undo the last choice."""
+    def unassign(self, demand: int, provider_id: int) -> None:
+        """Undo the last assignment."""
 
     @abstractmethod
     def state(self, depth: int) -> Hashable:
-        """Return all that the demands from `depth` on can notice of those before."""
+        """Return everything about the assignments that affects the demands from step `depth` on."""
 
-    def can_be_met(self) -> bool:
-        """Tell, before anything is chosen, whether it is at all possible; in doubt it is."""
+    def is_feasible(self) -> bool:
+        """Return False if no assignment of all demands can satisfy the constraint; True if unknown."""
         return True
 
 
-def constraints_of(terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> list[Constraint]:
-    """Return the constraints that can make a difference, for demands that are chosen in `order`."""
+def constraints_of(
+    rules: CombinationRules, suppliers: SuppliersByDemand, order: Sequence[int], providers: ProviderLookup
+) -> list[Constraint]:
+    """Return the constraints that can exclude a combination, for demands assigned in `order`."""
     constraints: list[Constraint] = []
-    if terms.summed:
-        constraints.append(_Sums(terms, options, order, facts))
-    if terms.isolate:
-        constraints.append(_Isolation(terms, options))
-    for subtree in terms.same_subtree:
-        constraints.append(_Subtree(subtree, options, facts))
-    if terms.clauses and not _are_met_by_one(terms, options, facts):
-        constraints.append(_Clauses(terms, options, order, facts))
-    if terms.one_per_tree:
-        constraints.append(_OnePerTree(facts))
+    if rules.summed_classes:
+        constraints.append(_SummedAmounts(rules, suppliers, order, providers))
+    if rules.group_policy is GroupPolicy.ISOLATE:
+        constraints.append(_GroupPolicyIsolate(rules, suppliers))
+    for demands in rules.same_subtree:
+        constraints.append(_SameSubtree(demands, suppliers, providers))
+    if rules.unsuffixed_required and not _any_choice_has_required(rules, suppliers, providers):
+        constraints.append(_UnsuffixedRequired(rules, suppliers, order, providers))
+    if rules.one_provider_per_tree:
+        constraints.append(_OneProviderPerTree(providers))
     return constraints
 
 
-class _Sums(Constraint):
-    """No provider supplies more of a class, to all demands together, than it has room for."""
+class _SummedAmounts(Constraint):
+    """No provider supplies more of a resource class, to all demands together, than one allocation can get."""
 
-    def __init__(self, terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> None:
+    def __init__(
+        self,
+        rules: CombinationRules,
+        suppliers: SuppliersByDemand,
+        order: Sequence[int],
+        providers: ProviderLookup,
+    ) -> None:
         self.amounts = [
-            [(name, amount) for name, amount in demand.resources if name in terms.summed]
-            for demand in terms.demands
+            [(name, amount) for name, amount in demand.resources if name in rules.summed_classes]
+            for demand in rules.demands
         ]
-        self.options = options
+        self.suppliers = suppliers
         self.order = order
-        self.facts = facts
-        self.taken: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self.providers = providers
+        self.assigned: defaultdict[tuple[int, str], int] = defaultdict(int)
+        """The amounts assigned so far, by provider id and resource class."""
 
-    def admits(self, demand: int, provider_id: int) -> bool:
+    def allows(self, demand: int, provider_id: int) -> bool:
         return all(
-            self.taken[provider_id, name] + amount <= self.facts.room(provider_id, name)
+            self.assigned[provider_id, name] + amount <= self.providers.max_allocatable(provider_id, name)
             for name, amount in self.amounts[demand]
         )
 
-    def choose(self, demand: int, provider_id: int) -> None:
+    def assign(self, demand: int, provider_id: int) -> None:
         for name, amount in self.amounts[demand]:
-            self.taken[provider_id, name] += amount
+            self.assigned[provider_id, name] += amount
 
-    def put_back(self, demand: int, provider_id: int) -> None:
+    def unassign(self, demand: int, provider_id: int) -> None:
         for name, amount in self.amounts[demand]:
-            self.taken[provider_id, name] -= amount
+            self.assigned[provider_id, name] -= amount
 
     def state(self, depth: int) -> Hashable:
-        return frozenset((stock, self.taken[stock]) for stock in self.wanted[depth] if self.taken[stock])
+        return frozenset((key, self.assigned[key]) for key in self.usable_from[depth] if self.assigned[key])
 
     @functools.cached_property
-    def wanted(self) -> list[frozenset[tuple[int, str]]]:
-        """What the demands from each step on could take, as providers and classes."""
-        wanted = [frozenset[tuple[int, str]]()]
-        for index in reversed(self.order):
-            names = [name for name, _ in self.amounts[index]]
-            wanted.append(wanted[-1].union((id_, name) for id_ in self.options[index] for name in names))
-        return wanted[::-1]
+    def usable_from(self) -> list[frozenset[tuple[int, str]]]:
+        """For each step, the providers and classes that the demands from there on could use."""
+        usable = [frozenset[tuple[int, str]]()]
+        for demand in reversed(self.order):
+            names = [name for name, _ in self.amounts[demand]]
+            usable.append(usable[-1].union((id_, name) for id_ in self.suppliers[demand] for name in names))
+        return usable[::-1]
 
-    def can_be_met(self) -> bool:
-        """Tell whether demands that share their options ask no more in sum than these have in sum."""
-        sums: Counter[tuple[str, tuple[int, ...]]] = Counter()
-        for amounts, ids in zip(self.amounts, self.options, strict=True):
+    def is_feasible(self) -> bool:
+        """Return whether demands with the same suppliers request no more in total than these can supply."""
+        totals: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        for amounts, ids in zip(self.amounts, self.suppliers, strict=True):
             for name, amount in amounts:
-                sums[name, tuple(ids)] += amount
+                totals[name, tuple(ids)] += amount
         return all(
-            amount <= sum(self.facts.room(id_, name) for id_ in ids) for (name, ids), amount in sums.items()
+            amount <= sum(self.providers.max_allocatable(id_, name) for id_ in ids)
+            for (name, ids), amount in totals.items()
         )
 
 
-class _Isolation(Constraint):
-    """No two suffixed demands have the same supplier."""
+class _GroupPolicyIsolate(Constraint):
+    """No two suffixed demands have the same supplier (`group_policy=isolate`)."""
 
-    def __init__(self, terms: Terms, options: Options) -> None:
-        self.suffixed = terms.suffixed
-        self.options = options
-        self.holders: set[int] = set()
+    def __init__(self, rules: CombinationRules, suppliers: SuppliersByDemand) -> None:
+        self.suffixed = rules.suffixed
+        self.suppliers = suppliers
+        self.assigned: set[int] = set()
+        """The ids of the suppliers of suffixed demands."""
 
-    def admits(self, demand: int, provider_id: int) -> bool:
-        return not (self.suffixed[demand] and provider_id in self.holders)
+    def allows(self, demand: int, provider_id: int) -> bool:
+        return not (self.suffixed[demand] and provider_id in self.assigned)
 
-    def choose(self, demand: int, provider_id: int) -> None:
+    def assign(self, demand: int, provider_id: int) -> None:
         if self.suffixed[demand]:
-            self.holders.add(provider_id)
+            self.assigned.add(provider_id)
 
-    def put_back(self, demand: int, provider_id: int) -> None:
+    def unassign(self, demand: int, provider_id: int) -> None:
         if self.suffixed[demand]:
-            self.holders.remove(provider_id)
+            self.assigned.remove(provider_id)
 
     def state(self, depth: int) -> Hashable:
-        return frozenset(self.holders)
+        return frozenset(self.assigned)
 
-    def can_be_met(self) -> bool:
-        """Tell whether all suffixed demands can have a supplier of their own at once.
+    def is_feasible(self) -> bool:
+        """Return whether all suffixed demands can have different suppliers at the same time.
 
-        This is bipartite matching: a demand that finds all its options taken asks the demands that
-        took them to move on.
+        This is a bipartite matching by augmenting paths.
         """
-        taken_by: dict[int, int] = {}
+        demand_of: dict[int, int] = {}
 
-        def place(demand: int, asked: set[int]) -> bool:
-            for id_ in self.options[demand]:
-                if id_ not in asked:
-                    asked.add(id_)
-                    if id_ not in taken_by or place(taken_by[id_], asked):
-                        taken_by[id_] = demand
+        def match(demand: int, visited: set[int]) -> bool:
+            for id_ in self.suppliers[demand]:
+                if id_ not in visited:
+                    visited.add(id_)
+                    if id_ not in demand_of or match(demand_of[id_], visited):
+                        demand_of[id_] = demand
                         return True
             return False
 
-        return all(place(index, set()) for index, suffixed in enumerate(self.suffixed) if suffixed)
+        return all(match(demand, set()) for demand, suffixed in enumerate(self.suffixed) if suffixed)
 
 
-class _Subtree(Constraint):
-    """One of the suppliers of some demands is above all the others, or is all of them."""
+class _SameSubtree(Constraint):
+    """One supplier of a set of demands is an ancestor of all others, or equal to them (`same_subtree`)."""
 
-    def __init__(self, demands: frozenset[int], options: Options, facts: Facts) -> None:
+    def __init__(
+        self, demands: frozenset[int], suppliers: SuppliersByDemand, providers: ProviderLookup
+    ) -> None:
         self.demands = demands
-        self.options = options
-        self.facts = facts
-        self.chosen: dict[int, int] = {}
-        self.above: list[tuple[int, ...]] = []
-        """After each choice, the ids of the providers that are above (or are) all those chosen."""
+        self.suppliers = suppliers
+        self.providers = providers
+        self.assigned: dict[int, int] = {}
+        """The assigned providers, by demand."""
+        self.common_paths: list[tuple[int, ...]] = []
+        """After each assignment, the common ancestors (or selves) of all assigned providers, root first."""
 
-    def admits(self, demand: int, provider_id: int) -> bool:
-        if demand not in self.demands or not self.chosen:
+    def allows(self, demand: int, provider_id: int) -> bool:
+        if demand not in self.demands or not self.assigned:
             return True
-        above = frozenset(self._above(provider_id))
-        if provider_id in above or not above.isdisjoint(self.chosen.values()):
+        common = frozenset(self._common_path_with(provider_id))
+        if provider_id in common or not common.isdisjoint(self.assigned.values()):
             return True
-        to_come = self.demands.difference(self.chosen, (demand,))
-        return not all(above.isdisjoint(self.options[index]) for index in to_come)
+        unassigned = self.demands.difference(self.assigned, (demand,))
+        return not all(common.isdisjoint(self.suppliers[other]) for other in unassigned)
 
-    def _above(self, provider_id: int) -> tuple[int, ...]:
-        path = self.facts.path(provider_id)
-        if not self.above:
+    def _common_path_with(self, provider_id: int) -> tuple[int, ...]:
+        path = self.providers.path(provider_id)
+        if not self.common_paths:
             return path
-        above = self.above[-1]
-        alike = 0
-        for one, other in zip(above, path, strict=False):
+        common = self.common_paths[-1]
+        length = 0
+        for one, other in zip(common, path, strict=False):
             if one != other:
                 break
-            alike += 1
-        return above[:alike]
+            length += 1
+        return common[:length]
 
-    def choose(self, demand: int, provider_id: int) -> None:
+    def assign(self, demand: int, provider_id: int) -> None:
         if demand in self.demands:
-            self.above.append(self._above(provider_id))
-            self.chosen[demand] = provider_id
+            self.common_paths.append(self._common_path_with(provider_id))
+            self.assigned[demand] = provider_id
 
-    def put_back(self, demand: int, provider_id: int) -> None:
+    def unassign(self, demand: int, provider_id: int) -> None:
         if demand in self.demands:
-            self.above.pop()
-            del self.chosen[demand]
+            self.common_paths.pop()
+            del self.assigned[demand]
 
     def state(self, depth: int) -> Hashable:
-        if not self.chosen:
+        if not self.assigned:
             return None
-        above = self.above[-1]
-        return above, frozenset(id_ for id_ in self.chosen.values() if id_ in above)
+        common = self.common_paths[-1]
+        return common, frozenset(id_ for id_ in self.assigned.values() if id_ in common)
 
 
-def _are_met_by_one(terms: Terms, options: Options, facts: Facts) -> bool:
-    """Tell whether every option of that unsuffixed demand which has the fewest meets all clauses.
+def _any_choice_has_required(
+    rules: CombinationRules, suppliers: SuppliersByDemand, providers: ProviderLookup
+) -> bool:
+    """Return whether the required traits of the unsuffixed group hold for every choice of suppliers.
 
-    So it is where hosts have no children, or need them for other groups only.
+    It is enough if, for the unsuffixed demand with the fewest suppliers, each supplier has a trait of every
+    required set. That is so where hosts have no children, or have them for other groups only.
     """
-    unsuffixed = (ids for ids, suffixed in zip(options, terms.suffixed, strict=True) if not suffixed)
+    unsuffixed = (ids for ids, suffixed in zip(suppliers, rules.suffixed, strict=True) if not suffixed)
     fewest = min(unsuffixed, key=len, default=())
     return bool(fewest) and not any(
-        clause.isdisjoint(facts.trait_ids(id_)) for id_ in fewest for clause in terms.clauses
+        any_of.isdisjoint(providers.trait_ids(id_)) for id_ in fewest for any_of in rules.unsuffixed_required
     )
 
 
-class _Clauses(Constraint):
-    """The suppliers of the unsuffixed group together have a trait of each clause."""
+class _UnsuffixedRequired(Constraint):
+    """The suppliers of the unsuffixed group together have its required traits: one trait of each set.
 
-    def __init__(self, terms: Terms, options: Options, order: Sequence[int], facts: Facts) -> None:
-        self.clauses = terms.clauses
-        self.suffixed = terms.suffixed
-        self.facts = facts
-        self.met_after = [0]
-        """Which clauses are met after each choice, as bit masks."""
-        # Which the demands from each step on could still meet.
-        self.may_meet = [0]
-        for index in reversed(order):
-            ids = () if self.suffixed[index] else options[index]
-            met = map(self._met_by, ids)
-            self.may_meet.append(functools.reduce(operator.or_, met, self.may_meet[-1]))
-        self.may_meet.reverse()
+    A set of required sets is a bit mask: bit n stands for `CombinationRules.unsuffixed_required[n]`.
+    """
 
-    def _met_by(self, provider_id: int) -> int:
-        """Return which clauses the traits of a provider meet, as a bit mask."""
-        held = self.facts.trait_ids(provider_id)
-        return sum(1 << n for n, clause in enumerate(self.clauses) if not clause.isdisjoint(held))
+    def __init__(
+        self,
+        rules: CombinationRules,
+        suppliers: SuppliersByDemand,
+        order: Sequence[int],
+        providers: ProviderLookup,
+    ) -> None:
+        self.required = rules.unsuffixed_required
+        self.suffixed = rules.suffixed
+        self.providers = providers
+        self.satisfied_after = [0]
+        """The satisfied sets after each assignment."""
+        # For each step, the sets that suppliers of the demands from there on can satisfy.
+        self.satisfiable_from = [0]
+        for demand in reversed(order):
+            ids = () if self.suffixed[demand] else suppliers[demand]
+            masks = map(self._satisfied_by, ids)
+            self.satisfiable_from.append(functools.reduce(operator.or_, masks, self.satisfiable_from[-1]))
+        self.satisfiable_from.reverse()
 
-    def _met_with(self, demand: int, provider_id: int) -> int:
-        met = self.met_after[-1]
-        return met if self.suffixed[demand] else met | self._met_by(provider_id)
+    def _satisfied_by(self, provider_id: int) -> int:
+        """Return the sets of which a provider has a trait."""
+        trait_ids = self.providers.trait_ids(provider_id)
+        return sum(1 << n for n, any_of in enumerate(self.required) if not any_of.isdisjoint(trait_ids))
 
-    def admits(self, demand: int, provider_id: int) -> bool:
-        to_come = self.may_meet[len(self.met_after)]
-        return self._met_with(demand, provider_id) | to_come == (1 << len(self.clauses)) - 1
+    def _satisfied_with(self, demand: int, provider_id: int) -> int:
+        satisfied = self.satisfied_after[-1]
+        return satisfied if self.suffixed[demand] else satisfied | self._satisfied_by(provider_id)
 
-    def choose(self, demand: int, provider_id: int) -> None:
-        self.met_after.append(self._met_with(demand, provider_id))
+    def allows(self, demand: int, provider_id: int) -> bool:
+        satisfiable = self.satisfiable_from[len(self.satisfied_after)]
+        return self._satisfied_with(demand, provider_id) | satisfiable == (1 << len(self.required)) - 1
 
-    def put_back(self, demand: int, provider_id: int) -> None:
-        self.met_after.pop()
+    def assign(self, demand: int, provider_id: int) -> None:
+        self.satisfied_after.append(self._satisfied_with(demand, provider_id))
 
-    def state(self, depth: int) -> Hashable:
-        return self.met_after[-1]
-
-
-class _OnePerTree(Constraint):
-    """All suppliers of one tree are one provider."""
-
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-        self.chosen: list[tuple[int, int]] = []
-        """The root and the id of each provider chosen."""
-
-    def admits(self, demand: int, provider_id: int) -> bool:
-        root_id = self.facts.path(provider_id)[0]
-        return all(root != root_id or id_ == provider_id for root, id_ in self.chosen)
-
-    def choose(self, demand: int, provider_id: int) -> None:
-        self.chosen.append((self.facts.path(provider_id)[0], provider_id))
-
-    def put_back(self, demand: int, provider_id: int) -> None:
-        self.chosen.pop()
+    def unassign(self, demand: int, provider_id: int) -> None:
+        self.satisfied_after.pop()
 
     def state(self, depth: int) -> Hashable:
-        return frozenset(self.chosen)
+        return self.satisfied_after[-1]
+
+
+class _OneProviderPerTree(Constraint):
+    """All suppliers in one tree are the same provider (before microversion 1.29)."""
+
+    def __init__(self, providers: ProviderLookup) -> None:
+        self.providers = providers
+        self.assigned: list[tuple[int, int]] = []
+        """The root id and the id of each assigned provider."""
+
+    def allows(self, demand: int, provider_id: int) -> bool:
+        root_id = self.providers.path(provider_id)[0]
+        return all(root != root_id or id_ == provider_id for root, id_ in self.assigned)
+
+    def assign(self, demand: int, provider_id: int) -> None:
+        self.assigned.append((self.providers.path(provider_id)[0], provider_id))
+
+    def unassign(self, demand: int, provider_id: int) -> None:
+        self.assigned.pop()
+
+    def state(self, depth: int) -> Hashable:
+        return frozenset(self.assigned)

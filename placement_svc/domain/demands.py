@@ -1,4 +1,4 @@
-"""What the suppliers of a tree must supply, and what it comes to once they are chosen.
+"""Demands: the parts of a request that one provider each must supply, and the rules for combining providers.
 
 A *demand* is what one provider must supply whole: a suffixed group, or one resource class of the
 unsuffixed group (`docs/spec/candidates.md 3`).
@@ -9,92 +9,99 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What one provider must supply whole: amounts by resource class, none if it need only be there."""
+    """What one provider must supply whole: amounts by resource class; empty for a resourceless group."""
 
     suffix: str
     resources: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What the suppliers of a candidate must meet together.
+class CombinationRules:
+    """The conditions on all suppliers of an allocation candidate together.
 
-    `clauses` are the required traits of the unsuffixed group, by id: each is met by any supplier of
-    that group. `same_subtree` are sets of demands, by index. With `one_per_tree` no two suppliers are
-    of one tree (before 1.29).
+    `unsuffixed_required` holds the any-of sets of trait ids in the `required` of the unsuffixed group:
+    for each set, at least one supplier of that group has one of its traits. Each member of
+    `same_subtree` is a set of indexes into `demands`. With `one_provider_per_tree`, a candidate uses at
+    most one provider of each tree (before microversion 1.29).
     """
 
     demands: tuple[Demand, ...]
-    clauses: tuple[frozenset[int], ...] = ()
+    unsuffixed_required: tuple[frozenset[int], ...] = ()
     same_subtree: tuple[frozenset[int], ...] = ()
-    isolate: bool = False
-    one_per_tree: bool = False
+    group_policy: GroupPolicy = GroupPolicy.NONE
+    one_provider_per_tree: bool = False
 
     @functools.cached_property
     def suffixed(self) -> tuple[bool, ...]:
-        """Which demands are suffixed groups; all others are of the unsuffixed one."""
+        """For each demand, whether it is a suffixed group; all others belong to the unsuffixed group."""
         return tuple(bool(demand.suffix) for demand in self.demands)
 
     @functools.cached_property
-    def summed(self) -> frozenset[str]:
-        """The resource classes that one provider may have to supply to several demands."""
+    def summed_classes(self) -> frozenset[str]:
+        """The resource classes of which one provider may have to supply several demands."""
         suffixed = Counter(name for demand in self.demands if demand.suffix for name, _ in demand.resources)
         unsuffixed = {name for demand in self.demands if not demand.suffix for name, _ in demand.resources}
-        # Groups that are kept apart share no provider with each other.
-        least = len(self.demands) if self.isolate else 1
-        return frozenset(name for name, n in suffixed.items() if n > least or name in unsuffixed)
+        # With group_policy=isolate, no two suffixed groups share a provider.
+        isolated = self.group_policy is GroupPolicy.ISOLATE
+        harmless = len(self.demands) if isolated else 1
+        return frozenset(name for name, n in suffixed.items() if n > harmless or name in unsuffixed)
 
 
-def terms_of(
-    request: CandidatesRequest, clauses: tuple[frozenset[int], ...] = (), *, one_per_tree: bool = False
-) -> Terms:
-    """Return what a request demands, its unsuffixed group taken apart by resource class.
+def demands_of(group: RequestGroup) -> list[Demand]:
+    """Return the demands of a request group: one for a suffixed group, else one for each resource class."""
+    resources = tuple(group.resources.items())
+    if group.suffix:
+        return [Demand(group.suffix, resources)]
+    return [Demand("", (resource,)) for resource in resources]
 
-    `clauses` are the required traits of that group, by id.
-    """
-    demands: list[Demand] = []
-    for group in request.groups:
-        resources = tuple(group.resources.items())
-        if group.suffix:
-            demands.append(Demand(group.suffix, resources))
-        else:
-            demands += [Demand("", (resource,)) for resource in resources]
-    return Terms(
+
+def combination_rules(
+    request: CandidatesRequest,
+    demands: Sequence[Demand],
+    unsuffixed_required: tuple[frozenset[int], ...] = (),
+    *,
+    one_provider_per_tree: bool = False,
+) -> CombinationRules:
+    """Return the rules for combining suppliers of `demands`, which are those of the request's groups."""
+    return CombinationRules(
         demands=tuple(demands),
-        clauses=clauses,
+        unsuffixed_required=unsuffixed_required,
         same_subtree=tuple(
             frozenset(index for index, demand in enumerate(demands) if demand.suffix in suffixes)
             for suffixes in request.same_subtree
             if len(suffixes) > 1
         ),
-        isolate=request.isolate,
-        one_per_tree=one_per_tree,
+        group_policy=request.group_policy,
+        one_provider_per_tree=one_provider_per_tree,
     )
 
 
 def allocations_of(demands: Sequence[Demand], uuids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the amounts to claim, by provider uuid and resource class, added over all demands.
+    """Return the amounts to claim, summed over all demands, by provider uuid and resource class.
 
-    `uuids` are those of the suppliers of the demands.
+    `uuids` holds the supplier's uuid for each demand.
     """
     amounts: dict[str, dict[str, int]] = {}
     for demand, uuid in zip(demands, uuids, strict=True):
         for name, amount in demand.resources:
-            of_supplier = amounts.setdefault(uuid, {})
-            of_supplier[name] = of_supplier.get(name, 0) + amount
+            amounts_of_supplier = amounts.setdefault(uuid, {})
+            amounts_of_supplier[name] = amounts_of_supplier.get(name, 0) + amount
     return amounts
 
 
 def mappings_of(demands: Sequence[Demand], uuids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the uuids of the providers that satisfy each group, by suffix."""
+    """Return the uuids of the providers that supply each request group, by suffix.
+
+    `uuids` holds the supplier's uuid for each demand.
+    """
     mappings: dict[str, list[str]] = {}
     for demand, uuid in zip(demands, uuids, strict=True):
-        of_group = mappings.setdefault(demand.suffix, [])
-        if uuid not in of_group:
-            of_group.append(uuid)
+        uuids_of_group = mappings.setdefault(demand.suffix, [])
+        if uuid not in uuids_of_group:
+            uuids_of_group.append(uuid)
     return mappings

@@ -1,44 +1,46 @@
-"""What a client asks of providers: traits, aggregates, amounts (`docs/spec/candidates.md 2 and 3`)."""
+"""What a client requests of resource providers (`docs/spec/candidates.md 2 and 3`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 
 @dataclass(frozen=True)
 class Membership:
-    """What a provider must have and must not have, of traits or of aggregates, by name or by id.
+    """A condition on the traits or the aggregates of a provider, by name.
 
-    Each clause of `required` is met by any one of its members; all clauses must be met.
+    The provider has at least one member of each set in `any_of`, and no member of `forbidden`.
     """
 
     any_of: tuple[frozenset[str], ...] = ()
     forbidden: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """Tell whether anything is asked at all."""
+        """Return whether there is any condition."""
         return bool(self.any_of or self.forbidden)
 
     @property
     def names(self) -> list[str]:
-        """All names, those of `required` first, each once and in a fixed order."""
-        clauses = [sorted(clause) for clause in (*self.any_of, self.forbidden)]
-        return list(dict.fromkeys(name for clause in clauses for name in clause))
+        """All names without duplicates: those of `any_of` first, each set in alphabetical order."""
+        sets = [sorted(names) for names in (*self.any_of, self.forbidden)]
+        return list(dict.fromkeys(name for names in sets for name in names))
 
     @property
     def contradictions(self) -> list[frozenset[str]]:
-        """The clauses that nothing can meet because all they name is forbidden."""
-        return [clause for clause in self.any_of if clause <= self.forbidden]
+        """The sets of `any_of` that no provider can satisfy because every member is forbidden."""
+        return [names for names in self.any_of if names <= self.forbidden]
 
 
 NO_CONDITION = Membership()
-"""Nothing is asked."""
+"""The condition that every provider meets."""
 
 
 @dataclass(frozen=True)
 class RequestGroup:
-    """A request group: amounts of resource classes, and what their providers must be like.
+    """A request group: amounts by resource class, and the conditions on the providers that supply them.
 
-    The unsuffixed group has the suffix ``""``.
+    `in_tree` is the uuid of any provider of the required tree (None: any tree). The unsuffixed group
+    has the suffix ``""``.
     """
 
     suffix: str = ""
@@ -49,20 +51,27 @@ class RequestGroup:
 
 
 NO_REQUIREMENTS = RequestGroup()
-"""Every provider satisfies this."""
+"""The group that every provider satisfies."""
+
+
+class GroupPolicy(StrEnum):
+    """The values of `group_policy`: whether suffixed groups may share a provider."""
+
+    NONE = "none"
+    ISOLATE = "isolate"
 
 
 @dataclass(frozen=True)
 class CandidatesRequest:
-    """A whole request for allocation candidates (`docs/spec/candidates.md 2`).
+    """A request for allocation candidates (`docs/spec/candidates.md 2`).
 
-    `groups` have different suffixes. `root_required` is asked of the anchor, each member of
-    `same_subtree` is a set of suffixes, `isolate` keeps suffixed groups apart, and `limit` is how
-    many candidates are wanted at most (None: all).
+    The suffixes of `groups` are distinct. `root_required` is a condition on the traits of the anchor,
+    each member of `same_subtree` is a set of suffixes, and `limit` is the largest number of candidates
+    to return (None: all).
     """
 
     groups: tuple[RequestGroup, ...]
     root_required: Membership = NO_CONDITION
     same_subtree: tuple[frozenset[str], ...] = ()
-    isolate: bool = False
+    group_policy: GroupPolicy = GroupPolicy.NONE
     limit: int | None = None

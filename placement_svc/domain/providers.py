@@ -1,4 +1,4 @@
-"""Resource providers, as they are told about."""
+"""Resource providers as the API shows them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from placement_svc.domain.groups import NO_REQUIREMENTS, RequestGroup
 
 @dataclass(frozen=True)
 class Provider:
-    """A resource provider and its place in its tree; a root is its own root and has no parent."""
+    """A resource provider and its position in its tree; a root is its own root and has no parent."""
 
     uuid: str
     name: str
@@ -20,7 +20,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class ProviderChange:
-    """A resource provider after a change, and when it had been changed before (None: never)."""
+    """A resource provider after a change, and the time of the change before that (None: never)."""
 
     provider: Provider
     changed_before: datetime | None
@@ -28,7 +28,7 @@ class ProviderChange:
 
 @dataclass(frozen=True)
 class ProviderFilter:
-    """Which providers are wanted: of this name, of this uuid, each able to satisfy `group` alone."""
+    """The filters of a list of resource providers; a listed provider satisfies `group` alone."""
 
     name: str | None = None
     uuid: str | None = None

@@ -8,7 +8,7 @@ import microversion_parse
 from placement_svc.http.microversion import NEWEST
 from placement_svc.schemas import responses
 from placement_svc.schemas.aggregates import ChangedAggregates
-from placement_svc.schemas.allocation_candidates import GroupQuery, WideQuery
+from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import KeyedClaim, claims_field
 from placement_svc.schemas.base import Document, Object, String, Value
 from placement_svc.schemas.inventories import ChangedInventories, ChangedInventory, NewInventory
@@ -116,7 +116,7 @@ OPERATIONS: Mapping[str, Operation] = {
         _EMPTY, conflict="A provider has an inventory of the class."
     ),
     "allocation_candidates.list_candidates": Operation(
-        _shows(responses.AllocationCandidates), query=WideQuery, group_query=GroupQuery
+        _shows(responses.AllocationCandidates), query=WholeRequestQuery, group_query=GroupQuery
     ),
     "allocations.replace_allocations": Operation(
         _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_EXCEEDED

@@ -1,7 +1,7 @@
-"""The query of GET /allocation_candidates (`docs/spec/candidates.md 2`)."""
+"""The query string of GET /allocation_candidates (`docs/spec/candidates.md 2`)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,13 @@ from placement_svc.domain.errors import (
     Invalid,
     MissingQueryValue,
 )
-from placement_svc.domain.groups import NO_CONDITION, CandidatesRequest, Membership, RequestGroup
+from placement_svc.domain.groups import (
+    NO_CONDITION,
+    CandidatesRequest,
+    GroupPolicy,
+    Membership,
+    RequestGroup,
+)
 from placement_svc.schemas.base import UUID, Document, Map, String, check
 from placement_svc.schemas.groups import (
     MEMBER_OF,
@@ -29,43 +35,47 @@ from placement_svc.schemas.query import LEAD
 Pairs = list[tuple[str, str]]
 
 SUFFIX = r"[a-zA-Z0-9_-]{1,64}"
-"""What a request group's suffix looks like, since 1.33."""
+"""The pattern of a request group's suffix (since 1.33)."""
 
-LONGEST_LIMIT = 18
-"""Digits of a limit that means anything: no answer is longer."""
+MAX_LIMIT_DIGITS = 18
+"""A `limit` with more digits is ignored: no response has so many candidates."""
 
 
 class GroupQuery(Document):
-    """The keys of a request group; its suffix stands behind each of them."""
+    """The keys of a request group, each followed by the group's suffix."""
 
     resources = String(metadata=RESOURCES)
     required = String(since="1.17", metadata=REQUIRED)
     member_of = String(since="1.21", metadata=MEMBER_OF)
     in_tree = String(
         since="1.31",
-        metadata={"description": "A provider from whose tree the group is supplied.", "format": "uuid"},
+        metadata={
+            "description": "A provider in the only tree whose providers may supply the group.",
+            "format": "uuid",
+        },
     )
 
 
-class WideQuery(Document):
-    """The keys that are about the whole request, since request groups have suffixes."""
+class WholeRequestQuery(Document):
+    """The keys that concern the whole request, since request groups have suffixes."""
 
     limit = String(
-        pattern=r"^[1-9][0-9]*$", metadata={"description": "So many candidates at most (since 1.16)."}
+        pattern=r"^[1-9][0-9]*$",
+        metadata={"description": "The largest number of candidates to return (since 1.16)."},
     )
     group_policy = String(
-        choices=("none", "isolate"),
+        choices=tuple(policy.value for policy in GroupPolicy),
         metadata={
             "description": (
-                "Whether groups with a suffix are supplied by different providers (`isolate`) or may share"
-                " one (`none`); needed as soon as there are two of them."
+                "Whether groups with a suffix must have different providers (`isolate`) or may share one"
+                " (`none`); required if there is more than one such group."
             )
         },
     )
     root_required = String(
         since="1.35",
         metadata={
-            "description": "Traits that the root of the tree has; those with a `!` it has not.",
+            "description": "Traits that the root of the tree must have; a trait with a `!` is forbidden.",
             "pattern": ROOT_REQUIRED,
             "examples": ["COMPUTE_NODE,!CUSTOM_WINDOWS_LICENSED"],
         },
@@ -74,8 +84,8 @@ class WideQuery(Document):
         since="1.36",
         metadata={
             "description": (
-                "Suffixes of groups of whose suppliers one is an ancestor of all others, or all are the same."
-                " If the key is repeated, each of its values counts."
+                "Suffixes of groups whose providers must be in one subtree: one of them is an ancestor of all"
+                " others, or all are the same provider. If the key is repeated, each value is a condition."
             ),
             "pattern": f"^{SUFFIX}(,{SUFFIX})*$",
             "examples": ["_CPU,_NIC"],
@@ -89,21 +99,21 @@ _GROUP_KEY = re.compile(rf"({'|'.join(GROUP_KEYS)})(.*)")
 
 
 class UnsuffixedQuery(GroupQuery):
-    """The keys before request groups had suffixes (1.10 to 1.24)."""
+    """All keys of the microversions in which request groups have no suffixes (1.10 to 1.24)."""
 
     resources = String(required=True)
     limit = String(since="1.16")
 
 
-def check_size(pairs: Pairs, most: int) -> None:
-    """Refuse `pairs` that make more than `most` request groups; raises `Invalid`."""
-    suffixes = {found[2] for key, _ in pairs if (found := _GROUP_KEY.fullmatch(key))}
-    if len(suffixes) > most:
-        raise Invalid(f"{LEAD}there are more than {most} request groups")
+def check_group_count(pairs: Pairs, max_groups: int) -> None:
+    """Raise `Invalid` if `pairs` contain more than `max_groups` request groups."""
+    suffixes = {match[2] for key, _ in pairs if (match := _GROUP_KEY.fullmatch(key))}
+    if len(suffixes) > max_groups:
+        raise Invalid(f"{LEAD}there are more than {max_groups} request groups")
 
 
 def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
-    """Return the request that the query `pairs` make; raises `Invalid` for the first fault."""
+    """Return the request that the pairs of a query string describe; raises `Invalid` for the first error."""
     _check_keys(pairs, version)
     root_required = _parse_root_required(_values(pairs, "root_required"), version)
     same_subtree = tuple(_parse_same_subtree(value) for value in _values(pairs, "same_subtree"))
@@ -113,8 +123,8 @@ def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
     else:
         _check_all_have_resources(groups)
     _check_contradictions(groups)
-    limits, policies = _values(pairs, "limit"), _values(pairs, "group_policy")
-    if not policies and sum(1 for group in groups if group.suffix) > 1:
+    limits, group_policies = _values(pairs, "limit"), _values(pairs, "group_policy")
+    if not group_policies and sum(1 for group in groups if group.suffix) > 1:
         raise Invalid(
             'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
         )
@@ -122,8 +132,8 @@ def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
         groups=groups,
         root_required=root_required,
         same_subtree=same_subtree,
-        isolate=policies[:1] == ["isolate"],
-        limit=int(limits[0]) if limits and len(limits[0]) <= LONGEST_LIMIT else None,
+        group_policy=GroupPolicy(group_policies[0]) if group_policies else GroupPolicy.NONE,
+        limit=int(limits[0]) if limits and len(limits[0]) <= MAX_LIMIT_DIGITS else None,
     )
 
 
@@ -132,8 +142,8 @@ def _values(pairs: Pairs, key: str) -> list[str]:
 
 
 def _keys(version: Version) -> str:
-    """Return the pattern of the keys that a microversion with suffixes knows."""
-    group_keys, request_keys = ("|".join(keys.at(version).fields) for keys in (GroupQuery, WideQuery))
+    """Return the pattern of the keys at a microversion with suffixes."""
+    group_keys, request_keys = ("|".join(keys.at(version).fields) for keys in (GroupQuery, WholeRequestQuery))
     suffix = SUFFIX if version >= (1, 33) else r"[1-9][0-9]*"
     return rf"^(({group_keys})({suffix})?|{request_keys})$"
 
@@ -143,34 +153,26 @@ def _check_keys(pairs: Pairs, version: Version) -> None:
         check(Map(_keys(version), String()), dict(pairs), LEAD)
     else:
         UnsuffixedQuery.at(version).check(dict(pairs), LEAD)
-    wide = [(key, value) for key, value in pairs if key in WideQuery.at(version).fields]
-    for query in (dict(wide), *({key: value} for key, value in wide)):
-        WideQuery.at(version).check(query, LEAD)
+    whole_request = WholeRequestQuery.at(version)
+    known = [(key, value) for key, value in pairs if key in whole_request.fields]
+    for query in (dict(known), *({key: value} for key, value in known)):
+        whole_request.check(query, LEAD)
 
 
 def _parse_groups(pairs: Pairs, version: Version) -> tuple[RequestGroup, ...]:
-    """Return all request groups in the order of their first appearance; the first key at fault is told."""
+    """Return all request groups in the order of their first appearance; raises `Invalid`.
+
+    The error concerns the first key with an invalid value.
+    """
     groups: dict[str, RequestGroup] = {}
     for key in dict.fromkeys(key for key, _ in pairs):
-        found = _GROUP_KEY.fullmatch(key)
-        if found:
-            kind, suffix = found.groups()
+        match = _GROUP_KEY.fullmatch(key)
+        if match:
+            field, suffix = match.groups()
+            value = GROUP_PARSERS[field](key, _values(pairs, key), version)
             group = groups.get(suffix, RequestGroup(suffix))
-            groups[suffix] = replace(group, **_parse_values(kind, key, _values(pairs, key), version))
+            groups[suffix] = replace(group, **{field: value})
     return tuple(groups.values())
-
-
-def _parse_values(kind: str, key: str, values: list[str], version: Version) -> dict[str, Any]:
-    """Return what the values of one key say of its group."""
-    match kind:
-        case "resources":
-            return {"resources": [parse_resources(value) for value in values][-1]}
-        case "required":
-            return {"required": parse_required(values, version)}
-        case "member_of":
-            return {"member_of": parse_member_of(key, values, version)}
-        case _:
-            return {"in_tree": [_parse_in_tree(value) for value in values][-1]}
 
 
 def _parse_in_tree(value: str) -> str:
@@ -180,6 +182,18 @@ def _parse_in_tree(value: str) -> str:
     return uuid
 
 
+GROUP_PARSERS: dict[str, Callable[[str, list[str], Version], Any]] = {
+    "resources": lambda _key, values, _version: [parse_resources(value) for value in values][-1],
+    "required": lambda _key, values, version: parse_required(values, version),
+    "member_of": parse_member_of,
+    "in_tree": lambda _key, values, _version: [_parse_in_tree(value) for value in values][-1],
+}
+"""For each key of `GroupQuery`, which is also a field of `RequestGroup`, the parser of its values.
+
+A parser gets the key with its suffix, all values of it, and the microversion.
+"""
+
+
 def _parse_root_required(values: list[str], version: Version) -> Membership:
     if not values:
         return NO_CONDITION
@@ -187,7 +201,7 @@ def _parse_root_required(values: list[str], version: Version) -> Membership:
         raise DuplicateQueryKey("Query parameter 'root_required' may be specified only once.")
     traits = parse_root_required(values[0], version)
     if traits.contradictions:
-        names = ", ".join(sorted(name for clause in traits.contradictions for name in clause))
+        names = ", ".join(sorted(name for any_of in traits.contradictions for name in any_of))
         raise BadQueryValue(f"Conflicting required and forbidden traits found in root_required: {names}")
     return traits
 
@@ -202,44 +216,46 @@ def _parse_same_subtree(value: str) -> frozenset[str]:
 def _check_resourceless(groups: Iterable[RequestGroup], same_subtree: Iterable[frozenset[str]]) -> None:
     if not any(group.resources for group in groups):
         raise MissingQueryValue("There must be at least one resources or resources[$S] parameter.")
-    listed = frozenset[str]().union(*same_subtree)
-    loose = [group.suffix for group in groups if not group.resources and group.suffix not in listed]
-    if loose:
+    in_same_subtree = frozenset[str]().union(*same_subtree)
+    unlisted = [
+        group.suffix for group in groups if not group.resources and group.suffix not in in_same_subtree
+    ]
+    if unlisted:
         raise BadQueryValue(
             "Resourceless suffixed group request should be specified in `same_subtree` query param:"
-            f" bad group(s) - {loose}"
+            f" bad group(s) - {unlisted}"
         )
-    unreal = sorted(listed - {group.suffix for group in groups})
-    if unreal:
-        raise BadQueryValue(f"Real suffixes should be specified in `same_subtree`: {unreal} don't exist.")
+    unknown = sorted(in_same_subtree - {group.suffix for group in groups})
+    if unknown:
+        raise BadQueryValue(f"Real suffixes should be specified in `same_subtree`: {unknown} don't exist.")
 
 
 def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
-    bare = [group for group in groups if not group.resources]
-    if orphans := [f"required{group.suffix}" for group in bare if group.required.any_of]:
+    resourceless = [group for group in groups if not group.resources]
+    if orphans := [f"required{group.suffix}" for group in resourceless if group.required.any_of]:
         raise Invalid(
             "All traits parameters must be associated with resources. Found the following orphaned"
             f" traits keys: {', '.join(orphans)}"
         )
-    if orphans := [f"member_of{group.suffix}" for group in bare if group.member_of]:
+    if orphans := [f"member_of{group.suffix}" for group in resourceless if group.member_of]:
         raise Invalid(
             "All member_of parameters must be associated with resources. Found the following orphaned"
             f" member_of keys: {', '.join(orphans)}"
         )
-    if bare:
+    if resourceless:
         raise Invalid("All request groups must specify resources.")
     if not any(True for _ in groups):
         raise Invalid("At least one request group (`resources` or `resources{N}`) is required.")
 
 
 def _check_contradictions(groups: Iterable[RequestGroup]) -> None:
-    faults = []
+    conflicts = []
     for group in groups:
-        names = sorted({name for clause in group.required.contradictions for name in clause})
+        names = sorted({name for any_of in group.required.contradictions for name in any_of})
         if names:
-            faults.append(f"required{group.suffix}: ({', '.join(names)})")
-    if faults:
+            conflicts.append(f"required{group.suffix}: ({', '.join(names)})")
+    if conflicts:
         raise Invalid(
             "Conflicting required and forbidden traits found in the following traits keys: "
-            + ", ".join(faults)
+            + ", ".join(conflicts)
         )

@@ -1,6 +1,6 @@
-"""The values of `resources`, `required` and `member_of`, wherever they stand in a query string.
+"""The values of the query keys `resources`, `required`, `root_required` and `member_of`.
 
-The grammar is that of `docs/spec/resources.md 3.1` and `docs/spec/candidates.md 2.2`.
+Their grammar is in `docs/spec/resources.md 3.1` and `docs/spec/candidates.md 2.2`.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ RESOURCES = {
 }
 REQUIRED = {
     "description": (
-        "Traits, all of which are required; those with a `!` are forbidden (since 1.22). With `in:` any one"
-        " of them suffices (since 1.39). If the key is repeated (since 1.39), all its values count."
+        "Traits, all of which are required; a trait with a `!` is forbidden (since 1.22). With `in:`, one of"
+        " them is sufficient (since 1.39). If the key is repeated (since 1.39), each value is a condition."
     ),
     "pattern": f"{ROOT_REQUIRED}|^in:{_NAME}(,{_NAME})*$",
     "examples": ["HW_CPU_X86_VMX,!CUSTOM_MAGIC", "in:HW_CPU_X86_AVX2,HW_CPU_X86_AVX512F"],
@@ -32,21 +32,21 @@ REQUIRED = {
 }
 MEMBER_OF = {
     "description": (
-        "An aggregate, or with `in:` any one of several. With a `!` in front, none of them (since 1.32)."
-        " If the key is repeated (since 1.24), all its values count."
+        "An aggregate, or with `in:` several, of which one is sufficient. With a leading `!`, all of them are"
+        " forbidden (since 1.32). If the key is repeated (since 1.24), each value is a condition."
     ),
     "pattern": f"^!?({_UUID}|in:{_UUID}(,{_UUID})*)$",
     "examples": ["in:e0000000-0000-4000-8000-000000000000,e1000000-0000-4000-8000-000000000000"],
     "repeats": True,
 }
-"""What is told about these keys: their meaning, and what to write so that the parsers below read it."""
+"""The documentation of these keys in OpenAPI; the patterns match what the parsers below accept."""
 
 RESOURCES_FORM = "?resources=VCPU:1,MEMORY_MB:512"
 ANY_FORM = "in:HW_CPU_X86_VMX,CUSTOM_MAGIC"
 
 
 def parse_resources(value: str) -> dict[str, int]:
-    """Return the amount of each resource class that ``CLASS:AMOUNT[,CLASS:AMOUNT...]`` names."""
+    """Return the amounts by resource class in ``CLASS:AMOUNT[,CLASS:AMOUNT...]``; raises `Invalid`."""
     if not value.strip():
         raise _bad_resources("empty string")
     amounts = {}
@@ -78,29 +78,29 @@ def _parse_amount(resource_class: str, text: str) -> int:
 
 
 def parse_required(values: Sequence[str], version: Version) -> Membership:
-    """Return the traits that the values of one `required` key demand and forbid.
+    """Return the condition on traits in the values of one `required` key; raises `Invalid`.
 
-    Before 1.39 a repeated key has only its last value.
+    Before 1.39, only the last value of a repeated key counts.
     """
     parts = [
         _parse_any_trait(value, version) if value.startswith("in:") else _parse_traits(value, version)
         for value in (values if version >= (1, 39) else values[-1:])
     ]
     return Membership(
-        any_of=tuple(clause for part in parts for clause in part.any_of),
+        any_of=tuple(names for part in parts for names in part.any_of),
         forbidden=frozenset(name for part in parts for name in part.forbidden),
     )
 
 
 def parse_root_required(value: str, version: Version) -> Membership:
-    """Return the traits that a `root_required` demands and forbids; it has no ``in:``."""
+    """Return the condition on traits in a `root_required`, which has no ``in:``; raises `Invalid`."""
     if value.startswith("in:"):
         raise _no_any_form()
     return _parse_traits(value, version)
 
 
 def _parse_traits(value: str, version: Version) -> Membership:
-    required: list[frozenset[str]] = []
+    any_of: list[frozenset[str]] = []
     forbidden: set[str] = set()
     form = _required_form(version)
     pieces = [piece.strip() for piece in value.split(",")]
@@ -109,12 +109,12 @@ def _parse_traits(value: str, version: Version) -> Membership:
     for piece in pieces:
         name = piece.lstrip("!")
         if name == piece:
-            required.append(frozenset({name}))
+            any_of.append(frozenset({name}))
         elif version >= (1, 22):
             forbidden.add(name)
         else:
             raise Invalid(f"{LEAD}{form} Got: {piece}")
-    return Membership(tuple(required), frozenset(forbidden))
+    return Membership(tuple(any_of), frozenset(forbidden))
 
 
 def _required_form(version: Version) -> str:
@@ -141,26 +141,26 @@ def _parse_any_trait(value: str, version: Version) -> Membership:
 
 
 def parse_member_of(key: str, values: Sequence[str], version: Version) -> Membership:
-    """Return the aggregates that the values of `key`, a `member_of`, demand and forbid."""
+    """Return the condition on aggregates in the values of `key`, a `member_of`; raises `Invalid`."""
     if len(values) > 1 and version < (1, 24):
         raise Invalid(f"Multiple {key} parameters are not supported")
-    required: list[frozenset[str]] = []
+    any_of: list[frozenset[str]] = []
     forbidden: set[str] = set()
     for value in values:
         aggregates = _parse_aggregates(value.removeprefix("!"))
         if not value.startswith("!"):
-            required.append(aggregates)
+            any_of.append(aggregates)
         elif version >= (1, 32):
             forbidden |= aggregates
         else:
             raise Invalid(f"Forbidden {key} parameters are not supported in the specified microversion")
-    return Membership(tuple(required), frozenset(forbidden))
+    return Membership(tuple(any_of), frozenset(forbidden))
 
 
 def _parse_aggregates(value: str) -> frozenset[str]:
-    several = value.startswith("in:")
+    has_in = value.startswith("in:")
     pieces = value.removeprefix("in:").split(",")
-    if len(pieces) > 1 and not several:
+    if len(pieces) > 1 and not has_in:
         raise Invalid(
             "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword"
             " using the valid microversion."

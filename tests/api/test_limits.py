@@ -98,9 +98,9 @@ def test_usual_limits_are_beyond_what_clients_use() -> None:
 def test_nothing_large_is_kept_of_a_request_with_many_groups(app: Flask, api: Api) -> None:
     compiled = app.extensions["database"].engine.get_execution_options()["compiled_cache"]
     assert api("GET", "/allocation_candidates?resources=VCPU:1").status_code == 200
-    searches = anchors._kept_statement.cache_info().currsize
+    searches = anchors._cached_statement.cache_info().currsize
     assert searches
     many = "&".join(f"resources{n}=VCPU:{n}" for n in range(1, 101))
     assert api("GET", f"/allocation_candidates?{many}&group_policy=none").status_code == 200
-    assert anchors._kept_statement.cache_info().currsize == searches
+    assert anchors._cached_statement.cache_info().currsize == searches
     assert 1_000 < max(len(statement.string) for statement in compiled.values()) < 10_000

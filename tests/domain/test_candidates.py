@@ -4,33 +4,34 @@ from dataclasses import dataclass
 import pytest
 
 from placement_svc.domain import candidates
-from placement_svc.domain.candidates import combine, in_turn
+from placement_svc.domain.candidates import combine, round_robin
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import Demand, Terms
+from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.errors import Invalid, Unavailable
+from placement_svc.domain.groups import GroupPolicy
 
 
 @pytest.fixture
-def patience(monkeypatch):
+def max_failures(monkeypatch):
     """Return a function that sets how many combinations may fail in a row."""
 
-    def patience(steps):
-        monkeypatch.setattr(candidates, "PATIENCE", steps)
+    def set_max_failures(number):
+        monkeypatch.setattr(candidates, "MAX_FAILURES", number)
 
-    return patience
+    return set_max_failures
 
 
 @dataclass(frozen=True)
 class Supplier:
-    """A provider: its path, what it has room for, and its traits, a letter each."""
+    """A provider: its path, the amounts that can be allocated, and its traits, a letter each."""
 
     path: tuple[int, ...]
-    rooms: dict[str, int]
+    allocatable: dict[str, int]
     traits: str = ""
 
 
-class Facts(dict):
-    """Suppliers by id; the id of a trait is the code of its letter."""
+class Providers(dict):
+    """A `ProviderLookup`: suppliers by id. The id of a trait is the code of its letter."""
 
     def path(self, provider_id):
         return self[provider_id].path
@@ -38,39 +39,39 @@ class Facts(dict):
     def trait_ids(self, provider_id):
         return letters(self[provider_id].traits)
 
-    def room(self, provider_id, resource_class):
-        return self[provider_id].rooms[resource_class]
+    def max_allocatable(self, provider_id, resource_class):
+        return self[provider_id].allocatable[resource_class]
 
 
 def letters(text):
     return frozenset(map(ord, text))
 
 
-def supplier(*path, traits="", **rooms):
+def supplier(*path, traits="", **allocatable):
     """Return a provider with the last id of `path`."""
-    return Supplier(path, rooms, traits)
+    return Supplier(path, allocatable, traits)
 
 
 def demand(suffix="", **amounts):
     return Demand(suffix, tuple(amounts.items()))
 
 
-def combined(terms, *options, seconds=60):
-    facts = Facts((each.path[-1], each) for suppliers in options for each in suppliers)
-    ids = [[each.path[-1] for each in suppliers] for suppliers in options]
-    return combine(terms, ids, facts, Deadline.of(seconds))
+def combined(rules, *choices, seconds=60):
+    providers = Providers((each.path[-1], each) for suppliers in choices for each in suppliers)
+    ids = [[each.path[-1] for each in suppliers] for suppliers in choices]
+    return combine(rules, ids, providers, Deadline.of(seconds))
 
 
-def found(terms, *options):
+def candidates_of(rules, *choices):
     """Return the ids of the suppliers of each candidate, as text."""
-    return ["".join(map(str, candidate)) for candidate in combined(terms, *options)]
+    return ["".join(map(str, candidate)) for candidate in combined(rules, *choices)]
 
 
-# One after the other
+# Order
 
 
 @pytest.mark.parametrize(
-    ("generators", "turns"),
+    ("generators", "expected"),
     [
         ([], ""),
         ([""], ""),
@@ -79,113 +80,126 @@ def found(terms, *options):
         (["", "a", "", "bc"], "abc"),
     ],
 )
-def test_generators_take_turns(generators, turns):
-    assert "".join(in_turn([iter(generator) for generator in generators])) == turns
+def test_round_robin(generators, expected):
+    assert "".join(round_robin([iter(generator) for generator in generators])) == expected
 
 
-def test_turns_are_taken_as_they_are_asked_for():
-    turns = in_turn([itertools.count(), itertools.repeat("again")])
-    assert list(itertools.islice(turns, 5)) == [0, "again", 1, "again", 2]
+def test_round_robin_is_lazy():
+    merged = round_robin([itertools.count(), itertools.repeat("again")])
+    assert list(itertools.islice(merged, 5)) == [0, "again", 1, "again", 2]
 
 
-# What goes together
+# Amounts
 
 
-def test_every_option_of_every_demand_is_tried():
-    terms = Terms((demand(VCPU=1), demand("a", VGPU=1)))
+def test_every_supplier_of_every_demand_is_tried():
+    rules = CombinationRules((demand(VCPU=1), demand("a", VGPU=1)))
     one, two = supplier(1, VCPU=9, VGPU=9), supplier(2, VCPU=9, VGPU=9)
-    assert sorted(found(terms, [one, two], [one, two])) == ["11", "12", "21", "22"]
+    assert sorted(candidates_of(rules, [one, two], [one, two])) == ["11", "12", "21", "22"]
 
 
-@pytest.mark.parametrize("options", [([], [supplier(1, VCPU=1)]), ([supplier(1, VCPU=1)], [])])
-def test_a_demand_without_options_leaves_nothing(options, patience):
-    patience(0)
-    assert found(Terms((demand("a", VCPU=1), demand("b", VCPU=1))), *options) == []
+@pytest.mark.parametrize("suppliers", [([], [supplier(1, VCPU=1)]), ([supplier(1, VCPU=1)], [])])
+def test_a_demand_without_suppliers_yields_no_candidate(suppliers, max_failures):
+    max_failures(0)
+    assert candidates_of(CombinationRules((demand("a", VCPU=1), demand("b", VCPU=1))), *suppliers) == []
 
 
 @pytest.mark.parametrize(("room", "fits"), [(5, True), (4, False), (-1, False)])
 @pytest.mark.parametrize("suffixes", [("a", "b"), ("", "a"), ("a", "")])
-def test_amounts_of_all_groups_are_added(room, fits, suffixes):
+def test_amounts_of_all_groups_are_summed(room, fits, suffixes):
     first, second = suffixes
-    terms = Terms((demand(first, VCPU=2), demand(second, VCPU=3)))
+    rules = CombinationRules((demand(first, VCPU=2), demand(second, VCPU=3)))
     one = supplier(1, VCPU=room)
-    assert found(terms, [one], [one]) == (["11"] if fits else [])
+    assert candidates_of(rules, [one], [one]) == (["11"] if fits else [])
 
 
-def test_amounts_of_an_isolated_group_and_the_unsuffixed_one_are_added():
-    terms = Terms((demand(VCPU=2), demand("a", VCPU=2), demand("b", VCPU=2)), isolate=True)
-    options = [supplier(1, VCPU=3), supplier(2, VCPU=4)]
-    assert sorted(found(terms, options, options, options)) == ["212", "221"]
+def test_amounts_of_an_isolated_group_and_the_unsuffixed_one_are_summed():
+    rules = CombinationRules(
+        (demand(VCPU=2), demand("a", VCPU=2), demand("b", VCPU=2)), group_policy=GroupPolicy.ISOLATE
+    )
+    suppliers = [supplier(1, VCPU=3), supplier(2, VCPU=4)]
+    assert sorted(candidates_of(rules, suppliers, suppliers, suppliers)) == ["212", "221"]
 
 
-def test_amounts_of_different_classes_are_not_added():
-    terms = Terms((demand("a", VCPU=2), demand("b", VGPU=2)))
+def test_amounts_of_different_classes_are_not_summed():
+    rules = CombinationRules((demand("a", VCPU=2), demand("b", VGPU=2)))
     one = supplier(1, VCPU=2, VGPU=2)
-    assert found(terms, [one], [one]) == ["11"]
+    assert candidates_of(rules, [one], [one]) == ["11"]
 
 
-def test_what_does_not_fit_twice_is_found_in_two_places():
-    terms = Terms((demand("a", VCPU=2), demand("b", VCPU=2)))
-    options = [supplier(1, VCPU=3), supplier(2, VCPU=2)]
-    assert sorted(found(terms, options, options)) == ["12", "21"]
+def test_what_does_not_fit_twice_comes_from_two_providers():
+    rules = CombinationRules((demand("a", VCPU=2), demand("b", VCPU=2)))
+    suppliers = [supplier(1, VCPU=3), supplier(2, VCPU=2)]
+    assert sorted(candidates_of(rules, suppliers, suppliers)) == ["12", "21"]
 
 
-def test_more_than_there_is_in_all_is_found_at_once(patience):
-    patience(0)
-    options = [supplier(id_, VCPU=2) for id_ in range(1, 10)]
-    terms = Terms(tuple(demand(str(number), VCPU=1) for number in range(19)))
-    assert found(terms, *[options] * 19) == []
+def test_amounts_above_the_total_are_detected_at_once(max_failures):
+    max_failures(0)
+    suppliers = [supplier(id_, VCPU=2) for id_ in range(1, 10)]
+    rules = CombinationRules(tuple(demand(str(number), VCPU=1) for number in range(19)))
+    assert candidates_of(rules, *[suppliers] * 19) == []
 
 
 # Isolation
 
 
-@pytest.mark.parametrize(("isolate", "expected"), [(False, ["11", "12", "21", "22"]), (True, ["12", "21"])])
-def test_isolated_groups_are_kept_apart(isolate, expected):
-    options = [supplier(1, VCPU=9), supplier(2, VCPU=9)]
-    terms = Terms((demand("a", VCPU=1), demand("b", VCPU=1)), isolate=isolate)
-    assert sorted(found(terms, options, options)) == expected
+@pytest.mark.parametrize(
+    ("group_policy", "expected"),
+    [(GroupPolicy.NONE, ["11", "12", "21", "22"]), (GroupPolicy.ISOLATE, ["12", "21"])],
+)
+def test_isolated_groups_have_different_suppliers(group_policy, expected):
+    suppliers = [supplier(1, VCPU=9), supplier(2, VCPU=9)]
+    rules = CombinationRules((demand("a", VCPU=1), demand("b", VCPU=1)), group_policy=group_policy)
+    assert sorted(candidates_of(rules, suppliers, suppliers)) == expected
 
 
-def test_isolated_groups_are_kept_apart_without_resources():
-    terms = Terms((demand("a", VCPU=1), demand("b")), isolate=True)
+def test_isolated_groups_have_different_suppliers_without_resources():
+    rules = CombinationRules((demand("a", VCPU=1), demand("b")), group_policy=GroupPolicy.ISOLATE)
     one, two = supplier(1, VCPU=1), supplier(2)
-    assert found(terms, [one], [one, two]) == ["12"]
+    assert candidates_of(rules, [one], [one, two]) == ["12"]
 
 
 def test_the_unsuffixed_group_is_not_isolated():
-    terms = Terms((demand(VCPU=1), demand(VGPU=1), demand("a", VCPU=1)), isolate=True)
+    rules = CombinationRules(
+        (demand(VCPU=1), demand(VGPU=1), demand("a", VCPU=1)), group_policy=GroupPolicy.ISOLATE
+    )
     one = supplier(1, VCPU=9, VGPU=9)
-    assert found(terms, [one], [one], [one]) == ["111"]
+    assert candidates_of(rules, [one], [one], [one]) == ["111"]
 
 
-def test_too_few_providers_to_keep_apart_are_found_at_once(patience):
-    patience(0)
-    options = [supplier(id_, VCPU=9) for id_ in range(1, 30)]
-    terms = Terms(tuple(demand(str(number), VCPU=1) for number in range(30)), isolate=True)
-    assert found(terms, *[options] * 30) == []
+def test_too_few_providers_to_isolate_are_detected_at_once(max_failures):
+    max_failures(0)
+    suppliers = [supplier(id_, VCPU=9) for id_ in range(1, 30)]
+    rules = CombinationRules(
+        tuple(demand(str(number), VCPU=1) for number in range(30)), group_policy=GroupPolicy.ISOLATE
+    )
+    assert candidates_of(rules, *[suppliers] * 30) == []
 
 
-def test_as_many_providers_as_groups_can_be_kept_apart(patience):
-    # Each group passes by those that are taken, and never goes back.
-    patience(sum(range(1, 31)))
-    options = [supplier(id_, VCPU=9) for id_ in range(1, 31)]
-    terms = Terms(tuple(demand(str(number), VCPU=1) for number in range(30)), isolate=True)
-    first = next(combined(terms, *[options] * 30))
+def test_as_many_providers_as_groups_can_be_isolated(max_failures):
+    # Each group tries the providers already assigned first, and the search never backtracks.
+    max_failures(sum(range(1, 31)))
+    suppliers = [supplier(id_, VCPU=9) for id_ in range(1, 31)]
+    rules = CombinationRules(
+        tuple(demand(str(number), VCPU=1) for number in range(30)), group_policy=GroupPolicy.ISOLATE
+    )
+    first = next(combined(rules, *[suppliers] * 30))
     assert set(first) == set(range(1, 31))
 
 
-def test_groups_move_on_for_others_to_be_kept_apart():
+def test_search_backtracks_to_isolate_groups():
     one, two, three = (supplier(id_, VCPU=9) for id_ in (1, 2, 3))
-    terms = Terms(tuple(demand(suffix, VCPU=1) for suffix in "abc"), isolate=True)
-    assert found(terms, [one, two], [two, three, one], [one]) == ["231"]
+    rules = CombinationRules(
+        tuple(demand(suffix, VCPU=1) for suffix in "abc"), group_policy=GroupPolicy.ISOLATE
+    )
+    assert candidates_of(rules, [one, two], [two, three, one], [one]) == ["231"]
 
 
 # Traits of the unsuffixed group
 
 
 @pytest.mark.parametrize(
-    ("clauses", "expected"),
+    ("required", "expected"),
     [
         ([], ["11", "12", "21", "22"]),
         (["A"], ["11", "12", "21"]),
@@ -196,16 +210,18 @@ def test_groups_move_on_for_others_to_be_kept_apart():
         (["A", "C"], []),
     ],
 )
-def test_traits_are_those_of_all_suppliers_together(clauses, expected):
+def test_traits_are_those_of_all_suppliers_together(required, expected):
     one, two = supplier(1, VCPU=9, VGPU=9, traits="A"), supplier(2, VCPU=9, VGPU=9, traits="B")
-    terms = Terms((demand(VCPU=1), demand(VGPU=1)), clauses=tuple(map(letters, clauses)))
-    assert sorted(found(terms, [one, two], [one, two])) == expected
+    rules = CombinationRules(
+        (demand(VCPU=1), demand(VGPU=1)), unsuffixed_required=tuple(map(letters, required))
+    )
+    assert sorted(candidates_of(rules, [one, two], [one, two])) == expected
 
 
 def test_traits_of_a_suffixed_group_do_not_count():
-    terms = Terms((demand(VCPU=1), demand("a", VGPU=1)), clauses=(letters("A"),))
+    rules = CombinationRules((demand(VCPU=1), demand("a", VGPU=1)), unsuffixed_required=(letters("A"),))
     one, two = supplier(1, VCPU=1), supplier(2, VGPU=1, traits="A")
-    assert found(terms, [one], [two]) == []
+    assert candidates_of(rules, [one], [two]) == []
 
 
 # Subtrees
@@ -231,29 +247,29 @@ def test_traits_of_a_suffixed_group_do_not_count():
 def test_one_provider_is_above_all_others_of_a_subtree(paths, is_subtree):
     suppliers = [supplier(*map(int, path), VCPU=9) for path in paths]
     demands = tuple(demand(str(number), VCPU=1) for number in range(len(paths)))
-    terms = Terms(demands, same_subtree=(frozenset(range(len(paths))),))
-    assert bool(found(terms, *([each] for each in suppliers))) == is_subtree
+    rules = CombinationRules(demands, same_subtree=(frozenset(range(len(paths))),))
+    assert bool(candidates_of(rules, *([each] for each in suppliers))) == is_subtree
 
 
 def test_each_subtree_is_judged_alone():
     root, left, right = supplier(1, VCPU=9), supplier(1, 2, VCPU=9), supplier(1, 3, VCPU=9)
     demands = tuple(demand(suffix, VCPU=1) for suffix in "abc")
-    both = Terms(demands, same_subtree=(frozenset({0, 1}), frozenset({0, 2})))
-    assert found(both, [root], [left], [right]) == ["123"]
-    assert found(both, [left], [root], [right]) == []
+    both = CombinationRules(demands, same_subtree=(frozenset({0, 1}), frozenset({0, 2})))
+    assert candidates_of(both, [root], [left], [right]) == ["123"]
+    assert candidates_of(both, [left], [root], [right]) == []
 
 
 def test_groups_outside_of_a_subtree_are_anywhere():
-    terms = Terms(tuple(demand(s, VCPU=1) for s in "abc"), same_subtree=(frozenset({0, 1}),))
+    rules = CombinationRules(tuple(demand(s, VCPU=1) for s in "abc"), same_subtree=(frozenset({0, 1}),))
     one, two, other = supplier(1, VCPU=9), supplier(1, 2, VCPU=9), supplier(5, VCPU=9)
-    assert found(terms, [one, other], [two], [other]) == ["125"]
+    assert candidates_of(rules, [one, other], [two], [other]) == ["125"]
 
 
 # Before 1.29
 
 
 @pytest.mark.parametrize(
-    ("paths", "are_found"),
+    ("paths", "is_candidate"),
     [
         (["1", "1"], True),
         (["1", "12"], False),
@@ -262,54 +278,58 @@ def test_groups_outside_of_a_subtree_are_anywhere():
         (["12", "3"], True),
     ],
 )
-def test_one_provider_of_each_tree(paths, are_found):
+def test_one_provider_of_each_tree(paths, is_candidate):
     by_path = {path: supplier(*map(int, path), VCPU=9) for path in paths}
-    terms = Terms((demand("a", VCPU=1), demand("b", VCPU=1)), one_per_tree=True)
-    assert bool(found(terms, *([by_path[path]] for path in paths))) == are_found
+    rules = CombinationRules((demand("a", VCPU=1), demand("b", VCPU=1)), one_provider_per_tree=True)
+    assert bool(candidates_of(rules, *([by_path[path]] for path in paths))) == is_candidate
 
 
-# Work in proportion to the answer
+# Cost in proportion to the candidates taken
 
 
-def test_the_first_of_very_many_come_at_once(patience):
-    patience(8)
-    options = [supplier(id_, VCPU=99) for id_ in range(1, 9)]
-    terms = Terms(tuple(demand(str(number), VCPU=1) for number in range(8)))
-    first = list(itertools.islice(combined(terms, *[options] * 8), 10))
+def test_the_first_of_very_many_come_at_once(max_failures):
+    max_failures(8)
+    suppliers = [supplier(id_, VCPU=99) for id_ in range(1, 9)]
+    rules = CombinationRules(tuple(demand(str(number), VCPU=1) for number in range(8)))
+    first = list(itertools.islice(combined(rules, *[suppliers] * 8), 10))
     assert len(set(first)) == 10
 
 
-def test_a_dead_end_is_not_entered_twice(patience):
-    patience(20_000)
-    # In whatever order the first eight share ten providers: none is left for the last one.
-    options = [supplier(id_, VCPU=1) for id_ in range(1, 11)]
-    terms = Terms((*(demand(str(number), VCPU=1) for number in range(8)), demand("big", VCPU=2)))
-    assert found(terms, *[options] * 9) == []
+def test_dead_state_is_not_entered_twice(max_failures):
+    max_failures(20_000)
+    # Whichever of ten providers the first eight demands use: none can supply the last demand.
+    suppliers = [supplier(id_, VCPU=1) for id_ in range(1, 11)]
+    rules = CombinationRules((*(demand(str(number), VCPU=1) for number in range(8)), demand("big", VCPU=2)))
+    assert candidates_of(rules, *[suppliers] * 9) == []
 
 
 @pytest.mark.parametrize(
-    ("steps", "wait"), [(4, pytest.raises(Invalid, match="combined in too many ways")), (5, None)]
+    ("number", "refusal"), [(4, pytest.raises(Invalid, match="combined in too many ways")), (5, None)]
 )
-def test_patience_ends_when_very_many_in_a_row_fail(steps, wait, patience):
-    patience(steps)
-    terms = Terms((demand(VCPU=1),), clauses=(letters("A"),))
+def test_request_is_refused_when_very_many_combinations_fail_in_a_row(number, refusal, max_failures):
+    max_failures(number)
+    rules = CombinationRules((demand(VCPU=1),), unsuffixed_required=(letters("A"),))
     suppliers = [supplier(id_, VCPU=1, traits="A" if id_ == 5 else "") for id_ in range(1, 6)]
-    if wait is None:
-        assert found(terms, suppliers) == ["5"]
+    if refusal is None:
+        assert candidates_of(rules, suppliers) == ["5"]
     else:
-        with wait:
-            found(terms, suppliers)
+        with refusal:
+            candidates_of(rules, suppliers)
 
 
-def test_patience_starts_again_with_every_candidate(patience):
-    patience(2)
-    terms = Terms((demand(VCPU=1),), clauses=(letters("A"),))
+def test_failures_are_counted_from_the_last_candidate(max_failures):
+    max_failures(2)
+    rules = CombinationRules((demand(VCPU=1),), unsuffixed_required=(letters("A"),))
     suppliers = [supplier(id_, VCPU=1, traits="A" if id_ % 2 == 0 else "") for id_ in range(1, 9)]
-    assert found(terms, suppliers) == ["2", "4", "6", "8"]
+    assert candidates_of(rules, suppliers) == ["2", "4", "6", "8"]
 
 
-def test_a_deadline_ends_what_comes_to_nothing(monkeypatch):
-    monkeypatch.setattr(candidates, "LOOK_AT_CLOCK_EVERY", 1)
-    options = [supplier(1, VCPU=1)]
+def test_deadline_ends_a_search_without_candidates(monkeypatch):
+    monkeypatch.setattr(candidates, "CHECK_DEADLINE_EVERY", 1)
+    suppliers = [supplier(1, VCPU=1)]
     with pytest.raises(Unavailable, match="takes longer than 0 seconds"):
-        list(combined(Terms((demand(VCPU=1),), clauses=(letters("A"),)), options, seconds=0))
+        list(
+            combined(
+                CombinationRules((demand(VCPU=1),), unsuffixed_required=(letters("A"),)), suppliers, seconds=0
+            )
+        )

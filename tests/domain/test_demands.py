@@ -1,13 +1,20 @@
 import pytest
 
-from placement_svc.domain.demands import Demand, Terms, allocations_of, mappings_of, terms_of
-from placement_svc.domain.groups import CandidatesRequest, RequestGroup
+from placement_svc.domain.demands import (
+    CombinationRules,
+    Demand,
+    allocations_of,
+    combination_rules,
+    demands_of,
+    mappings_of,
+)
+from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup
 
 ONE_VCPU = Demand("", (("VCPU", 1),))
 TWO_VGPUS = Demand("", (("VGPU", 2),))
 
 
-def test_the_unsuffixed_group_is_taken_apart_by_class():
+def test_unsuffixed_group_has_one_demand_for_each_class():
     request = CandidatesRequest(
         groups=(
             RequestGroup("a", {"VCPU": 1, "VGPU": 2}),
@@ -15,19 +22,20 @@ def test_the_unsuffixed_group_is_taken_apart_by_class():
             RequestGroup("b"),
         ),
         same_subtree=(frozenset({"a", "b"}), frozenset({"a"})),
-        isolate=True,
+        group_policy=GroupPolicy.ISOLATE,
     )
-    clauses = (frozenset({65}),)
-    assert terms_of(request, clauses) == Terms(
+    demands = [demand for group in request.groups for demand in demands_of(group)]
+    required = (frozenset({65}),)
+    assert combination_rules(request, demands, required) == CombinationRules(
         demands=(
             Demand("a", (("VCPU", 1), ("VGPU", 2))),
             Demand("", (("VCPU", 3),)),
             Demand("", (("DISK_GB", 4),)),
             Demand("b", ()),
         ),
-        clauses=clauses,
+        unsuffixed_required=required,
         same_subtree=(frozenset({0, 3}),),
-        isolate=True,
+        group_policy=GroupPolicy.ISOLATE,
     )
 
 
@@ -46,6 +54,6 @@ def test_the_unsuffixed_group_is_taken_apart_by_class():
         ([Demand("a", ()), Demand("b", (("VCPU", 1),))], "21", {"1": {"VCPU": 1}}, {"a": ["2"], "b": ["1"]}),
     ],
 )
-def test_suppliers_tell_what_is_claimed_and_who_satisfies_which_group(demands, uuids, allocations, mappings):
+def test_allocations_and_mappings_of_suppliers(demands, uuids, allocations, mappings):
     assert allocations_of(demands, uuids) == allocations
     assert mappings_of(demands, uuids) == mappings

@@ -296,7 +296,7 @@ def six_hosts(load_cloud):
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5, 6, 7])
 def test_a_long_answer_says_the_same_as_a_short_one(at_once, send, six_hosts, monkeypatch):
     short = send("GET", "/allocation_candidates", **six_hosts)
-    monkeypatch.setattr(candidates_response, "AT_ONCE", at_once)
+    monkeypatch.setattr(candidates_response, "ITEMS_PER_PIECE", at_once)
     monkeypatch.setattr(http_json, "WHOLE", 6)
     long = send("GET", "/allocation_candidates", **six_hosts)
     assert len(short.json["allocation_requests"]) == 6

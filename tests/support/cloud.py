@@ -1,4 +1,4 @@
-"""A small cloud as plain data: written in the notation of `docs/spec/candidates.md 6`, built over HTTP."""
+"""A small cloud as plain data, in the notation of `docs/spec/candidates.md 6`, and its creation over HTTP."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ MAX_INT = 2147483647
 SHARING = "MISC_SHARES_VIA_AGGREGATE"
 
 Call = Callable[..., tuple[int, Any]]
-"""`request(method, path, json=None, headers={})`: send a request, return its status and its decoded body."""
+"""`request(method, path, json=None, headers={})` sends a request; it returns status and decoded body."""
 
 _NAMESPACE = UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 _HEADERS = {"OpenStack-API-Version": "placement 1.39"}
@@ -28,13 +28,13 @@ _PROVIDER = re.compile(
 
 
 def uuid_of(name: str) -> str:
-    """Return the uuid under which a provider, aggregate or consumer called `name` is known over HTTP."""
+    """Return the uuid of the provider, aggregate or consumer called `name`."""
     return str(uuid5(_NAMESPACE, name))
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """The inventory of a resource class on a provider; `used` is what all consumers together hold of it."""
+    """The inventory of a resource class on a provider; `used` is the sum of all its allocations."""
 
     total: int
     reserved: int = 0
@@ -55,7 +55,7 @@ class Inventory:
 
 @dataclass(frozen=True)
 class Provider:
-    """A resource provider. Parents and aggregates are given by name; `uuid_of` leads to their uuids."""
+    """A resource provider; parent and aggregates are names, for which `uuid_of` returns the uuids."""
 
     name: str
     parent: str | None = None
@@ -83,7 +83,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Providers, each after its parent, with distinct names."""
+    """Providers with distinct names, parents before their children."""
 
     providers: tuple[Provider, ...]
 
@@ -96,8 +96,8 @@ class Cloud:
 
     def lineage(self, provider: Provider) -> list[Provider]:
         """Return the provider and its ancestors, the root last."""
-        above = self.lineage(self.provider(provider.parent)) if provider.parent else []
-        return [provider, *above]
+        ancestors = self.lineage(self.provider(provider.parent)) if provider.parent else []
+        return [provider, *ancestors]
 
     def root(self, provider: Provider) -> Provider:
         """Return the root of the provider's tree."""
@@ -112,11 +112,11 @@ def read(text: str) -> Cloud:
     """
     Parse a cloud in the format of `str(cloud)`, close to the notation of `docs/spec/candidates.md 6`.
 
-    Providers are separated by `;`, a parent stands before its children, `$` is MISC_SHARES_VIA_AGGREGATE:
+    Providers are separated by `;`, parents precede their children, `$` is MISC_SHARES_VIA_AGGREGATE:
     `cn{VCPU8 used2 ratio1.5 DISK_GB100}#HW_NUMA_ROOT@A,B; c<cn{VCPU8 res1 min2 max4 step2}; ss{DISK_GB9}$@A`.
 
     Raises:
-        ValueError: a provider is not written so.
+        ValueError: a provider has another format.
     """
     return Cloud(tuple(_read_provider(piece.strip()) for piece in text.split(";")))
 
@@ -146,10 +146,10 @@ def _read_provider(text: str) -> Provider:
 
 def load(cloud: Cloud, request: Call) -> None:
     """
-    Build the cloud over HTTP, at microversion 1.39; all usage belongs to one consumer.
+    Create the cloud over HTTP, at microversion 1.39; one consumer has all allocations.
 
-    Usage is claimed from inventories without limits, which are then replaced by the cloud's own: so `used`
-    may be over capacity or off the units, as after an inventory was tightened (`docs/spec/resources.md 4`).
+    The consumer claims from inventories without limits, which the cloud's own inventories then replace. So
+    `used` may exceed the capacity or violate the units, as after a reduction (`docs/spec/resources.md 4`).
 
     Raises:
         AssertionError: a request was refused.
@@ -184,8 +184,8 @@ def load(cloud: Cloud, request: Call) -> None:
             "consumer_type": "INSTANCE",
         }
         _reshape(request, unlimited, generations, {uuid_of("consumer"): claim})
-        listed = _send(request, "GET", "/resource_providers")["resource_providers"]
-        generations = {provider["uuid"]: provider["generation"] for provider in listed}
+        created = _send(request, "GET", "/resource_providers")["resource_providers"]
+        generations = {provider["uuid"]: provider["generation"] for provider in created}
 
     inventories = {
         provider.uuid: {name: _inventory(inventory) for name, inventory in provider.inventories.items()}
@@ -198,7 +198,7 @@ def load(cloud: Cloud, request: Call) -> None:
 
 def unload(cloud: Cloud, request: Call) -> None:
     """
-    Remove over HTTP what `load` built. Aggregates, the project, the user and the consumer type stay.
+    Delete over HTTP what `load` created, except aggregates, project, user and consumer type.
 
     Raises:
         AssertionError: a request was refused.
@@ -241,6 +241,6 @@ def _reshape(
 
 
 def _send(request: Call, method: str, path: str, body: Any = None) -> Any:
-    status, answer = request(method, path, json=body, headers=_HEADERS)
-    assert status < 300, (method, path, status, answer)
-    return answer
+    status, response = request(method, path, json=body, headers=_HEADERS)
+    assert status < 300, (method, path, status, response)
+    return response

@@ -1,4 +1,4 @@
-"""State the allocation candidates a gabbit expects in the notation of `docs/spec/candidates.md` section 6."""
+"""A gabbi handler for expected allocation candidates, in the notation of `docs/spec/candidates.md 6`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -23,15 +23,15 @@ class CandidatesHandler(ResponseHandler):
 
         response_candidates:
           - CN1(V:1,M:512)+SS1(D:500)             # each supplier with the sum of what it supplies
-          - pf11(VF:1)+pf12(VF:1) _A→pf11 _N→nic1  # and the providers some groups are mapped to
-          - fp10(FPGA:1)+fp11(FPGA:1): 2          # as many candidates that read the same
+          - pf11(VF:1)+pf12(VF:1) _A→pf11 _N→nic1  # with the mappings of some groups
+          - fp10(FPGA:1)+fp11(FPGA:1): 2          # two candidates with the same text
           - none                                  # alone: there is no candidate
 
-    The list is complete. The order of candidates, of suppliers and of classes is free. Standard classes go
-    by the letters of the specification, custom ones by their name without `CUSTOM_`; providers by the name
-    they were given in an earlier POST of the same file. Candidates are compared by the mappings of all the
-    suffixes that the list mentions, so each of its entries has to mention the same ones; `→CN1,SS1` is the
-    mapping of the unsuffixed group.
+    The list is complete. The order of candidates, suppliers and classes does not matter. Standard classes
+    have the abbreviations of the specification, custom classes their name without `CUSTOM_`. Providers have
+    the name from an earlier POST of the same file. The comparison includes the mappings of all suffixes in
+    the list, so each entry has to contain the same suffixes; `→CN1,SS1` is the mapping of the unsuffixed
+    group.
     """
 
     test_key_suffix = "candidates"
@@ -40,7 +40,7 @@ class CandidatesHandler(ResponseHandler):
     def preprocess(self, test: HTTPTestCase) -> None:
         """Fail the test unless its response has exactly the expected candidates.
 
-        This is the one place that sees the whole list: gabbi hands it to `action` item by item.
+        Only this method gets the whole list: gabbi passes its items to `action` one by one.
         """
         expected = Counter(_expected(test.test_data[self._key]))
         suffixes = {mapping.split("→")[0] for entry in expected for mapping in entry.split(" ")[1:]}
@@ -54,14 +54,14 @@ class CandidatesHandler(ResponseHandler):
 
 
 def _expected(entries: list[str | dict[str, int]]) -> Iterator[str]:
-    """Yield each expected candidate, its parts sorted, as often as it has to occur."""
+    """Yield each expected candidate, its parts sorted, as many times as it must occur."""
     for entry in entries:
         if entry == "none":
             continue
         for text, count in entry.items() if isinstance(entry, dict) else [(entry, 1)]:
             suppliers, *mappings = text.split(" ")
             for _ in range(count):
-                yield _joined(
+                yield _format(
                     {
                         name: resources.split(",")
                         for name, resources in (part.rstrip(")").split("(") for part in suppliers.split("+"))
@@ -74,14 +74,14 @@ def _expected(entries: list[str | dict[str, int]]) -> Iterator[str]:
 
 
 def _notation(request: dict[str, Any], suffixes: set[str], names: dict[str, str]) -> str:
-    """Write an allocation request of any microversion in the notation, with the mappings of `suffixes`."""
+    """Return an allocation request of any microversion in the notation, with the mappings of `suffixes`."""
     allocations = request["allocations"]
     if isinstance(allocations, list):
         allocations = {
             allocation["resource_provider"]["uuid"]: {"resources": allocation["resources"]}
             for allocation in allocations
         }
-    return _joined(
+    return _format(
         {
             names.get(uuid, uuid): [
                 f"{SHORT_CLASSES.get(name, name.removeprefix('CUSTOM_'))}:{amount}"
@@ -96,7 +96,7 @@ def _notation(request: dict[str, Any], suffixes: set[str], names: dict[str, str]
     )
 
 
-def _joined(suppliers: Mapping[str, list[str]], mappings: Mapping[str, list[str]]) -> str:
+def _format(suppliers: Mapping[str, list[str]], mappings: Mapping[str, list[str]]) -> str:
     """Join the parts of a candidate in sorted order."""
     return " ".join(
         [

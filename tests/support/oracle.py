@@ -1,9 +1,9 @@
 """
-The answer of GET /allocation_candidates, the slow and obvious way.
+An oracle for GET /allocation_candidates: slow, and as close to the specification as possible.
 
-An executable form of `docs/spec/candidates.md 3` and `4` that tries every combination. Where section 7
-describes a defect of OpenStack Placement, this follows the contract. It works on names; `faults` judges
-an HTTP response.
+It implements `docs/spec/candidates.md 3` and `4` by trying every combination. Where section 7 describes a
+defect of OpenStack Placement, it follows the contract. It uses names instead of uuids; `faults` checks an
+HTTP response.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from tests.support.cloud import SHARING, Cloud, Inventory, Provider, uuid_of
 
 @dataclass(frozen=True)
 class Group:
-    """A request group. A clause of `required` or `member_of` is met by any one of its members."""
+    """A request group. Each set in `required` or `member_of` needs only one of its members."""
 
     suffix: str = ""
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -32,20 +32,20 @@ class Group:
 
     def parameters(self) -> list[tuple[str, str]]:
         """Return the group's query parameters: one `required` for all single traits, one for each `in:`."""
-        traits = [*(trait for clause in self.required if len(clause) == 1 for trait in clause)]
+        traits = [*(trait for any_of in self.required if len(any_of) == 1 for trait in any_of)]
         traits += [f"!{trait}" for trait in sorted(self.forbidden)]
         values = {
             "resources": [",".join(f"{name}:{amount}" for name, amount in self.resources.items())],
             "required": [",".join(traits)]
-            + ["in:" + ",".join(sorted(clause)) for clause in self.required if len(clause) > 1],
-            "member_of": [_any_of(clause) for clause in self.member_of]
-            + [f"!{_any_of(self.not_member_of)}" if self.not_member_of else ""],
+            + ["in:" + ",".join(sorted(any_of)) for any_of in self.required if len(any_of) > 1],
+            "member_of": [_aggregate_list(any_of) for any_of in self.member_of]
+            + [f"!{_aggregate_list(self.not_member_of)}" if self.not_member_of else ""],
             "in_tree": [uuid_of(self.in_tree) if self.in_tree else ""],
         }
         return [(key + self.suffix, value) for key, found in values.items() for value in found if value]
 
 
-def _any_of(aggregates: frozenset[str]) -> str:
+def _aggregate_list(aggregates: frozenset[str]) -> str:
     uuids = ",".join(uuid_of(name) for name in sorted(aggregates))
     return f"in:{uuids}" if len(aggregates) > 1 else uuids
 
@@ -63,7 +63,7 @@ class Request:
     version: str = "1.39"
 
     def since(self, version: str) -> bool:
-        """Tell whether the request is made at this microversion or a later one."""
+        """Return whether the request has this microversion or a later one."""
         return int(self.version.removeprefix("1.")) >= int(version.removeprefix("1."))
 
     def query(self) -> str:
@@ -80,10 +80,10 @@ class Request:
 @dataclass(frozen=True)
 class Candidate:
     """
-    What one entry of `allocation_requests` says (`docs/spec/candidates.md 3.11`).
+    The content of one entry of `allocation_requests` (`docs/spec/candidates.md 3.11`).
 
     `amounts` holds (provider, resource class, amount), `mappings` holds (suffix, sorted providers), both by
-    name; `mappings` is None where the microversion does not show them.
+    name; `mappings` is None if the microversion does not have them.
     """
 
     amounts: frozenset[tuple[str, str, int]]
@@ -127,10 +127,10 @@ def anchors(cloud: Cloud, provider: Provider) -> list[Provider]:
 
 
 def is_member(provider: Provider, group: Group) -> bool:
-    return all(clause & provider.aggregates for clause in group.member_of)
+    return all(any_of & provider.aggregates for any_of in group.member_of)
 
 
-def is_banned(provider: Provider, group: Group) -> bool:
+def is_forbidden(provider: Provider, group: Group) -> bool:
     return bool(group.not_member_of & provider.aggregates)
 
 
@@ -151,8 +151,8 @@ def supplies(
         and (own or foreign)  # rule 2
         and is_in_tree(cloud, provider, group)  # rule 3
         and (is_member(provider, group) or is_member(anchor, group))  # rule 4
-        and not is_banned(provider, group)  # rule 5
-        and not is_banned(anchor, group)
+        and not is_forbidden(provider, group)  # rule 5
+        and not is_forbidden(anchor, group)
         and not provider.traits & group.forbidden  # rule 6
     )
 
@@ -164,7 +164,7 @@ def unsuffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator
     ]
     for chosen in product(*suppliers):
         traits = frozenset().union(*(provider.traits for provider in chosen))
-        if all(clause & traits for clause in group.required):
+        if all(any_of & traits for any_of in group.required):
             yield Option(
                 providers=frozenset(provider.name for provider in chosen),
                 amounts=tuple(
@@ -174,17 +174,17 @@ def unsuffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator
             )
 
 
-# 3.3 Suffixed group with resources at an anchor, 3.4 resourceless suffixed group (with D5 and D6 put right)
+# 3.3 Suffixed group with resources at an anchor, 3.4 resourceless suffixed group (D5 and D6 corrected)
 
 
 def suffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Option]:
     for provider in cloud.providers:
         if (
             all(fits(provider.inventories.get(name), amount) for name, amount in group.resources.items())
-            and all(clause & provider.traits for clause in group.required)
+            and all(any_of & provider.traits for any_of in group.required)
             and not provider.traits & group.forbidden
             and is_member(provider, group)
-            and not is_banned(provider, group)
+            and not is_forbidden(provider, group)
             and is_in_tree(cloud, provider, group)
             and anchor in anchors(cloud, provider)
         ):
@@ -234,7 +234,7 @@ def summed(chosen: Mapping[str, Option]) -> frozenset[tuple[str, str, int]]:
     return frozenset((provider, name, amount) for (provider, name), amount in sums.items())
 
 
-def has_room(cloud: Cloud, amounts: Iterable[tuple[str, str, int]]) -> bool:
+def fits_summed(cloud: Cloud, amounts: Iterable[tuple[str, str, int]]) -> bool:
     for supplier, name, amount in amounts:
         inventory = cloud.provider(supplier).inventories[name]
         capacity = (inventory.total - inventory.reserved) * inventory.allocation_ratio
@@ -246,7 +246,7 @@ def has_room(cloud: Cloud, amounts: Iterable[tuple[str, str, int]]) -> bool:
 # 3.10 Below 1.29
 
 
-def takes_one_of_each_tree(cloud: Cloud, candidate: Candidate) -> bool:
+def uses_one_provider_per_tree(cloud: Cloud, candidate: Candidate) -> bool:
     suppliers = {supplier for supplier, _, _ in candidate.amounts}
     return len({cloud.root(cloud.provider(supplier)).name for supplier in suppliers}) == len(suppliers)
 
@@ -267,14 +267,14 @@ def options_at(cloud: Cloud, request: Request, anchor: Provider) -> list[list[Op
 
 
 def combinations(cloud: Cloud, request: Request) -> int:
-    """Return how many combinations `candidates` has to try."""
+    """Return the number of combinations that `candidates` has to try."""
     return sum(
         prod(map(len, options_at(cloud, request, anchor))) for anchor in allowed_anchors(cloud, request)
     )
 
 
 def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
-    """Return all candidates of the request with their mappings, whatever its limit."""
+    """Return all candidates of the request with their mappings, without regard to its limit."""
     found = set()
     for anchor in allowed_anchors(cloud, request):
         for options in product(*options_at(cloud, request, anchor)):
@@ -287,12 +287,12 @@ def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
             if (
                 all(in_one_subtree(cloud, providers) for providers in subtrees)
                 and (request.group_policy != "isolate" or are_isolated(chosen))
-                and has_room(cloud, amounts)
+                and fits_summed(cloud, amounts)
             ):
                 mappings = frozenset((suffix, tuple(sorted(o.providers))) for suffix, o in chosen.items())
                 found.add(Candidate(amounts, mappings))
     if not request.since("1.29"):
-        found = {candidate for candidate in found if takes_one_of_each_tree(cloud, candidate)}
+        found = {candidate for candidate in found if uses_one_provider_per_tree(cloud, candidate)}
     return found
 
 
@@ -300,7 +300,7 @@ def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
 
 
 def summary(cloud: Cloud, request: Request, provider: Provider) -> dict[str, Any]:
-    """Return the provider's summary as the answer shows it, traits sorted (`docs/spec/candidates.md 4`)."""
+    """Return the provider's summary in the response, with sorted traits (`docs/spec/candidates.md 4`)."""
     requested = {name for group in request.groups for name in group.resources}
     shown: dict[str, Any] = {
         "resources": {
@@ -325,13 +325,14 @@ def suppliers(found: Iterable[Candidate]) -> set[str]:
     return {supplier for candidate in found for supplier, _, _ in candidate.amounts}
 
 
-def summarised(
+def summarized(
     cloud: Cloud, request: Request, full: Iterable[Candidate], kept: Iterable[Candidate]
 ) -> set[str]:
     """
-    Return the names of the providers that may have a summary when `kept` is shown of `full`.
+    Return the names of the providers that may have a summary if the response has the candidates `kept`.
 
-    From 1.29 on, all of them must have one; below, only those that supply to a kept candidate must.
+    From 1.29 on, all of them must have one; before, only the suppliers of `kept` must. `full` holds all
+    candidates.
     """
     trees = [provider.name for name in suppliers(kept) for provider in cloud.tree(cloud.provider(name))]
     return set(trees) if request.since("1.29") else set(trees) & suppliers(full)
@@ -342,7 +343,7 @@ def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> 
     Parse an entry of `allocation_requests` in the format of its microversion (`docs/spec/candidates.md 4`).
 
     Raises:
-        AssertionError: the entry has another form, or names a provider twice in its list.
+        AssertionError: the entry has another format, or a provider appears twice in its list.
     """
     names = {provider.uuid: provider.name for provider in cloud.providers}
     assert set(entry) == ({"allocations", "mappings"} if request.since("1.34") else {"allocations"}), entry
@@ -369,37 +370,39 @@ def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> 
     )
 
 
-def faults(cloud: Cloud, request: Request, answer: Mapping[str, Any]) -> list[str]:
+def faults(cloud: Cloud, request: Request, response: Mapping[str, Any]) -> list[str]:
     """
-    Return what is wrong with the answer to the request, one line for each fault; nothing if it is right.
+    Return the faults of a response to the request, one line each; an empty list if it is correct.
 
-    Without a limit the answer must hold every candidate once; with one, any min(limit, count) distinct ones;
-    and in both cases the summaries that belong to those shown (`docs/spec/candidates.md 4` and `5`).
+    Without a limit the response must contain every candidate once; with one, any min(limit, count) distinct
+    candidates; in both cases with the summaries of their providers (`docs/spec/candidates.md 4` and `5`).
 
     Raises:
-        AssertionError: an entry does not have the form of the microversion.
-        KeyError: an entry names an unknown provider.
+        AssertionError: an entry does not have the format of the microversion.
+        KeyError: an entry contains an unknown provider.
     """
     full = candidates(cloud, request)
-    right = Counter(full if request.since("1.34") else [replace(one, mappings=None) for one in full])
-    kept = Counter(read_candidate(cloud, request, entry) for entry in answer["allocation_requests"])
-    wrong = [f"not a candidate, or shown too often: {candidate}" for candidate in kept - right]
+    expected = Counter(full if request.since("1.34") else [replace(one, mappings=None) for one in full])
+    kept = Counter(read_candidate(cloud, request, entry) for entry in response["allocation_requests"])
+    problems = [f"not a candidate, or shown too often: {candidate}" for candidate in kept - expected]
     count = len(full) if request.limit is None else min(request.limit, len(full))
     if kept.total() != count:
-        missing = sorted(map(str, right - kept))
-        wrong.append(f"{kept.total()} candidates instead of {count}; not shown: {missing}")
+        missing = sorted(map(str, expected - kept))
+        problems.append(f"{kept.total()} candidates instead of {count}; not shown: {missing}")
 
-    allowed = summarised(cloud, request, full, kept)
+    allowed = summarized(cloud, request, full, kept)
     needed = allowed if request.since("1.29") or request.limit is None else suppliers(kept)
     names = {provider.uuid: provider.name for provider in cloud.providers}
-    shown = {names.get(uuid, uuid): _sorted_traits(one) for uuid, one in answer["provider_summaries"].items()}
-    wrong += [f"no summary of {name}" for name in sorted(needed - set(shown))]
-    wrong += [f"a summary of {name}" for name in sorted(set(shown) - allowed)]
+    shown = {
+        names.get(uuid, uuid): _sorted_traits(one) for uuid, one in response["provider_summaries"].items()
+    }
+    problems += [f"no summary of {name}" for name in sorted(needed - set(shown))]
+    problems += [f"a summary of {name}" for name in sorted(set(shown) - allowed)]
     for name in allowed & set(shown):
-        expected = summary(cloud, request, cloud.provider(name))
-        if shown[name] != expected:
-            wrong.append(f"summary of {name}: {shown[name]} instead of {expected}")
-    return wrong
+        expected_summary = summary(cloud, request, cloud.provider(name))
+        if shown[name] != expected_summary:
+            problems.append(f"summary of {name}: {shown[name]} instead of {expected_summary}")
+    return problems
 
 
 def _sorted_traits(summary: Mapping[str, Any]) -> dict[str, Any]:

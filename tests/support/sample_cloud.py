@@ -1,4 +1,4 @@
-"""A small cloud that has something of everything, also of what is rare."""
+"""A small cloud with every kind of object, including the rare ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 from tests.support.cloud import load, read, uuid_of
 
 Call = Callable[..., Any]
-"""Sends a request that must succeed, and returns what the answer says."""
+"""A function that sends a request which must succeed, and returns the response's body."""
 
-# One host over its capacity, one with amounts off its units, a tree of three levels, shared storage.
+# A host over its capacity, a NUMA node whose usage violates its units, a tree of three levels, and shared
+# storage.
 CLOUD = """
     cn{VCPU8 ratio1.5 used20 MEMORY_MB64 res32 DISK_GB1 res3}#COMPUTE_NODE,HW_NUMA_ROOT@A,B;
     numa<cn{VCPU8 min4 max6 step4 used3}#HW_NUMA_ROOT; pf<numa{SRIOV_NET_VF4 used4}@A; bare;
@@ -17,7 +18,7 @@ CLOUD = """
 
 
 def fill(call: Call) -> None:
-    """Make the cloud in an empty database."""
+    """Create the cloud in an empty database."""
     call("PUT", "/traits/CUSTOM_HELD")
     call("PUT", "/traits/CUSTOM_UNHELD")
     call("PUT", "/resource_classes/CUSTOM_EMPTY")

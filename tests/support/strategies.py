@@ -1,9 +1,9 @@
 """
-Small nasty clouds, and requests that nearly fit them.
+Hypothesis strategies for small, irregular clouds and for requests that nearly fit them.
 
-A request is drawn around a *home* tree: each group has a target among the providers that serve it, asks
-mostly for what the target has, and now and then for something else. So most answers hold candidates, and the
-rules bite.
+A request is drawn for a *target tree*. Each group has a target provider among those that can supply to that
+tree. It mostly requests what its target provider has, and sometimes something else. So most responses contain
+candidates, and most rules exclude some.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,12 +36,12 @@ _ROLL = st.integers(0, 3)
 
 
 def rarely(draw: st.DrawFn) -> bool:
-    """Draw True about once in four times."""
+    """Draw True in about one of four cases."""
     return draw(_ROLL) == 3
 
 
 def subsets(members: Iterable[str], least: int = 0, most: int = 2) -> st.SearchStrategy[frozenset[str]]:
-    """Draw a set of between `least` and `most` members, as far as there are enough."""
+    """Draw a set of `least` to `most` members, or all members if they are fewer."""
     return _subsets(tuple(sorted(members)), least, most)
 
 
@@ -51,28 +51,28 @@ def _subsets(members: tuple[str, ...], least: int, most: int) -> st.SearchStrate
     return st.frozensets(st.sampled_from(members), **sizes) if members else st.just(frozenset())
 
 
-_ODDITIES = subsets(["reserved", "min_unit", "max_unit", "step_size", "ratio"], 1)
+_IRREGULARITIES = subsets(["reserved", "min_unit", "max_unit", "step_size", "ratio"], 1)
 
 
 @st.composite
 def inventories(draw: st.DrawFn) -> Inventory:
-    """Draw an inventory: small, often tight, at times over capacity or unable to give anything."""
+    """Draw a small inventory, often nearly used up, sometimes over capacity or with nothing allocatable."""
     total = draw(st.sampled_from([4, 8, 2, 3, 1]))
-    odd = draw(_ODDITIES) if draw(st.booleans()) else frozenset()
+    irregular = draw(_IRREGULARITIES) if draw(st.booleans()) else frozenset()
     return Inventory(
         total,
-        reserved=draw(st.integers(1, total)) if "reserved" in odd else 0,
-        min_unit=draw(st.integers(2, 3)) if "min_unit" in odd else 1,
-        max_unit=draw(st.integers(1, 4)) if "max_unit" in odd else MAX_INT,
-        step_size=draw(st.integers(2, 3)) if "step_size" in odd else 1,
-        allocation_ratio=draw(st.sampled_from([0.29, 0.5, 1.25, 1.5, 16.0])) if "ratio" in odd else 1.0,
+        reserved=draw(st.integers(1, total)) if "reserved" in irregular else 0,
+        min_unit=draw(st.integers(2, 3)) if "min_unit" in irregular else 1,
+        max_unit=draw(st.integers(1, 4)) if "max_unit" in irregular else MAX_INT,
+        step_size=draw(st.integers(2, 3)) if "step_size" in irregular else 1,
+        allocation_ratio=draw(st.sampled_from([0.29, 0.5, 1.25, 1.5, 16.0])) if "ratio" in irregular else 1.0,
         used=draw(st.integers(1, total + 1)) if rarely(draw) else 0,
     )
 
 
 @st.composite
 def clouds(draw: st.DrawFn) -> Cloud:
-    """Draw one to four trees of one to four levels; any provider may share, any may be in aggregates."""
+    """Draw one to four trees of one to four levels; any provider may be sharing or in aggregates."""
     providers: list[Provider] = []
     for tree in "abcd"[: draw(st.integers(1, 4))]:
         levels = {tree: 1}
@@ -97,11 +97,11 @@ def clouds(draw: st.DrawFn) -> Cloud:
 
 @st.composite
 def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) -> Request:
-    """Draw a valid request for the cloud at one of the microversions, using only what that one knows."""
+    """Draw a valid request for the cloud at one of the microversions, with only the keys of that version."""
     asked = Request((), version=draw(st.sampled_from(versions)))
-    home = draw(st.sampled_from([provider for provider in cloud.providers if provider.parent is None]))
-    serving = [provider for provider in cloud.providers if home in anchors(cloud, provider)]
-    top = draw(st.sampled_from(cloud.tree(home)))
+    target_root = draw(st.sampled_from([provider for provider in cloud.providers if provider.parent is None]))
+    serving = [provider for provider in cloud.providers if target_root in anchors(cloud, provider)]
+    top = draw(st.sampled_from(cloud.tree(target_root)))
     below = [provider for provider in serving if top in cloud.lineage(provider)]
 
     known = SUFFIXES if asked.since("1.33") else NUMBERS
@@ -109,7 +109,9 @@ def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) ->
     targets = below if draw(st.booleans()) else serving
     groups = [draw(_suffixed_group(asked, cloud, targets, suffix)) for suffix in suffixes]
     if not any(group.resources for group in groups) or not rarely(draw):
-        groups.insert(draw(st.integers(0, len(groups))), draw(_unsuffixed_group(asked, cloud, serving, home)))
+        groups.insert(
+            draw(st.integers(0, len(groups))), draw(_unsuffixed_group(asked, cloud, serving, target_root))
+        )
 
     same_subtree: list[frozenset[str]] = []
     if asked.since("1.36") and suffixes and (targets == below or rarely(draw)):
@@ -120,8 +122,8 @@ def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) ->
         same_subtree.append(alone | draw(subsets(suffixes, 0, 1)))
     required, forbidden = frozenset[str](), frozenset[str]()
     if asked.since("1.35"):
-        required = draw(subsets(home.traits, 1, 1)) if rarely(draw) else required
-        forbidden = draw(_unlike(home.traits)) - required if rarely(draw) else forbidden
+        required = draw(subsets(target_root.traits, 1, 1)) if rarely(draw) else required
+        forbidden = draw(_unlike(target_root.traits)) - required if rarely(draw) else forbidden
     policies = ["none", "isolate"] if len(suffixes) > 1 else [None, "none", "isolate"]
     return Request(
         groups=tuple(groups),
@@ -136,10 +138,10 @@ def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) ->
 
 @st.composite
 def scenarios(draw: st.DrawFn, versions: Sequence[str] = NEWEST) -> tuple[Cloud, list[Request]]:
-    """Draw a cloud and some requests for it, none with too many combinations for the oracle."""
+    """Draw a cloud and requests for it; no request has too many combinations for the oracle."""
     cloud = draw(clouds())
-    fair = requests(cloud, versions).filter(lambda asked: combinations(cloud, asked) <= MOST_COMBINATIONS)
-    return cloud, [draw(fair) for _ in range(draw(st.integers(1, 10)))]
+    feasible = requests(cloud, versions).filter(lambda asked: combinations(cloud, asked) <= MOST_COMBINATIONS)
+    return cloud, [draw(feasible) for _ in range(draw(st.integers(1, 10)))]
 
 
 @st.composite
@@ -147,11 +149,11 @@ def _suffixed_group(
     draw: st.DrawFn, asked: Request, cloud: Cloud, targets: Sequence[Provider], suffix: str
 ) -> Group:
     may_be_resourceless = asked.since("1.36")
-    givers = [provider for provider in targets if _given(provider)]
-    target = draw(st.sampled_from(targets if may_be_resourceless else givers or targets))
+    suppliers = [provider for provider in targets if _suppliable(provider)]
+    target = draw(st.sampled_from(targets if may_be_resourceless else suppliers or targets))
     resources = {}
-    if not may_be_resourceless or not (rarely(draw) or not _given(target)):
-        for name in sorted(draw(subsets(_given(target) or CLASSES, 1, 2))):
+    if not may_be_resourceless or not (rarely(draw) or not _suppliable(target)):
+        for name in sorted(draw(subsets(_suppliable(target) or CLASSES, 1, 2))):
             resources[name] = draw(_amounts(target.inventories.get(name)))
     filters = draw(_filters(asked, cloud, target, target.traits, target.aggregates))
     if not resources and not any(filters.values()):
@@ -161,31 +163,31 @@ def _suffixed_group(
 
 @st.composite
 def _unsuffixed_group(
-    draw: st.DrawFn, asked: Request, cloud: Cloud, serving: Sequence[Provider], home: Provider
+    draw: st.DrawFn, asked: Request, cloud: Cloud, serving: Sequence[Provider], target_root: Provider
 ) -> Group:
-    known = {name for provider in serving for name in _given(provider)}
-    resources, traits, target = {}, frozenset[str](), home
+    known = {name for provider in serving for name in _suppliable(provider)}
+    resources, traits, target = {}, frozenset[str](), target_root
     for name in sorted(draw(subsets(known or CLASSES, 1, 3))):
-        givers = [provider for provider in serving if name in _given(provider)]
-        foreign = [provider for provider in givers if cloud.root(provider) != home]
+        suppliers = [provider for provider in serving if name in _suppliable(provider)]
+        foreign = [provider for provider in suppliers if cloud.root(provider) != target_root]
         prefers_foreign = draw(st.booleans())
-        target = draw(st.sampled_from((foreign if prefers_foreign else givers) or givers or serving))
+        target = draw(st.sampled_from((foreign if prefers_foreign else suppliers) or suppliers or serving))
         resources[name] = draw(_amounts(target.inventories.get(name)))
         traits |= target.traits
-    return Group("", resources, **draw(_filters(asked, cloud, target, traits, home.aggregates)))
+    return Group("", resources, **draw(_filters(asked, cloud, target, traits, target_root.aggregates)))
 
 
-def _given(provider: Provider) -> list[str]:
-    return [name for name, inventory in provider.inventories.items() if _fitting(inventory)]
+def _suppliable(provider: Provider) -> list[str]:
+    return [name for name, inventory in provider.inventories.items() if _allocatable(inventory)]
 
 
-def _fitting(inventory: Inventory | None) -> list[int]:
+def _allocatable(inventory: Inventory | None) -> list[int]:
     return [amount for amount in range(1, 5) if fits(inventory, amount)]
 
 
 def _amounts(inventory: Inventory | None) -> st.SearchStrategy[int]:
-    fitting = _fitting(inventory) or [1]
-    return st.sampled_from([*fitting * 3, 1, 2, 3])
+    allocatable = _allocatable(inventory) or [1]
+    return st.sampled_from([*allocatable * 3, 1, 2, 3])
 
 
 @st.composite
@@ -197,7 +199,7 @@ def _filters(
     traits: frozenset[str],
     aggregates: frozenset[str],
 ) -> dict[str, Any]:
-    """Draw the filters of a group to be met by these traits and aggregates, in the target's tree."""
+    """Draw filters of a group that these traits and aggregates meet, mostly in the target's tree."""
     known = [kind for kind, version in FILTERS.items() if asked.since(version)]
     kinds = draw(subsets(known, 0, 3))
     filters: dict[str, Any] = {}

@@ -1,6 +1,14 @@
-"""The search for allocation candidates: from a request to the trees that can satisfy it.
+"""The query layer of allocation candidates: from a request to the trees that can satisfy it.
 
-`requests` turns names into ids and groups into demands, `suppliers` says as SQL who can supply a
-demand, `anchors` finds the trees in which every demand has a supplier, and `trees` fetches what is
-to be known of the winners.
+Read the modules in this order:
+
+* `candidates`: the whole search, a loop that fetches and combines one batch of trees after the other;
+  `batches` decides how large each batch is and when the search stops.
+* `criteria`: the request with ids instead of names, which `name_lookup` finds; each request group
+  becomes one or several demands with the criteria for their suppliers.
+* `sharing`: the sharing providers that can supply a demand to other trees.
+* `anchors`: the root providers around which every demand has a supplier. Two strategies find them:
+  `root_scan` examines root by root, `selective_lookup` starts from the rarest criterion.
+  `tree_conditions` and `suppliers` hold the SQL that both use.
+* `trees`: the providers of these trees with their inventories and traits.
 """

@@ -1,236 +1,157 @@
-"""A whole search: from the request to its candidates and the providers they are told with."""
+"""The search for allocation candidates: from a request to its candidates and their provider trees."""
 
-import itertools
-import math
 import random
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextvars import copy_context
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
 from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Anchor, Walk, find_anchors
-from placement_svc.db.search.requests import Search, resolve
-from placement_svc.db.search.sharing import SharedSupply, find_shared
-from placement_svc.db.search.trees import Trees
-from placement_svc.domain.candidates import Candidate, combine, in_turn
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
+from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
+from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.repeated_candidates import RepeatedCandidates
+from placement_svc.db.search.sharing import SharedSupply, find_shared_supplies
+from placement_svc.db.search.trees import TreeFetcher, Trees
+from placement_svc.domain.candidates import Candidate, combine, round_robin
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import Demand
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.observability import request_stats
 
-WORTHWHILE = 1 / 20
-"""Of the roots looked at one by one, the part that must be anchors to go on like that."""
 
-FIRST_STEPS = (4, 100)
-"""How many roots the first look takes in at most: a multiple of the limit, and some more."""
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """The settings of a search, and what depends on the microversion.
 
-MANY = 100
-"""Trees of which the rest is worth a thread that fetches it while the candidates are combined."""
-
-MOST_TRIES = 8
-"""How many trees the second look takes in at most for each candidate that the first one has left missing."""
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How candidates are looked for, apart from what is asked.
-
-    With `one_per_tree` it is done in the manner of before 1.29. `shown` are the resource classes that
-    summaries tell of (None: all). With `randomize` the trees come in random order, and so do the
-    providers of each. `depth_first` gives all candidates of a tree before the next one's, otherwise
-    the trees take turns. `maximum` holds for requests without a limit, and for higher ones (None: none).
+    With `one_provider_per_tree`, a candidate uses at most one provider of each tree (before 1.29).
+    `summary_classes` are the resource classes that the summaries show (None: all). `randomize` puts
+    trees, and the providers in each, in random order. `depth_first` takes all candidates of a tree before
+    those of the next tree; the default takes one of each tree, then the next of each.
+    `max_candidates` is an upper bound of the request's limit (None: no bound).
     """
 
     deadline: Deadline
-    one_per_tree: bool = False
-    shown: frozenset[str] | None = None
+    one_provider_per_tree: bool = False
+    summary_classes: frozenset[str] | None = None
     randomize: bool = False
     depth_first: bool = False
-    maximum: int | None = None
+    max_candidates: int | None = None
 
 
 @dataclass(frozen=True)
-class Found:
-    """The candidates of a request, in the order of their making, and all providers of their trees."""
+class SearchResult:
+    """The candidates of a request, in the order of their generation, and their provider trees."""
 
     demands: Sequence[Demand]
     candidates: Iterable[Candidate]
     trees: Trees
 
 
-def find_candidates(connection: Connection, request: CandidatesRequest, manner: Manner) -> Found:
-    """Return what satisfies a request.
+def find_candidates(
+    connection: Connection, request: CandidatesRequest, options: SearchOptions
+) -> SearchResult:
+    """Return the candidates of a request.
 
-    Five statements: names, sharing providers (not if there are none), anchors, trees, what these have;
-    and one more for what there is room for if that is asked. When a limit is not reached at the first
-    look, anchors, trees and what belongs to them are asked for again, at most twice. How many groups,
-    trees or candidates there are makes no difference. Without a limit the candidates are still to be
-    generated when this returns.
+    Five statements: names, sharing providers (omitted if no provider shares), anchors, providers of the
+    trees, their inventories and traits; and one more if amounts of several groups have to be summed. The
+    last three or four run again for each further batch, of which there are at most two. The numbers of
+    groups, trees and candidates do not change that.
+
+    Without a limit, the candidates are not generated yet when this returns.
     """
-    search = resolve(connection, request, one_per_tree=manner.one_per_tree)
-    shared = find_shared(connection, search)
-    limit = min((n for n in (request.limit, manner.maximum) if n is not None), default=None)
-    candidates: Iterable[Candidate]
-    with ThreadPoolExecutor(1) as beside:
-        looks = _Looks(connection, search, shared, manner, beside)
-        if limit is None:
-            candidates = itertools.chain.from_iterable(looks.all_at_once())
-        elif manner.depth_first:
-            candidates = list(itertools.islice(itertools.chain.from_iterable(looks.until(limit)), limit))
-        else:
-            candidates = list(_spread(looks.until(limit), limit))
-        looks.wait()
-        return Found(search.terms.demands, candidates, looks.trees)
+    criteria = resolve_criteria(connection, request, one_provider_per_tree=options.one_provider_per_tree)
+    shared = find_shared_supplies(connection, criteria)
+    limit = min((n for n in (request.limit, options.max_candidates) if n is not None), default=None)
+    trees = Trees(options.summary_classes, criteria.rules.summed_classes)
+    with ThreadPoolExecutor(1) as executor:
+        fetcher = TreeFetcher(connection, executor, trees, bool(criteria.rules.unsuffixed_required))
+        search = CandidateSearch(connection, criteria, shared, options, fetcher)
+        candidates = search.find_all() if limit is None else search.find(limit)
+        fetcher.wait()
+        return SearchResult(criteria.rules.demands, candidates, trees)
 
 
-def _spread(generators: Iterable[Iterator[Candidate]], limit: int) -> Iterator[Candidate]:
-    """Return the first candidate of each generator, then the next of each, until the limit.
-
-    No more generators are asked for than have to be.
-    """
-    going_on: list[Iterator[Candidate]] = []
-    firsts: list[Candidate] = []
-    for generator in generators:
-        first = next(generator, None)
-        if first is not None:
-            firsts.append(first)
-            going_on.append(generator)
-        if len(firsts) == limit:
-            break
-    return itertools.islice(itertools.chain(firsts, in_turn(going_on)), limit)
-
-
-class _Looks:
-    """Looks at tree after tree.
-
-    A candidate of sharing providers alone is found around every anchor that they serve; only the
-    first time it counts.
-    """
+class CandidateSearch:
+    """One search: fetches batches of anchors with their trees, and combines the suppliers of each anchor."""
 
     def __init__(
         self,
         connection: Connection,
-        search: Search,
+        criteria: SearchCriteria,
         shared: Sequence[SharedSupply],
-        manner: Manner,
-        beside: Executor,
+        options: SearchOptions,
+        fetcher: TreeFetcher,
     ) -> None:
-        self.connection = connection
-        self.beside = beside
-        self.fetching: Future[None] | None = None
-        """What uses the connection, so that nothing else may, until it is done."""
-        self.search = search
-        self.shared = shared
-        self.manner = manner
-        self.sharing = frozenset(supply.provider_id for supply in shared)
-        self.homes = {supply.provider_id: supply.root_id for supply in shared}
-        self.trees = Trees(manner.shown, search.terms.summed)
-        self.walk = Walk(start=str(uuid4()) if manner.randomize else None)
-        self.looked_at = 0
-        self.fruitful = 0
-        """How many of the trees looked at have given a candidate."""
-        self.seen_options: set[tuple[tuple[int, ...], ...]] = set()
-        self.seen: set[Candidate] = set()
+        self._connection = connection
+        self._criteria = criteria
+        self._shared = shared
+        self._options = options
+        self._fetcher = fetcher
+        self._repeated = RepeatedCandidates(shared)
 
-    def all_at_once(self) -> Iterator[Iterator[Candidate]]:
-        """Return generators of the candidates around every anchor."""
-        return map(self._candidates, self._look(None))
+    def find_all(self) -> Iterator[Candidate]:
+        """Return a generator of all candidates; all anchors and their trees are fetched at once."""
+        anchors, _ = self._fetch_batch(self._initial_state(), BatchSize())
+        return (candidate for anchor in anchors for candidate in self._combine(anchor))
 
-    def until(self, limit: int) -> Iterator[Iterator[Candidate]]:
-        """Yield generators of the candidates around one anchor after the other.
+    def find(self, limit: int) -> list[Candidate]:
+        """Return at most `limit` candidates: fetch a batch of anchors, combine, decide whether to continue.
 
-        As many as make up the limit are looked for at first, and if that was not enough as many as
-        should be, going by what came of the first. That the third look takes in all that is left is
-        rare: many trees that SQL finds would have to lack a candidate because amounts do not add up,
-        groups cannot be kept apart, or traits of several suppliers do not go together.
+        In breadth-first order the loop takes one candidate of each tree, so that the candidates are from as
+        many trees as possible. After the loop, the remaining candidates come from the same trees, one of
+        each at a time.
         """
-        multiple, more = FIRST_STEPS
-        steps = None if self._is_scarce() else multiple * limit + more
-        yield from map(self._candidates, self._look(limit, steps))
-        if self.walk.ended:
-            return
-        tries = min(MOST_TRIES, self.looked_at / max(self.fruitful, 1))
-        wanted = math.ceil(1.5 * tries * (limit - self.fruitful)) + 10
-        anchors_a_step = self.looked_at / self.walk.steps if self.walk.steps else 0
-        steps = math.ceil(2 * wanted / anchors_a_step) if anchors_a_step > WORTHWHILE else None
-        yield from map(self._candidates, self._look(wanted, steps))
-        if not self.walk.ended:
-            yield from self.all_at_once()
+        depth_first = self._options.depth_first
+        has_rare_criterion = self._criteria.has_rare_criterion({supply.demand for supply in self._shared})
+        state = self._initial_state()
+        candidates: list[Candidate] = []
+        trees_with_candidates: list[Iterator[Candidate]] = []
+        while batch_size := next_batch(state, limit, has_rare_criterion=has_rare_criterion):
+            anchors, state = self._fetch_batch(state, batch_size)
+            for anchor in anchors:
+                generator = self._combine(anchor)
+                taken = list(islice(generator, limit - len(candidates) if depth_first else 1))
+                if taken:
+                    candidates += taken
+                    trees_with_candidates.append(generator)
+                if len(candidates) == limit:
+                    break
+            state = replace(
+                state, trees_with_candidates=len(trees_with_candidates), candidates=len(candidates)
+            )
+        candidates += islice(round_robin(trees_with_candidates), limit - len(candidates))
+        return candidates
 
-    def wait(self) -> None:
-        """Return when the connection is free, and all is there that belongs to the trees."""
-        if self.fetching is not None:
-            self.fetching.result()
+    def _initial_state(self) -> SearchState:
+        return SearchState(ScanCursor(start=str(uuid4()) if self._options.randomize else None))
 
-    def _is_scarce(self) -> bool:
-        return self.search.is_scarce({supply.demand for supply in self.shared})
+    def _fetch_batch(self, state: SearchState, size: BatchSize) -> tuple[list[Anchor], SearchState]:
+        """Return the next anchors that can yield new candidates, their trees fetched, and the state after."""
+        self._fetcher.wait()
+        all_anchors, cursor = find_anchors(
+            self._connection,
+            self._criteria,
+            self._shared,
+            state.cursor,
+            max_anchors=size.max_anchors,
+            roots_to_scan=size.roots_to_scan,
+        )
+        request_stats.current().trees += len(all_anchors)
+        anchors = self._repeated.new_anchors(all_anchors)
+        self._fetcher.fetch(self._repeated.root_ids(anchors))
+        if self._options.randomize:
+            random.shuffle(anchors)
+        return anchors, replace(
+            state, cursor=cursor, batches=state.batches + 1, anchors=state.anchors + len(all_anchors)
+        )
 
-    def _look(self, limit: int | None, steps: int | None = None) -> list[Anchor]:
-        """Return the next anchors, their trees fetched."""
-        self.wait()
-        anchors = find_anchors(self.connection, self.search, self.shared, self.walk, limit, steps)
-        self.looked_at += len(anchors)
-        request_stats.current().trees += len(anchors)
-        told = [anchor for anchor in anchors if self._is_new(anchor)] if self.sharing else anchors
-        self._fetch(self._homes(told))
-        if self.manner.randomize:
-            random.shuffle(told)
-        return told
-
-    def _fetch(self, root_ids: Iterable[int]) -> None:
-        """Fetch the trees that are not there; of many, PostgreSQL looks for the rest while we combine."""
-        new = [id_ for id_ in root_ids if id_ not in self.trees.providers]
-        if not new:
-            return
-        self.trees.fetch(self.connection, new)
-        fetch_rest = partial(self.trees.fetch_rest, self.connection, new)
-        if len(new) < MANY or self.search.terms.clauses:
-            fetch_rest()
-        else:
-            # In this context, so that the statement counts for this request.
-            self.fetching = self.beside.submit(copy_context().run, fetch_rest)
-
-    def _is_new(self, anchor: Anchor) -> bool:
-        if not all(self.sharing.issuperset(ids) for ids in anchor.options):
-            return True
-        if anchor.options in self.seen_options:
-            return False
-        self.seen_options.add(anchor.options)
-        return True
-
-    def _homes(self, anchors: Collection[Anchor]) -> Collection[int]:
-        """Return the roots of all options: an anchor that supplies nothing is not told about."""
-        if not self.sharing:
-            return [anchor.id for anchor in anchors]
-        return {
-            self.homes.get(provider_id, anchor.id)
-            for anchor in anchors
-            for ids in anchor.options
-            for provider_id in ids
-        }
-
-    def _candidates(self, anchor: Anchor) -> Iterator[Candidate]:
-        options: Sequence[Sequence[int]] = anchor.options
-        if self.manner.randomize:
-            options = [random.sample(ids, len(ids)) for ids in options]
-        candidates = combine(self.search.terms, options, self.trees, self.manner.deadline)
-        if self.sharing:
-            candidates = filter(self._counts, candidates)
-        first = next(candidates, None)
-        if first is None:
-            return iter(())
-        self.fruitful += 1
-        return itertools.chain((first,), candidates)
-
-    def _counts(self, candidate: Candidate) -> bool:
-        """Tell whether a candidate counts: one of sharing providers alone only the first time."""
-        if not self.sharing.issuperset(candidate):
-            return True
-        if candidate in self.seen:
-            return False
-        self.seen.add(candidate)
-        return True
+    def _combine(self, anchor: Anchor) -> Iterator[Candidate]:
+        """Return a generator of the candidates around an anchor."""
+        suppliers: Sequence[Sequence[int]] = anchor.suppliers
+        if self._options.randomize:
+            suppliers = [random.sample(ids, len(ids)) for ids in suppliers]
+        candidates = combine(self._criteria.rules, suppliers, self._fetcher.trees, self._options.deadline)
+        return self._repeated.new_candidates(candidates)

@@ -1,4 +1,4 @@
-"""Sharing providers: what they supply to trees other than their own (`docs/spec/candidates.md 3.5`)."""
+"""Sharing providers: what they can supply to trees other than their own (`docs/spec/candidates.md 3.5`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Select, bindparam, literal, select, union_all
 from sqlalchemy.types import Integer
 
 from placement_svc.db.filters import in_any_aggregate
-from placement_svc.db.search.requests import Needs, Search
+from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.suppliers import suppliers
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 
@@ -17,61 +17,71 @@ from placement_svc.db.tables import provider_aggregates, provider_traits, resour
 class SharedSupply:
     """A sharing provider that can supply a demand to every tree with a member in an aggregate.
 
-    `demand` is the index of the demand, `clauses` those of the search whose traits it has.
+    `demand` is the index of the demand. `satisfied_required` holds the indexes of those sets in
+    `CombinationRules.unsuffixed_required` of which the provider has a trait.
     """
 
     demand: int
     provider_id: int
     root_id: int
     aggregate_id: int
-    clauses: frozenset[int]
+    satisfied_required: frozenset[int]
 
 
-_sharing_trait = bindparam("sharing_trait", type_=Integer)
-_sharers = (
+_sharing_providers = (
     select(resource_providers.c.id, resource_providers.c.trait_ids, provider_aggregates.c.aggregate_id)
     .join(provider_traits, provider_traits.c.provider_id == resource_providers.c.id)
     .join(provider_aggregates, provider_aggregates.c.provider_id == resource_providers.c.id)
-    .where(provider_traits.c.trait_id == _sharing_trait)
-    .cte("sharers")
+    .where(provider_traits.c.trait_id == bindparam("sharing_trait_id", type_=Integer))
+    .cte("sharing_providers")
     .prefix_with("MATERIALIZED")
 )
 
 
-def find_shared(connection: Connection, search: Search) -> list[SharedSupply]:
+def find_shared_supplies(connection: Connection, criteria: SearchCriteria) -> list[SharedSupply]:
     """Return what sharing providers can supply, once for each of their aggregates.
 
-    One statement, none if nothing is shared; it starts from the few holders of the sharing trait.
+    One statement, or none if no provider shares; it starts from the few providers with the sharing trait.
     """
-    if search.sharing_trait is None:
+    if criteria.sharing_trait_id is None:
         return []
     queries = [
-        _supplied_by_sharers(index, needs, search.terms.clauses)
-        for index, needs in enumerate(search.needs)
-        if needs.may_be_foreign
+        _select_shared_supplies(demand, supplier_criteria, criteria.rules.unsuffixed_required)
+        for demand, supplier_criteria in enumerate(criteria.suppliers)
+        if supplier_criteria.allows_sharing_providers
     ]
     if not queries:
         return []
     rows = connection.execute(
         union_all(*queries).order_by("demand", "provider_id", "aggregate_id"),
-        {"sharing_trait": search.sharing_trait},
+        {"sharing_trait_id": criteria.sharing_trait_id},
     )
     return [
-        SharedSupply(demand, provider_id, root_id, aggregate_id, frozenset(n for n, m in enumerate(met) if m))
-        for demand, provider_id, root_id, aggregate_id, *met in rows
+        SharedSupply(
+            demand=demand,
+            provider_id=provider_id,
+            root_id=root_id,
+            aggregate_id=aggregate_id,
+            satisfied_required=frozenset(n for n, has_trait in enumerate(has_traits) if has_trait),
+        )
+        for demand, provider_id, root_id, aggregate_id, *has_traits in rows
     ]
 
 
-def _supplied_by_sharers(index: int, needs: Needs, clauses: Iterable[frozenset[int]]) -> Select[Any]:
-    able = suppliers(needs)
-    query = able.query.with_only_columns(
-        literal(index).label("demand"),
-        able.provider_id.label("provider_id"),
-        able.root_id,
-        _sharers.c.aggregate_id,
-        *(_sharers.c.trait_ids.overlap(sorted(clause)) for clause in clauses),
-    ).join(_sharers, _sharers.c.id == able.provider_id)
-    if needs.unsuffixed:
-        # To other trees it is of use only if it is in the aggregates itself.
-        query = query.where(*(in_any_aggregate(able.provider_id, ids) for ids in needs.member_of.any_of))
+def _select_shared_supplies(
+    demand: int, criteria: SupplierCriteria, unsuffixed_required: Iterable[frozenset[int]]
+) -> Select[Any]:
+    matching = suppliers(criteria)
+    query = matching.query.with_only_columns(
+        literal(demand).label("demand"),
+        matching.provider_id.label("provider_id"),
+        matching.root_id,
+        _sharing_providers.c.aggregate_id,
+        *(_sharing_providers.c.trait_ids.overlap(sorted(any_of)) for any_of in unsuffixed_required),
+    ).join(_sharing_providers, _sharing_providers.c.id == matching.provider_id)
+    if criteria.is_unsuffixed:
+        # For other trees, the aggregates of the sharing provider's own root do not count.
+        query = query.where(
+            *(in_any_aggregate(matching.provider_id, ids) for ids in criteria.member_of.any_of)
+        )
     return query

@@ -1,26 +1,27 @@
-"""Who can supply a demand, as SQL (`docs/spec/candidates.md 3.2 to 3.4`)."""
+"""The providers that can supply a demand, as SQL (`docs/spec/candidates.md 3.2 to 3.4`)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, false, func, not_, or_, select
+from sqlalchemy.sql.visitors import iterate
 
 from placement_svc.db.filters import fits, has_traits, in_any_aggregate
-from placement_svc.db.search.requests import Needs
+from placement_svc.db.search.criteria import SupplierCriteria
 from placement_svc.db.tables import inventories, resource_providers
 
 
 @dataclass(frozen=True)
-class Suppliers:
-    """The query of all providers that can supply a demand alone, and its two columns."""
+class SupplierQuery:
+    """A query for the suppliers of a demand, and its two columns."""
 
     query: Select[int, int]
     provider_id: ColumnElement[int]
     root_id: ColumnElement[int]
 
-    def unjoined(self) -> "Suppliers":
-        """Return the same, in a form that PostgreSQL never turns into a join."""
+    def with_optimization_fence(self) -> "SupplierQuery":
+        """Return the query with an `OFFSET 0`, so that PostgreSQL does not turn its `EXISTS` into a join."""
         return replace(self, query=self.query.offset(0))
 
 
@@ -30,61 +31,84 @@ def _inventory(number: int) -> FromClause:
     return inventories.alias(f"inventory_{number}")
 
 
-_supplier = resource_providers.alias("supplier")
+_provider = resource_providers.alias("supplier")
 
 
 @lru_cache(maxsize=256)
-def suppliers(needs: Needs) -> Suppliers:
-    """Return who can supply a demand.
+def suppliers(criteria: SupplierCriteria) -> SupplierQuery:
+    """Return the query for the providers that match `criteria`.
 
-    It is asked for several times in one search, and schedulers ask for the same flavors all day long.
+    Cached because one search needs it several times, and schedulers repeat the requests for the same flavors.
     """
-    if needs.resources:
-        provider_id, root_id = _inventory(0).c.provider_id, _inventory(0).c.root_id
-        query = select(provider_id, root_id)
-        for number, (class_id, amount) in enumerate(needs.resources):
-            inventory = _inventory(number)
-            if number:
-                query = query.join(inventory, inventory.c.provider_id == provider_id)
-            query = query.where(fits(inventory, class_id, amount))
-        if needs.required:
-            query = query.join(_supplier, _supplier.c.id == provider_id)
-    else:
-        provider_id, root_id = _supplier.c.id, _supplier.c.root_id
+    conditions: list[ColumnElement[bool]] = [
+        fits(_inventory(number), class_id, amount)
+        for number, (class_id, amount) in enumerate(criteria.resources)
+    ]
+    provider_id, root_id = _key_columns(len(criteria.resources))
+    if criteria.in_tree is not None:
+        conditions.append(root_id == criteria.in_tree)
+    for condition in has_traits(_provider, criteria.required.any_of, criteria.required.forbidden):
+        # Most hosts have the same traits, and PostgreSQL underestimates how many have several frequent
+        # traits. It makes no such estimate for COALESCE, and so does not start from these traits.
+        conditions.append(condition if criteria.has_rare_traits else func.coalesce(condition, false()))
+    conditions += _member_of(criteria, provider_id, root_id)
+    return _select_suppliers(len(criteria.resources), conditions)
+
+
+def unsuffixed_suppliers(
+    all_criteria: Iterable[SupplierCriteria], any_of: Iterable[frozenset[int]]
+) -> SupplierQuery:
+    """Return the query for the providers that have a trait of each set in `any_of`.
+
+    They fit at least one of the demands with `all_criteria`, which have one resource class each.
+    """
+    resources = (resource for criteria in all_criteria for resource in criteria.resources)
+    fits_any = or_(*(fits(_inventory(0), class_id, amount) for class_id, amount in resources))
+    return _select_suppliers(1, [fits_any, *has_traits(_provider, list(any_of))])
+
+
+def _select_suppliers(inventory_count: int, conditions: Sequence[ColumnElement[bool]]) -> SupplierQuery:
+    """Return the query for the providers that meet all conditions.
+
+    The conditions refer to the inventories `_inventory(0)` to `_inventory(inventory_count - 1)` of one
+    provider and to the provider's own row, `_provider`. The latter is joined whenever a condition reads it,
+    so that no condition can cause a cross join.
+    """
+    provider_id, root_id = _key_columns(inventory_count)
+    if not inventory_count:
         query = select(provider_id.label("provider_id"), root_id)
-    if needs.tree is not None:
-        query = query.where(root_id == needs.tree)
-    for condition in has_traits(_supplier, needs.required.any_of, needs.required.forbidden):
-        # Hosts mostly have the same traits, and PostgreSQL takes many common ones together for a rarity.
-        # Of COALESCE it has no opinion, so that it does not start from there.
-        query = query.where(condition if needs.selective else func.coalesce(condition, false()))
-    query = query.where(*_member_of(provider_id, root_id, needs))
-    return Suppliers(query, provider_id, root_id)
+        return SupplierQuery(query.where(*conditions), provider_id, root_id)
+    query = select(provider_id, root_id)
+    for number in range(1, inventory_count):
+        inventory = _inventory(number)
+        query = query.join(inventory, inventory.c.provider_id == provider_id)
+    if any(map(_reads_provider_row, conditions)):
+        query = query.join(_provider, _provider.c.id == provider_id)
+    return SupplierQuery(query.where(*conditions), provider_id, root_id)
 
 
-def suppliers_with_traits(all_needs: Iterable[Needs], clauses: Iterable[frozenset[int]]) -> Suppliers:
-    """Return who has a trait of each clause and can supply one of some demands of a single class each."""
-    inventory = _inventory(0)
-    demanded = (item for needs in all_needs for item in needs.resources)
-    query = (
-        select(inventory.c.provider_id, inventory.c.root_id)
-        .join(_supplier, _supplier.c.id == inventory.c.provider_id)
-        .where(
-            or_(*(fits(inventory, class_id, amount) for class_id, amount in demanded)),
-            *has_traits(_supplier, list(clauses)),
-        )
-    )
-    return Suppliers(query, inventory.c.provider_id, inventory.c.root_id)
+def _key_columns(inventory_count: int) -> tuple[ColumnElement[int], ColumnElement[int]]:
+    """Return the columns of the provider's id and its root's id; the inventories have both."""
+    if inventory_count:
+        return _inventory(0).c.provider_id, _inventory(0).c.root_id
+    return _provider.c.id, _provider.c.root_id
+
+
+def _reads_provider_row(condition: ColumnElement[bool]) -> bool:
+    return any(getattr(element, "table", None) is _provider for element in iterate(condition))
 
 
 def _member_of(
-    provider_id: ColumnElement[int], root_id: ColumnElement[int], needs: Needs
+    criteria: SupplierCriteria, provider_id: ColumnElement[int], root_id: ColumnElement[int]
 ) -> Iterable[ColumnElement[bool]]:
-    """Return the conditions of `member_of`; for the unsuffixed group a root spans its tree."""
-    aggregates = needs.member_of
-    if aggregates.any_of:
-        own = and_(*(in_any_aggregate(provider_id, clause) for clause in aggregates.any_of))
-        roots = and_(*(in_any_aggregate(root_id, clause) for clause in aggregates.any_of))
-        yield or_(own, roots) if needs.unsuffixed else own
-    if aggregates.forbidden:
-        yield not_(in_any_aggregate(provider_id, aggregates.forbidden))
+    """Yield the conditions of `member_of`.
+
+    In the unsuffixed group, the aggregates of a root count for its whole tree.
+    """
+    member_of = criteria.member_of
+    if member_of.any_of:
+        own = and_(*(in_any_aggregate(provider_id, ids) for ids in member_of.any_of))
+        roots = and_(*(in_any_aggregate(root_id, ids) for ids in member_of.any_of))
+        yield or_(own, roots) if criteria.is_unsuffixed else own
+    if member_of.forbidden:
+        yield not_(in_any_aggregate(provider_id, member_of.forbidden))

@@ -1,12 +1,14 @@
-"""What is to be known of whole trees, for combining and for the summaries."""
+"""The provider trees of the anchors: everything that combining and the summaries need of them."""
 
 from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from contextvars import copy_context
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Text,
     any_,
     bindparam,
     cast,
@@ -22,102 +24,151 @@ from sqlalchemy.types import Boolean, Integer, String
 from placement_svc.db.engine import driver_rows
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 
-
-def _array(ids: Iterable[int]) -> str:
-    return f"{{{','.join(map(str, ids))}}}"
-
+MIN_TREES_FOR_THREAD = 100
+"""The number of trees from which on a thread fetches inventories and traits during the combining."""
 
 TreeProvider = tuple[int, str, int | None, int]
-"""A provider of a tree as the driver tells of it, as there are thousands: id, uuid, parent_id, root_id."""
+"""A provider of a tree as the driver returns it, as there are thousands: id, uuid, parent_id, root_id."""
+
+
+class ClassInventories(NamedTuple):
+    """The inventories of one resource class: three lists in the same order."""
+
+    resource_class: str
+    provider_ids: list[int]
+    capacities: list[int]
+    used: list[int]
 
 
 class TraitSet(NamedTuple):
-    """Traits, by their names, and the ids of providers that have just these: hosts are mostly alike."""
+    """The names of traits, and the ids of the providers that have exactly these; most hosts are alike."""
 
     names: list[str]
     provider_ids: list[int]
 
 
 class Trees:
-    """All providers of the trees that were fetched so far, by id; they are the facts of combining.
+    """The providers of the trees that have been fetched so far.
 
-    `shown` are the resource classes that the summaries tell of (None: all), `summed` those whose room
-    is asked for.
+    It is the `ProviderLookup` of the combining. `summary_classes` are the resource classes that the
+    summaries show (None: all), `summed_classes` those whose `max_allocatable` is needed.
     """
 
-    def __init__(self, shown: Collection[str] | None, summed: Collection[str]) -> None:
-        self.shown = shown
-        self.summed = summed
+    def __init__(self, summary_classes: Collection[str] | None, summed_classes: Collection[str]) -> None:
+        self.summary_classes = summary_classes
+        self.summed_classes = summed_classes
         self.providers: dict[int, TreeProvider] = {}
+        """All providers, by id."""
         self.uuids: dict[int, str] = {}
-        self.resources: dict[int, str] = {}
-        """What each provider has in its summary, the members of a JSON object as text; none if missing."""
+        """The uuids of all providers, by id."""
+        self.inventories: list[ClassInventories] = []
+        """All inventories of `summary_classes`; a class is listed again for each batch of trees."""
         self.trait_sets: list[TraitSet] = []
         """The traits of each provider that has any."""
         self._trait_ids: dict[int, frozenset[int]] = {}
-        self._rooms: dict[tuple[int, str], int] = {}
+        self._max_allocatable: dict[tuple[int, str], int] = {}
         self._paths: dict[int, tuple[int, ...]] = {}
 
-    def fetch(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the providers of the trees of these roots, and their room.
+    def fetch_providers(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the providers of the trees with these roots, and the amounts that can be allocated.
 
-        One statement, or two if room is asked for, proportional to the trees: they read by the indexes
-        on root_id.
+        One statement, and a second one if there are `summed_classes`. Their cost is proportional to the size
+        of the trees: they use the indexes on root_id.
         """
         rows = driver_rows(connection, _PROVIDERS, {"root_ids": _array(root_ids)})
         self.providers.update({row[0]: row for row in rows})
-        self.uuids.update({row[0]: row[1] for row in rows})
-        if self.summed:
-            values = {"root_ids": _array(root_ids), "summed": sorted(self.summed)}
-            for provider_id, name, room in driver_rows(connection, _ROOMS, values):
-                self._rooms[provider_id, name] = room
+        self.uuids.update({id_: uuid for id_, uuid, _, _ in rows})
+        if self.summed_classes:
+            values = {"root_ids": _array(root_ids), "summed_classes": sorted(self.summed_classes)}
+            for provider_id, name, max_allocatable in driver_rows(connection, _MAX_ALLOCATABLE, values):
+                self._max_allocatable[provider_id, name] = max_allocatable
 
-    def fetch_rest(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch what the providers of these trees have: resources and traits.
+    def fetch_inventories_and_traits(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the inventories and traits of these trees.
 
-        One statement, proportional to the trees as well. Combining never asks for resources, and for
-        traits only if the unsuffixed group has clauses of them.
+        One statement, whose cost is proportional to the size of the trees. The combining needs none of
+        it, except for the traits if the unsuffixed group requires some.
         """
         values = {
             "root_ids": _array(root_ids),
-            "all_shown": self.shown is None,
-            "shown": sorted(self.shown or ()),
+            "all_classes": self.summary_classes is None,
+            "summary_classes": sorted(self.summary_classes or ()),
         }
-        for _, name, ids, texts, trait_ids, trait_names in driver_rows(connection, _REST, values):
-            if name is None:
-                self._trait_ids.update(dict.fromkeys(ids, frozenset(trait_ids)))
-                self.trait_sets.append(TraitSet(trait_names, ids))
-                continue
-            head = f'"{name}":{{"capacity":'
-            for id_, text in zip(ids, texts.split(), strict=True):
-                member = f"{head}{text}}}"
-                self.resources[id_] = f"{self.resources[id_]},{member}" if id_ in self.resources else member
+        rows = driver_rows(connection, _INVENTORIES_AND_TRAITS, values)
+        for _, resource_class, provider_ids, capacities, used, trait_ids, trait_names in rows:
+            if resource_class is None:
+                self._trait_ids.update(dict.fromkeys(provider_ids, frozenset(trait_ids)))
+                self.trait_sets.append(TraitSet(trait_names, provider_ids))
+            else:
+                self.inventories.append(ClassInventories(resource_class, provider_ids, capacities, used))
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""
         path = self._paths.get(provider_id)
         if path is None:
-            parent_id = self.providers[provider_id][2]
-            above = () if parent_id is None else self.path(parent_id)
-            path = self._paths[provider_id] = (*above, provider_id)
+            _, _, parent_id, _ = self.providers[provider_id]
+            ancestors = () if parent_id is None else self.path(parent_id)
+            path = self._paths[provider_id] = (*ancestors, provider_id)
         return path
 
     def trait_ids(self, provider_id: int) -> frozenset[int]:
         """Return the ids of the provider's traits."""
         return self._trait_ids.get(provider_id, frozenset())
 
-    def room(self, provider_id: int, resource_class: str) -> int:
-        """Return the most that one more consumer can get of one of the classes `summed`."""
-        return self._rooms[provider_id, resource_class]
+    def max_allocatable(self, provider_id: int, resource_class: str) -> int:
+        """Return the largest amount of one of `summed_classes` that a new allocation can get."""
+        return self._max_allocatable[provider_id, resource_class]
+
+
+class TreeFetcher:
+    """Fetches trees by one connection, which it may leave in use by a thread of `executor`.
+
+    Before anything else uses the connection or the inventories and traits of `trees`, call `wait`.
+    """
+
+    def __init__(
+        self, connection: Connection, executor: Executor, trees: Trees, combining_needs_traits: bool
+    ) -> None:
+        self.trees = trees
+        self._connection = connection
+        self._executor = executor
+        self._combining_needs_traits = combining_needs_traits
+        self._fetching: Future[None] | None = None
+
+    def fetch(self, root_ids: Iterable[int]) -> None:
+        """Fetch the trees with these roots, except those already fetched.
+
+        If they are many, a thread fetches inventories and traits while the caller combines suppliers.
+        """
+        new = [id_ for id_ in root_ids if id_ not in self.trees.providers]
+        if not new:
+            return
+        self.trees.fetch_providers(self._connection, new)
+        fetch_rest = partial(self.trees.fetch_inventories_and_traits, self._connection, new)
+        if len(new) < MIN_TREES_FOR_THREAD or self._combining_needs_traits:
+            fetch_rest()
+        else:
+            # In this context, so that the statement counts in the statistics of this request.
+            self._fetching = self._executor.submit(copy_context().run, fetch_rest)
+
+    def wait(self) -> None:
+        """Wait until everything is fetched and no thread uses the connection."""
+        if self._fetching is not None:
+            self._fetching.result()
+
+
+def _array(ids: Iterable[int]) -> str:
+    return f"{{{','.join(map(str, ids))}}}"
 
 
 def _any(name: str, type_: Any) -> ColumnElement[Any]:
     return func.any(bindparam(name, type_=ARRAY(type_)))
 
 
-# As text: a list would be a thousand literals, which psycopg2 and PostgreSQL deal with one by one, in 1.5 ms.
-# PostgreSQL does not see how many there are: to weigh each of a thousand for each table takes a tenth of the
-# time. It expects ten, and reads by the indexes as it should.
+# The ids are sent as text: a list would become a thousand literals, which psycopg2 and PostgreSQL process one
+# by one, in 1.5 ms. The subquery hides from PostgreSQL how many ids there are. Otherwise it would make an
+# estimate for each of a thousand ids and for each table, which takes a tenth of the time; now it assumes ten
+# ids, and uses the indexes.
 _ROOT_IDS = func.any(
     cast(select(cast(bindparam("root_ids", type_=String), ARRAY(Integer))).scalar_subquery(), ARRAY(Integer))
 )
@@ -129,42 +180,45 @@ _PROVIDERS = select(
     resource_providers.c.root_id,
 ).where(resource_providers.c.root_id == _ROOT_IDS)
 
-_ROOMS = (
+_MAX_ALLOCATABLE = (
     select(inventories.c.provider_id, resource_classes.c.name, inventories.c.room)
     .join(resource_classes, resource_classes.c.id == inventories.c.resource_class_id)
-    .where(inventories.c.root_id == _ROOT_IDS, resource_classes.c.name == _any("summed", String))
+    .where(inventories.c.root_id == _ROOT_IDS, resource_classes.c.name == _any("summed_classes", String))
 )
 
-_shown_ids = select(resource_classes.c.id).where(resource_classes.c.name == _any("shown", String))
+_summary_class_ids = select(resource_classes.c.id).where(
+    resource_classes.c.name == _any("summary_classes", String)
+)
 
-# A row for each class, with who has it, and of each what stands in the summary behind "capacity": to sort
-# the inventories by provider, and to send thousands of rows, takes longer.
-_resources = (
+# One row for each resource class, with the numbers of all its inventories: it takes longer to sort the
+# inventories by provider, and to send thousands of rows.
+_inventories = (
     select(
         inventories.c.resource_class_id,
         select(resource_classes.c.name)
         .where(resource_classes.c.id == inventories.c.resource_class_id)
         .scalar_subquery(),
         func.array_agg(inventories.c.provider_id),
-        func.string_agg(
-            cast(inventories.c.capacity, Text).concat(',"used":').concat(cast(inventories.c.used, Text)), " "
-        ),
+        func.array_agg(inventories.c.capacity),
+        func.array_agg(inventories.c.used),
         null(),
         null(),
     )
     .where(
         inventories.c.root_id == _ROOT_IDS,
-        or_(bindparam("all_shown", type_=Boolean), inventories.c.resource_class_id.in_(_shown_ids)),
+        or_(bindparam("all_classes", type_=Boolean), inventories.c.resource_class_id.in_(_summary_class_ids)),
     )
     .group_by(inventories.c.resource_class_id)
 )
 
-# A row for each set of traits, with who has just these: told with each provider they take longer.
+# One row for each set of traits, with the providers that have exactly these: one row for each provider
+# takes longer.
 _trait_sets = (
     select(
         null(),
         null(),
         func.array_agg(resource_providers.c.id),
+        null(),
         null(),
         resource_providers.c.trait_ids,
         func.array(
@@ -178,4 +232,4 @@ _trait_sets = (
     .group_by(resource_providers.c.trait_ids)
 )
 
-_REST = union_all(_resources, _trait_sets).order_by("resource_class_id")
+_INVENTORIES_AND_TRAITS = union_all(_inventories, _trait_sets).order_by("resource_class_id")

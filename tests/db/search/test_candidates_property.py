@@ -1,4 +1,4 @@
-"""The search and the oracle agree on random clouds; on many more with `pytest --hypothesis-profile=deep`."""
+"""The search and the oracle agree on random clouds; `pytest --hypothesis-profile=deep` draws many more."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,11 @@ from tests.support.cloud import Cloud, read
 from tests.support.oracle import Group, Request, faults
 from tests.support.strategies import NEWEST, OLDER, scenarios
 
-UNHURRIED = settings(
+NO_DEADLINE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
-SELDOM_DRAWN = (
+RARELY_DRAWN = (
     read("a{VCPU8}@A,B; a1<a{VCPU8}@C; b{VCPU8 max3 DISK_GB8}$@A; c@B; c1<c{VCPU8 DISK_GB8}"),
     [
         Request((Group("", {"VCPU": 1, "DISK_GB": 1}, member_of=(frozenset("B"),)),)),
@@ -30,8 +30,8 @@ Api = Callable[..., Any]
 Clean = Callable[[], None]
 
 
-@settings(UNHURRIED, max_examples=examples(80))
-@example(scenario=SELDOM_DRAWN)
+@settings(NO_DEADLINE, max_examples=examples(80))
+@example(scenario=RARELY_DRAWN)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
     api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]
@@ -39,7 +39,7 @@ def test_search_agrees_with_oracle(
     compare(api, clean_database, load_cloud, *scenario)
 
 
-@settings(UNHURRIED, max_examples=examples(40))
+@settings(NO_DEADLINE, max_examples=examples(40))
 @given(scenario=scenarios(OLDER))
 def test_search_agrees_with_oracle_at_older_microversions(
     api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]

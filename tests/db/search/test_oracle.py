@@ -1,4 +1,4 @@
-"""The oracle gives the worked examples of `docs/spec/candidates.md 6`, and finds fault with wrong answers."""
+"""The oracle agrees with the worked examples of `docs/spec/candidates.md 6`, and detects wrong responses."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +40,7 @@ UNITS = read("a{V8 min2}; b{V8 max2}; c{V8 step3}; d{V8 used6}; e{V8 res5}; f{V2
 def group(
     suffix: str = "", required: str = "", member_of: str = "", in_tree: str | None = None, **resources: int
 ) -> Group:
-    """Make a group; of the words of a filter, `!X` is forbidden, `X` and `X,Y` (any of) are required."""
+    """Return a group; in a filter, the word `!X` is forbidden, `X` and `X,Y` (any of them) are required."""
     traits, aggregates = required.split(), member_of.split()
     return Group(
         suffix=suffix,
@@ -58,7 +58,7 @@ def same(*suffixes: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("cloud", "groups", "wide", "expected"),
+    ("cloud", "groups", "rest_of_request", "expected"),
     [
         (
             P2,
@@ -176,13 +176,13 @@ def same(*suffixes: str) -> dict[str, Any]:
     ],
 )
 def test_worked_examples(
-    cloud: Cloud, groups: list[Group], wide: dict[str, Any], expected: list[str]
+    cloud: Cloud, groups: list[Group], rest_of_request: dict[str, Any], expected: list[str]
 ) -> None:
-    assert amounts(cloud, Request(tuple(groups), **wide)) == sorted(expected)
+    assert amounts(cloud, Request(tuple(groups), **rest_of_request)) == sorted(expected)
 
 
 @pytest.mark.parametrize(
-    ("cloud", "groups", "wide", "expected"),
+    ("cloud", "groups", "rest_of_request", "expected"),
     [
         (
             read("CN{V8}; p<CN{VF9}; q<CN{VF9}; r<CN{VF9}"),
@@ -203,17 +203,17 @@ def test_worked_examples(
     ],
     ids=["D1", "D2", "D3", "D4", "D5", "D6"],
 )
-def test_contract_where_reference_is_wrong(
-    cloud: Cloud, groups: list[Group], wide: dict[str, Any], expected: list[str]
+def test_contract_where_the_reference_has_a_defect(
+    cloud: Cloud, groups: list[Group], rest_of_request: dict[str, Any], expected: list[str]
 ) -> None:
-    assert amounts(cloud, Request(tuple(groups), **wide)) == sorted(expected)
+    assert amounts(cloud, Request(tuple(groups), **rest_of_request)) == sorted(expected)
 
 
 def amounts(cloud: Cloud, request: Request) -> list[str]:
     return sorted(str(replace(candidate, mappings=None)) for candidate in candidates(cloud, request))
 
 
-def test_mappings_name_every_group() -> None:
+def test_mappings_contain_every_group() -> None:
     asked = Request(
         (group(V=1, M=1), group("_F", FPGA=1, required="TYPE2"), group("_N", required="NUMA")),
         **same("_N", "_F"),
@@ -223,7 +223,7 @@ def test_mappings_name_every_group() -> None:
     assert shown == {frozenset([("", found), ("_F", ("F11",)), ("_N", ("N1",))]) for found in spread}
 
 
-def test_request_renders_every_parameter() -> None:
+def test_query_has_every_parameter() -> None:
     asked = Request(
         groups=(
             group(V=1, M=2, required="A B,C !D", member_of="X Y,Z !W", in_tree="CN"),
@@ -254,11 +254,11 @@ def test_request_renders_every_parameter() -> None:
 
 
 @given(clouds())
-def test_notation_reads_what_it_writes(cloud: Cloud) -> None:
+def test_notation_round_trip(cloud: Cloud) -> None:
     assert read(str(cloud)) == cloud
 
 
-def test_notation_refuses_other_text() -> None:
+def test_notation_rejects_other_text() -> None:
     with pytest.raises(ValueError, match="not a provider: a b"):
         read("a b")
 
@@ -271,8 +271,8 @@ def asked(version: str) -> Request:
     return Request((group(required="T" if version >= "1.17" else "", V=2, D=1),), version=version)
 
 
-def right_answer(version: str) -> dict[str, Any]:
-    """Return the answer of SMALL to `asked(version)` as it goes over the wire."""
+def correct_response(version: str) -> dict[str, Any]:
+    """Return the response body for SMALL and `asked(version)`."""
     entry: dict[str, Any] = {
         "allocations": {A: {"resources": {"V": 2}}, SHARED: {"resources": {"D": 1}}},
         "mappings": {"": [SHARED, A]},
@@ -303,48 +303,48 @@ def right_answer(version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1.10", "1.12", "1.17", "1.27", "1.29", "1.34", "1.39"])
-def test_right_answer_has_no_faults(version: str) -> None:
-    assert faults(SMALL, asked(version), right_answer(version)) == []
+def test_correct_response_has_no_faults(version: str) -> None:
+    assert faults(SMALL, asked(version), correct_response(version)) == []
 
 
-def drop_candidate(answer: dict[str, Any]) -> None:
-    answer["allocation_requests"].pop()
+def drop_candidate(response: dict[str, Any]) -> None:
+    response["allocation_requests"].pop()
 
 
-def repeat_candidate(answer: dict[str, Any]) -> None:
-    answer["allocation_requests"] *= 2
+def repeat_candidate(response: dict[str, Any]) -> None:
+    response["allocation_requests"] *= 2
 
 
-def change_amount(answer: dict[str, Any]) -> None:
-    answer["allocation_requests"][0]["allocations"][A]["resources"]["V"] = 3
+def change_amount(response: dict[str, Any]) -> None:
+    response["allocation_requests"][0]["allocations"][A]["resources"]["V"] = 3
 
 
-def change_mapping(answer: dict[str, Any]) -> None:
-    answer["allocation_requests"][0]["mappings"][""] = [A]
+def change_mapping(response: dict[str, Any]) -> None:
+    response["allocation_requests"][0]["mappings"][""] = [A]
 
 
-def repeat_in_mapping(answer: dict[str, Any]) -> None:
-    answer["allocation_requests"][0]["mappings"][""] = [A, A, SHARED]
+def repeat_in_mapping(response: dict[str, Any]) -> None:
+    response["allocation_requests"][0]["mappings"][""] = [A, A, SHARED]
 
 
-def drop_summary(answer: dict[str, Any]) -> None:
-    del answer["provider_summaries"][uuid_of("b")]
+def drop_summary(response: dict[str, Any]) -> None:
+    del response["provider_summaries"][uuid_of("b")]
 
 
-def add_summary(answer: dict[str, Any]) -> None:
-    answer["provider_summaries"][uuid_of("stranger")] = {}
+def add_summary(response: dict[str, Any]) -> None:
+    response["provider_summaries"][uuid_of("stranger")] = {}
 
 
-def change_capacity(answer: dict[str, Any]) -> None:
-    answer["provider_summaries"][A]["resources"]["V"]["capacity"] = 4
+def change_capacity(response: dict[str, Any]) -> None:
+    response["provider_summaries"][A]["resources"]["V"]["capacity"] = 4
 
 
-def drop_root(answer: dict[str, Any]) -> None:
-    del answer["provider_summaries"][A]["root_provider_uuid"]
+def drop_root(response: dict[str, Any]) -> None:
+    del response["provider_summaries"][A]["root_provider_uuid"]
 
 
 @pytest.mark.parametrize(
-    ("spoil", "found"),
+    ("break_response", "found"),
     [
         (drop_candidate, "0 candidates instead of 1"),
         (repeat_candidate, "shown too often: a(V:2)+s(D:1)"),
@@ -357,23 +357,23 @@ def drop_root(answer: dict[str, Any]) -> None:
         (drop_root, "summary of a: "),
     ],
 )
-def test_fault_is_found(spoil: Callable[[dict[str, Any]], None], found: str) -> None:
-    answer = right_answer("1.39")
-    spoil(answer)
-    assert found in "\n".join(faults(SMALL, asked("1.39"), answer))
+def test_fault_is_detected(break_response: Callable[[dict[str, Any]], None], found: str) -> None:
+    response = correct_response("1.39")
+    break_response(response)
+    assert found in "\n".join(faults(SMALL, asked("1.39"), response))
 
 
 TWINS = read("a{V4}; b{V4}; b1<b{V4}")
 
 
-def answer_with(names: str, also: str) -> dict[str, Any]:
-    """Return the answer to `V:1` in TWINS at 1.28, with summaries of the providers named and of `also`."""
-    room = {"resources": {"V": {"capacity": 4, "used": 0}}, "traits": []}
+def response_with(names: str, also: str) -> dict[str, Any]:
+    """Return the response to `V:1` in TWINS at 1.28, with summaries of the providers `names` and `also`."""
+    summary = {"resources": {"V": {"capacity": 4, "used": 0}}, "traits": []}
     return {
         "allocation_requests": [
             {"allocations": {uuid_of(name): {"resources": {"V": 1}}}} for name in names.split()
         ],
-        "provider_summaries": {uuid_of(name): room for name in [*names.split(), *also.split()]},
+        "provider_summaries": {uuid_of(name): summary for name in [*names.split(), *also.split()]},
     }
 
 
@@ -392,6 +392,6 @@ def answer_with(names: str, also: str) -> dict[str, Any]:
         (9, "a b b1", "", True),
     ],
 )
-def test_limited_answer_holds_any_candidates(limit: int, names: str, also: str, right: bool) -> None:
+def test_limited_response_holds_any_candidates(limit: int, names: str, also: str, right: bool) -> None:
     request = Request((group(V=1),), limit=limit, version="1.28")
-    assert (faults(TWINS, request, answer_with(names, also)) == []) is right
+    assert (faults(TWINS, request, response_with(names, also)) == []) is right

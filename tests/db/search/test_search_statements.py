@@ -1,4 +1,4 @@
-"""How many statements a request for candidates takes, whatever it asks and finds (`docs/architecture.md`)."""
+"""The number of statements of a candidate search depends on neither request nor cloud."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,31 +12,31 @@ from sqlalchemy import Engine, event, text
 
 from tests.conftest import Api
 
-AT_FIRST = 5
-"""Names, sharing providers, anchors, trees, what these have."""
+ONE_BATCH = 5
+"""Names, sharing providers, anchors, providers of the trees, their inventories and traits."""
 
-MOST = AT_FIRST + 2 * 3
-"""Anchors, trees and what these have are asked for again at most twice."""
+MAXIMUM = ONE_BATCH + 2 * 3
+"""The last three statements run again for at most two further batches."""
 
-MOST_WITH_SUMS = MOST + 3
-"""Where amounts are added up, the room in the trees is asked for each time."""
+MAXIMUM_WITH_SUMS = MAXIMUM + 3
+"""If amounts are summed, each batch needs the amounts that can be allocated in its trees."""
 
 FEW, MANY = 1, 200
-ROOM = 10
+TOTAL = 10
 
 CLASSES = ["VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "PCPU", "SRIOV_NET_VF", "IPV4_ADDRESS", "NUMA_CORE"]
 
 
-TWICE_TOO_MUCH = (
-    "&".join(f"resources_{suffix}=DISK_GB:{ROOM // 2 + 1}" for suffix in "ab") + "&group_policy=none"
+FITS_ONLY_ONCE = (
+    "&".join(f"resources_{suffix}=DISK_GB:{TOTAL // 2 + 1}" for suffix in "ab") + "&group_policy=none"
 )
-"""Two groups: each fits into a tree, both do not."""
+"""Two groups: each fits into a tree, both together do not."""
 
 
 def build(engine: Engine, trees: int, sharing: bool = False) -> None:
-    """Store trees: a root, and below it a provider with 10 of each class and a trait of its own kind.
+    """Store trees: a root, and a child with 10 of each class and one of 50 traits.
 
-    With `sharing` there is one more provider, which has 1000 of the first class and shares it with all.
+    With `sharing`, one more provider has 1000 of the first class and shares it with all trees.
     """
     with engine.begin() as connection:
 
@@ -91,13 +91,13 @@ def build(engine: Engine, trees: int, sharing: bool = False) -> None:
             """
             INSERT INTO inventories (provider_id, root_id, resource_class_id, total, reserved, min_unit,
                                      max_unit, step_size, allocation_ratio)
-            SELECT provider.id, root_id, class.id, CASE provider.name WHEN 'sharing' THEN 1000 ELSE :room END,
-                   0, 1, 1000, 1, 1
+            SELECT provider.id, root_id, class.id,
+                   CASE provider.name WHEN 'sharing' THEN 1000 ELSE :total END, 0, 1, 1000, 1, 1
               FROM resource_providers AS provider
               JOIN resource_classes AS class ON class.name = ANY (:classes)
              WHERE parent_id IS NOT NULL OR (provider.name = 'sharing' AND class.name = :first)
             """,
-            room=ROOM,
+            total=TOTAL,
             classes=CLASSES,
             first=CLASSES[0],
         )
@@ -115,7 +115,7 @@ def groups(count: int, amount: int = 1) -> str:
 
 @contextmanager
 def counted(app: Flask) -> Iterator[list[str]]:
-    """Give a list that fills with the statements which the application sends meanwhile."""
+    """Yield a list to which every statement of the application is appended."""
     sent: list[str] = []
 
     def count(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
@@ -131,7 +131,7 @@ def counted(app: Flask) -> Iterator[list[str]]:
 
 @pytest.fixture
 def ask(app: Flask, api: Api) -> Callable[[str], tuple[int, int]]:
-    """A function that asks for candidates; it returns how many there are, and of statements."""
+    """A function that requests candidates and returns the numbers of candidates and statements."""
 
     def ask(query: str) -> tuple[int, int]:
         with counted(app) as statements:
@@ -144,7 +144,7 @@ def ask(app: Flask, api: Api) -> Callable[[str], tuple[int, int]]:
 
 @pytest.mark.parametrize("sharing", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("limit", ["", "&limit=1", "&limit=10", "&limit=1000"])
-def test_groups_and_trees_make_no_difference(
+def test_number_does_not_depend_on_groups_and_trees(
     ask: Callable[[str], tuple[int, int]],
     engine: Engine,
     clean_database: Callable[[], None],
@@ -159,7 +159,7 @@ def test_groups_and_trees_make_no_difference(
             found, sent = ask(groups(count) + limit)
             assert found >= min(trees, int(limit.partition("=")[2] or trees))
             statements.add(sent)
-    assert statements == {AT_FIRST if sharing else AT_FIRST - 1}
+    assert statements == {ONE_BATCH if sharing else ONE_BATCH - 1}
 
 
 @pytest.mark.parametrize(
@@ -174,23 +174,23 @@ def test_groups_and_trees_make_no_difference(
         "resources=VCPU:11&limit=5",
     ],
 )
-def test_no_query_takes_more(
+def test_no_query_exceeds_the_maximum(
     ask: Callable[[str], tuple[int, int]], api: Api, engine: Engine, query: str
 ) -> None:
     build(engine, MANY, sharing=True)
     api("PUT", "/traits/CUSTOM_A")
     _, statements = ask(query)
-    assert statements <= MOST
+    assert statements <= MAXIMUM
 
 
 @pytest.mark.parametrize("limit", ["", "&limit=1", "&limit=3", "&limit=50"])
-def test_trees_whose_sums_do_not_fit_take_a_few_looks(
+def test_trees_in_which_sums_do_not_fit_take_three_batches_at_most(
     ask: Callable[[str], tuple[int, int]], engine: Engine, limit: str
 ) -> None:
     build(engine, MANY)
-    found, statements = ask(TWICE_TOO_MUCH + limit)
+    found, statements = ask(FITS_ONLY_ONCE + limit)
     assert found == 0
-    assert statements <= MOST_WITH_SUMS
+    assert statements <= MAXIMUM_WITH_SUMS
 
 
 def test_last_of_many_trees_is_found_when_the_others_do_not_fit(
@@ -204,13 +204,13 @@ def test_last_of_many_trees_is_found_when_the_others_do_not_fit(
                  WHERE provider_id IN (SELECT id FROM resource_providers ORDER BY id DESC LIMIT 2)
             """)
         )
-    # Nothing is shared here, which saves a statement.
-    assert ask(f"{TWICE_TOO_MUCH}&limit=2") == (2, MOST_WITH_SUMS - 1)
+    # No provider shares here, which saves a statement.
+    assert ask(f"{FITS_ONLY_ONCE}&limit=2") == (2, MAXIMUM_WITH_SUMS - 1)
 
 
-def test_new_connection_takes_no_more_than_that(app: Flask, api: Api, engine: Engine) -> None:
+def test_new_connection_takes_no_more_statements(app: Flask, api: Api, engine: Engine) -> None:
     build(engine, MANY)
     app.extensions["database"].engine.dispose()
     with counted(app) as statements:
         assert api("GET", f"/allocation_candidates?{groups(8)}&limit=100").status_code == 200
-    assert len(statements) <= AT_FIRST
+    assert len(statements) <= ONE_BATCH

@@ -1,0 +1,56 @@
+"""Candidates that appear around several anchors, because only sharing providers supply them."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from placement_svc.db.search.anchors import Anchor
+from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.domain.candidates import Candidate
+
+
+class RepeatedCandidates:
+    """Removes repeated candidates of one search.
+
+    A candidate of sharing providers alone appears around every anchor that these providers serve; only its
+    first appearance counts.
+    """
+
+    def __init__(self, shared: Sequence[SharedSupply]) -> None:
+        self._sharing_ids = frozenset(supply.provider_id for supply in shared)
+        self._root_by_provider = {supply.provider_id: supply.root_id for supply in shared}
+        self._seen_suppliers: set[tuple[tuple[int, ...], ...]] = set()
+        self._seen_candidates: set[Candidate] = set()
+
+    def new_anchors(self, anchors: list[Anchor]) -> list[Anchor]:
+        """Return the anchors that can yield new candidates."""
+        return [anchor for anchor in anchors if self._is_new(anchor)] if self._sharing_ids else anchors
+
+    def _is_new(self, anchor: Anchor) -> bool:
+        if not all(self._sharing_ids.issuperset(ids) for ids in anchor.suppliers):
+            return True
+        if anchor.suppliers in self._seen_suppliers:
+            return False
+        self._seen_suppliers.add(anchor.suppliers)
+        return True
+
+    def root_ids(self, anchors: Collection[Anchor]) -> Collection[int]:
+        """Return the roots of all suppliers; an anchor whose own tree supplies nothing is not among them."""
+        if not self._sharing_ids:
+            return [anchor.id for anchor in anchors]
+        return {
+            self._root_by_provider.get(provider_id, anchor.id)
+            for anchor in anchors
+            for ids in anchor.suppliers
+            for provider_id in ids
+        }
+
+    def new_candidates(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Yield the candidates that have not appeared before."""
+        return filter(self._is_new_candidate, candidates) if self._sharing_ids else candidates
+
+    def _is_new_candidate(self, candidate: Candidate) -> bool:
+        if not self._sharing_ids.issuperset(candidate):
+            return True
+        if candidate in self._seen_candidates:
+            return False
+        self._seen_candidates.add(candidate)
+        return True

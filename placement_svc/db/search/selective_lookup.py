@@ -1,0 +1,105 @@
+"""The second strategy to find anchors: let PostgreSQL start from the rarest criterion.
+
+It reads the index on (resource_class_id, max_allocatable), that of a trait, or that of an aggregate. It suits
+requests that few trees can satisfy, and finds all anchors that are left.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal, select, union_all
+
+from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.suppliers import suppliers
+from placement_svc.db.search.tree_conditions import (
+    has_supplier,
+    has_supplier_with_any_of,
+    has_unsuffixed_required,
+    is_after_cursor,
+    is_allowed_root,
+    position_column,
+    roots,
+    sharing_aggregates,
+)
+from placement_svc.db.tables import resource_providers
+
+MAX_JOINED_DEMANDS = 5
+"""The number of demands that may become joins: the planning time grows faster than the number of joins."""
+
+_descendant = resource_providers.alias("descendant")
+
+
+def select_anchors(criteria: SearchCriteria, shared: Sequence[SharedSupply], randomized: bool) -> Select[Any]:
+    """Return the query for all anchors behind the cursor, in their order.
+
+    The conditions that most likely exclude most roots come first; PostgreSQL turns them into joins. The other
+    ones are checked root by root, on what is left of the roots; the OFFSET enforces that. Otherwise
+    PostgreSQL would plan every order of the joins, and compute subtrees for the whole cloud.
+    """
+    rare_first = sorted(dict.fromkeys(criteria.suppliers), key=lambda each: not each.is_rare)
+    position = position_column(randomized)
+    joined = (
+        select(roots.c.id, position)
+        .where(
+            *is_allowed_root(criteria, shared),
+            is_after_cursor(position),
+            *(
+                has_supplier(roots, suppliers(each), sharing_aggregates(criteria, shared, each))
+                for each in rare_first[:MAX_JOINED_DEMANDS]
+            ),
+            *_has_rare_required(criteria, shared),
+        )
+        .order_by(position)
+    )
+    fenced = joined.offset(0).subquery("fenced")
+    remaining_conditions = [
+        *(
+            has_supplier(
+                fenced,
+                suppliers(each).with_optimization_fence(),
+                sharing_aggregates(criteria, shared, each),
+            )
+            for each in rare_first[MAX_JOINED_DEMANDS:]
+        ),
+        *has_unsuffixed_required(fenced, criteria, shared),
+        *_same_subtree(fenced, criteria, shared),
+    ]
+    return select(fenced).where(*remaining_conditions) if remaining_conditions else joined
+
+
+def _has_rare_required(
+    criteria: SearchCriteria, shared: Sequence[SharedSupply]
+) -> Iterable[ColumnElement[bool]]:
+    """Yield the condition of one required set of rare traits, if there is one, as a join to start from."""
+    for number, any_of in enumerate(criteria.rules.unsuffixed_required):
+        if criteria.is_rare_set(any_of):
+            yield has_supplier_with_any_of(roots, criteria, shared, number, fenced=False)
+            return
+
+
+def _same_subtree(
+    root: FromClause, criteria: SearchCriteria, shared: Sequence[SharedSupply]
+) -> Iterable[ColumnElement[bool]]:
+    """Yield the conditions of `same_subtree` that concern the root's own tree only.
+
+    A sharing provider's subtree is in another tree; `placement_svc.domain.constraints` checks those.
+    """
+    shared_demands = {supply.demand for supply in shared}
+    for demands in criteria.rules.same_subtree:
+        if shared_demands.isdisjoint(demands):
+            yield _has_subtree(root, [criteria.suppliers[demand] for demand in sorted(demands)])
+
+
+def _has_subtree(root: FromClause, all_criteria: Sequence[SupplierCriteria]) -> ColumnElement[bool]:
+    """Return the condition that one supplier has suppliers of all these demands at or below itself."""
+    queries = [suppliers(criteria) for criteria in all_criteria]
+    top = union_all(*(each.query for each in queries)).subquery("top")
+    has_descendants = (
+        each.query.join(_descendant, _descendant.c.id == each.provider_id)
+        .where(each.root_id == top.c.root_id, top.c.provider_id == any_(_descendant.c.path))
+        .correlate(top)
+        .exists()
+        for each in queries
+    )
+    return exists(select(literal(1)).where(top.c.root_id == root.c.id, *has_descendants).offset(0))

@@ -1,0 +1,46 @@
+"""When a limited search stops, and how large its batches are."""
+
+from dataclasses import replace
+
+import pytest
+
+from placement_svc.db.search.anchors import ScanCursor
+from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
+
+START = SearchState(ScanCursor())
+EXHAUSTED = ScanCursor(exhausted=True)
+AFTER_FIRST = SearchState(
+    ScanCursor(after=1, roots_scanned=140), batches=1, anchors=10, trees_with_candidates=5, candidates=5
+)
+
+
+@pytest.mark.parametrize(("rare", "roots_to_scan"), [(False, 140), (True, None)])
+def test_first_batch_has_as_many_anchors_as_the_limit(rare: bool, roots_to_scan: int | None) -> None:
+    assert next_batch(START, 10, has_rare_criterion=rare) == BatchSize(10, roots_to_scan)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(replace(AFTER_FIRST, candidates=10), id="limit reached"),
+        pytest.param(replace(AFTER_FIRST, cursor=EXHAUSTED), id="no roots left"),
+        pytest.param(replace(AFTER_FIRST, batches=3), id="three batches"),
+    ],
+)
+def test_search_stops(state: SearchState) -> None:
+    assert next_batch(state, 10, has_rare_criterion=False) is None
+
+
+def test_second_batch_allows_for_trees_without_candidates() -> None:
+    # Two anchors for each candidate, of which five are missing; one root in 14 is an anchor.
+    assert next_batch(AFTER_FIRST, 10, has_rare_criterion=False) == BatchSize(25, 2 * 25 * 14)
+
+
+@pytest.mark.parametrize("roots_scanned", [0, 200])
+def test_second_batch_is_a_lookup_if_few_roots_are_anchors(roots_scanned: int) -> None:
+    state = replace(AFTER_FIRST, cursor=ScanCursor(after=1, roots_scanned=roots_scanned))
+    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize(25)
+
+
+def test_third_batch_takes_all_that_is_left() -> None:
+    assert next_batch(replace(AFTER_FIRST, batches=2), 10, has_rare_criterion=False) == BatchSize()

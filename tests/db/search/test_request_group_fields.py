@@ -1,0 +1,75 @@
+"""Every field of a request group reaches the SQL of both consumers, and the parser of both query strings."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, insert
+from sqlalchemy.dialects import postgresql
+
+from placement_svc.db import providers
+from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.suppliers import suppliers
+from placement_svc.db.tables import aggregates
+from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
+from placement_svc.schemas.allocation_candidates import GROUP_KEYS, GROUP_PARSERS
+
+A_UUID = "aaaaaaaa-0000-4000-8000-000000000000"
+GROUP = RequestGroup("_A", {"VCPU": 1})
+SAMPLES: dict[str, list[Any]] = {
+    "resources": [{"VCPU": 1, "MEMORY_MB": 2}],
+    "required": [
+        Membership((frozenset({"HW_CPU_X86_AVX"}),)),
+        Membership(forbidden=frozenset({"HW_CPU_X86_AVX"})),
+    ],
+    "member_of": [Membership((frozenset({A_UUID}),)), Membership(forbidden=frozenset({A_UUID}))],
+    "in_tree": [A_UUID],
+}
+"""For each field, values that exclude providers; a new field needs an entry, and the code that handles it."""
+
+each_value = pytest.mark.parametrize(
+    ("field", "value"),
+    [(field, value) for field, values in SAMPLES.items() for value in values],
+)
+
+
+@pytest.fixture
+def connection(engine: Engine, clean_database: Callable[[], None]) -> Any:
+    with engine.begin() as connection:
+        connection.execute(insert(aggregates).values(uuid=A_UUID))
+        yield connection
+
+
+def sql(query: Any) -> str:
+    return str(query.compile(dialect=postgresql.dialect(), compile_kwargs={"render_postcompile": True}))
+
+
+def test_every_field_has_samples() -> None:
+    assert {field.name for field in fields(RequestGroup)} == {"suffix", *SAMPLES}
+
+
+def test_every_key_of_a_group_has_a_parser_and_a_field() -> None:
+    assert set(GROUP_PARSERS) == set(GROUP_KEYS) == set(SAMPLES)
+
+
+@each_value
+def test_candidates_depend_on_field(connection: Connection, field: str, value: Any) -> None:
+    def supplier_sql(group: RequestGroup) -> str:
+        criteria: SearchCriteria = resolve_criteria(
+            connection, CandidatesRequest((group,)), one_provider_per_tree=False
+        )
+        query = suppliers(criteria.suppliers[0]).query
+        # More than one would be a cross join.
+        assert len(query.get_final_froms()) == 1
+        return sql(query)
+
+    assert supplier_sql(replace(GROUP, **{field: value})) != supplier_sql(GROUP)
+
+
+@each_value
+def test_list_of_providers_depends_on_field(connection: Connection, field: str, value: Any) -> None:
+    def condition_sql(group: RequestGroup) -> list[str]:
+        return [sql(condition) for condition, _ in providers._group_conditions(connection, group)]
+
+    assert condition_sql(replace(GROUP, **{field: value})) != condition_sql(GROUP)
