@@ -8,8 +8,8 @@ from placement_svc.config import Settings
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.http.body import read_json
-from placement_svc.schemas.base import Document
-from placement_svc.schemas.query import LEAD, check_lists, parse_pairs
+from placement_svc.schemas.base import Schema
+from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
 
 
 def database() -> Database:
@@ -30,7 +30,7 @@ def settings() -> Settings:
     return configured
 
 
-def load_body(document: type[Document]) -> Any:
+def load_body(document: type[Schema]) -> Any:
     """Return what the body means as `document`; raises `Invalid` for what it may not say."""
     return document.at(g.microversion).check(read_json())
 
@@ -42,6 +42,6 @@ def load_pairs() -> list[tuple[str, str]]:
     return pairs
 
 
-def load_query(document: type[Document]) -> Any:
+def load_query(document: type[Schema]) -> Any:
     """Return what the query string means as `document`; of a repeated key the last value counts."""
-    return document.at(g.microversion).check(dict(load_pairs()), LEAD)
+    return document.at(g.microversion).check(dict(load_pairs()), ERROR_PREFIX)

@@ -9,7 +9,7 @@ from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.microversion import since
-from placement_svc.schemas.aggregates import Aggregates, ChangedAggregates
+from placement_svc.schemas.aggregates import AggregateUuids, ChangedAggregates
 from placement_svc.schemas.base import check
 
 bp = Blueprint("provider_aggregates", __name__)
@@ -38,6 +38,6 @@ def replace_provider_aggregates(uuid: str) -> Response:
         body = load_body(ChangedAggregates)
         uuids, expected = body["aggregates"], body["resource_provider_generation"]
     else:
-        uuids, expected = check(Aggregates(), read_json()), None
+        uuids, expected = check(AggregateUuids(), read_json()), None
     generation = database().write(provider_aggregates.replace, uuid, uuids, expected)
     return _answer(ProviderAggregates(generation, uuids))

@@ -1,6 +1,7 @@
-"""Aggregates, by the providers that are in them.
+"""Aggregates and their members.
 
-An aggregate is stored when it is first named, and stays; one that no provider is in is not told about.
+An aggregate is stored when a request first names it, and is never deleted. Aggregates without providers
+are not listed.
 """
 
 from collections.abc import Collection
@@ -10,29 +11,29 @@ from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import aggregates, provider_aggregates, resource_providers
-from placement_svc.domain.aggregates import AggregateSize, Member
+from placement_svc.domain.aggregates import AggregateMember, AggregateSize
 from placement_svc.domain.errors import NotFound
 
 
 def aggregate_ids(connection: Connection, uuids: Collection[str]) -> list[int]:
-    """Return the ids of those aggregates that exist."""
+    """Return the ids of the aggregates among `uuids` that exist."""
     query = select(aggregates.c.id).where(is_any(aggregates.c.uuid, uuids))
     return list(connection.scalars(query))
 
 
-def find_or_create(connection: Connection, uuids: Collection[str]) -> list[int]:
-    """Return the ids of aggregates, which exist from now on."""
+def get_or_create_ids(connection: Connection, uuids: Collection[str]) -> list[int]:
+    """Return the ids of aggregates; create those that do not exist."""
     ids = aggregate_ids(connection, uuids)
     if len(ids) == len(uuids):
         return ids
-    # In one order, so that two requests that name the same new aggregates cannot block each other.
+    # Sorted: two requests that create the same aggregates insert them in one order and cannot deadlock.
     rows = [{"uuid": uuid} for uuid in sorted(uuids)]
     connection.execute(insert(aggregates).values(rows).on_conflict_do_nothing())
     return aggregate_ids(connection, uuids)
 
 
 def find(connection: Connection) -> list[AggregateSize]:
-    """Return every aggregate that a provider is in, oldest first."""
+    """Return every aggregate that has a provider, oldest first."""
     query = (
         select(aggregates.c.uuid, func.count().label("resource_providers"))
         .join_from(aggregates, provider_aggregates)
@@ -42,8 +43,8 @@ def find(connection: Connection) -> list[AggregateSize]:
     return [AggregateSize(**row._mapping) for row in connection.execute(query)]
 
 
-def members(connection: Connection, uuid: str) -> list[Member]:
-    """Return the providers that are in an aggregate, oldest first; raises `NotFound` if none is."""
+def members(connection: Connection, uuid: str) -> list[AggregateMember]:
+    """Return the providers in an aggregate, oldest first; raise `NotFound` if there are none."""
     query = (
         select(resource_providers.c.uuid, resource_providers.c.name)
         .join_from(aggregates, provider_aggregates)
@@ -51,7 +52,7 @@ def members(connection: Connection, uuid: str) -> list[Member]:
         .where(aggregates.c.uuid == uuid)
         .order_by(resource_providers.c.id)
     )
-    found = [Member(**row._mapping) for row in connection.execute(query)]
-    if not found:
+    providers = [AggregateMember(**row._mapping) for row in connection.execute(query)]
+    if not providers:
         raise NotFound(f"No aggregate with uuid {uuid} found")
-    return found
+    return providers

@@ -23,7 +23,7 @@ _FIELDS = [field.name for field in fields(Inventory)]
 def get(connection: Connection, uuid: str, resource_class: str | None = None) -> ProviderInventories:
     """Return the inventories of a provider, or only that of one class, in the order of class ids.
 
-    Raises `NotFound` for an unknown provider; a class that it does not have is just not there.
+    Raise `NotFound` for an unknown provider. A class without an inventory is omitted.
     """
     provider_id, generation = providers.get_id(connection, uuid)
     modified = func.coalesce(inventories.c.updated_at, inventories.c.created_at)
@@ -35,30 +35,30 @@ def get(connection: Connection, uuid: str, resource_class: str | None = None) ->
     )
     if resource_class is not None:
         query = query.where(resource_classes.c.name == resource_class)
-    found = connection.execute(query).all()
+    rows = connection.execute(query).all()
     return ProviderInventories(
         generation=generation,
-        inventories={name: Inventory(*values) for name, _, *values in found},
-        modified=max((modified for _, modified, *_ in found), default=None),
+        inventories={name: Inventory(*values) for name, _, *values in rows},
+        modified=max((modified for _, modified, *_ in rows), default=None),
     )
 
 
 def add(connection: Connection, uuid: str, resource_class: str, inventory: Inventory) -> int:
-    """Give a provider an inventory of a class that it has none of; return its new generation.
+    """Add an inventory to a provider; return the provider's new generation.
 
-    Raises `NotFound` for an unknown provider, `Invalid` for an unknown class, and `ConcurrentUpdate`
-    for an inventory that is there.
+    Raise `NotFound` for an unknown provider, `Invalid` for an unknown class, and `ConcurrentUpdate`
+    if the provider has an inventory of the class.
     """
     provider = providers.lock(connection, uuid)
-    problem = f"Unable to create inventory for resource provider {uuid}: No such resource class {{}}."
-    class_ids = names.resource_class_ids(connection, [resource_class], problem)
+    message = f"Unable to create inventory for resource provider {uuid}: No such resource class {{}}."
+    class_ids = names.resource_class_ids(connection, [resource_class], message)
     with map_constraints(
         inventories_pkey=ConcurrentUpdate(
             f"Update conflict: resource provider {uuid} has an inventory of class {resource_class}."
         ),
-        inventories_resource_class_id_fkey=_class_vanished(uuid),
+        inventories_resource_class_id_fkey=_class_deleted(uuid),
     ):
-        connection.execute(insert(inventories), rows(provider, class_ids, {resource_class: inventory}))
+        connection.execute(insert(inventories), to_rows(provider, class_ids, {resource_class: inventory}))
     return providers.increment_generation(connection, provider)
 
 
@@ -66,27 +66,29 @@ def replace_all(
     connection: Connection,
     uuid: str,
     generation: int,
-    wanted: Mapping[str, Inventory],
-    least_capacity: int,
+    new_inventories: Mapping[str, Inventory],
+    min_capacity: int,
 ) -> int:
-    """Give a provider exactly the inventories that are `wanted`, by class; return its new generation.
+    """Replace all inventories of a provider; return its new generation.
 
-    Raises `NotFound` for an unknown provider, `ConcurrentUpdate` if it is not at `generation`,
-    `Invalid` for a capacity below `least_capacity` and for an unknown class, and `InventoryInUse` if
-    there are allocations of a class that is not wanted any more.
+    `new_inventories` are by resource class. Raise `NotFound` for an unknown provider, `ConcurrentUpdate` if
+    it is not at `generation`, `Invalid` for a capacity below `min_capacity` or an unknown class, and
+    `InventoryInUse` if an inventory to delete has allocations.
     """
     provider = providers.lock_at(connection, uuid, generation, GENERATION_CONFLICT)
-    check_capacities(uuid, wanted, least_capacity)
-    problem = (
+    check_capacities(uuid, new_inventories, min_capacity)
+    message = (
         f"Unknown resource class in inventory for resource provider {uuid}: No such resource class {{}}."
     )
-    class_ids = names.resource_class_ids(connection, list(wanted), problem)
+    class_ids = names.resource_class_ids(connection, list(new_inventories), message)
     lock_all(connection, [provider.id])
-    left = _drop(connection, provider, not_(is_any(inventories.c.resource_class_id, class_ids.values())))
-    if left:
-        raise InventoryInUse(f"update conflict: {_in_use(uuid, left)}")
-    with map_constraints(inventories_resource_class_id_fkey=_class_vanished(uuid)):
-        put(connection, rows(provider, class_ids, wanted))
+    in_use = _delete_unused(
+        connection, provider, not_(is_any(inventories.c.resource_class_id, class_ids.values()))
+    )
+    if in_use:
+        raise InventoryInUse(f"update conflict: {_in_use_message(uuid, in_use)}")
+    with map_constraints(inventories_resource_class_id_fkey=_class_deleted(uuid)):
+        upsert(connection, to_rows(provider, class_ids, new_inventories))
     return providers.increment_generation(connection, provider)
 
 
@@ -96,46 +98,48 @@ def replace(
     generation: int,
     resource_class: str,
     inventory: Inventory,
-    least_capacity: int,
+    min_capacity: int,
 ) -> int:
-    """Change the inventory that a provider has of a class; return the provider's new generation.
+    """Change one inventory of a provider; return the provider's new generation.
 
-    Raises `NotFound` for an unknown provider or class, `ConcurrentUpdate` if the provider is not at
-    `generation`, and `Invalid` for a capacity below `least_capacity` and for a class that it has no
-    inventory of.
+    Raise `NotFound` for an unknown provider or class, `ConcurrentUpdate` if the provider is not at
+    `generation`, and `Invalid` for a capacity below `min_capacity` or if the provider has no inventory of
+    the class.
     """
     provider = providers.lock_at(connection, uuid, generation, GENERATION_CONFLICT)
-    check_capacities(uuid, {resource_class: inventory}, least_capacity)
+    check_capacities(uuid, {resource_class: inventory}, min_capacity)
     class_id = names.ids(connection, resource_classes, [resource_class]).get(resource_class)
     if class_id is None:
         raise NotFound(f"No such resource class {resource_class}.")
-    changed = connection.execute(
+    updated = connection.execute(
         update(inventories)
         .where(inventories.c.provider_id == provider.id, inventories.c.resource_class_id == class_id)
         .values(**asdict(inventory), updated_at=func.now())
     )
-    if not changed.rowcount:
+    if not updated.rowcount:
         raise Invalid(f"No inventory record with resource class {resource_class} of provider {uuid}.")
     return providers.increment_generation(connection, provider)
 
 
 def remove(connection: Connection, uuid: str, resource_class: str) -> None:
-    """Delete the inventory that a provider has of a class.
+    """Delete one inventory of a provider.
 
-    Raises `NotFound` if there is no such provider, class or inventory, and `ConcurrentUpdate` if
-    there are allocations of it.
+    Raise `NotFound` if there is no such provider, class or inventory, and `ConcurrentUpdate` if the
+    inventory has allocations.
     """
     provider = providers.lock(connection, uuid)
     class_id = select(resource_classes.c.id).where(resource_classes.c.name == resource_class)
-    in_use = f"Unable to delete inventory of class {resource_class}: {_in_use(uuid, [resource_class])}"
-    with map_constraints(allocations_provider_id_resource_class_id_fkey=ConcurrentUpdate(in_use)):
-        gone = connection.execute(
+    message = (
+        f"Unable to delete inventory of class {resource_class}: {_in_use_message(uuid, [resource_class])}"
+    )
+    with map_constraints(allocations_provider_id_resource_class_id_fkey=ConcurrentUpdate(message)):
+        deleted = connection.execute(
             delete(inventories).where(
                 inventories.c.provider_id == provider.id,
                 inventories.c.resource_class_id == class_id.scalar_subquery(),
             )
         )
-    if not gone.rowcount:
+    if not deleted.rowcount:
         raise NotFound(f"No inventory of class {resource_class} found for delete")
     providers.increment_generations(connection, [provider.id])
 
@@ -143,18 +147,18 @@ def remove(connection: Connection, uuid: str, resource_class: str) -> None:
 def remove_all(connection: Connection, uuid: str) -> None:
     """Delete all inventories of a provider.
 
-    Raises `NotFound` for an unknown provider, and `InventoryInUse` if there are allocations of any.
+    Raise `NotFound` for an unknown provider, and `InventoryInUse` if an inventory has allocations.
     """
     provider = providers.lock(connection, uuid)
     lock_all(connection, [provider.id])
-    left = _drop(connection, provider)
-    if left:
-        raise InventoryInUse(_in_use(uuid, left))
+    in_use = _delete_unused(connection, provider)
+    if in_use:
+        raise InventoryInUse(_in_use_message(uuid, in_use))
     providers.increment_generations(connection, [provider.id])
 
 
 def lock_all(connection: Connection, provider_ids: Iterable[int]) -> None:
-    """Lock all inventories of some providers, in the order in which everybody locks inventories."""
+    """Lock all inventories of some providers, in the one order in which every transaction locks them."""
     connection.execute(
         select(inventories.c.provider_id)
         .where(is_any(inventories.c.provider_id, list(provider_ids)))
@@ -163,33 +167,38 @@ def lock_all(connection: Connection, provider_ids: Iterable[int]) -> None:
     )
 
 
-def _drop(connection: Connection, provider: LockedProvider, *which: ColumnElement[bool]) -> list[str]:
-    """Delete locked inventories of a provider; return the classes of those that are in use and stay."""
-    dropped = (inventories.c.provider_id == provider.id, *which)
-    connection.execute(delete(inventories).where(*dropped, inventories.c.used == 0))
-    left = (
+def _delete_unused(
+    connection: Connection, provider: LockedProvider, *conditions: ColumnElement[bool]
+) -> list[str]:
+    """Delete locked inventories of a provider; return the classes of those that remain, being in use."""
+    selected = (inventories.c.provider_id == provider.id, *conditions)
+    connection.execute(delete(inventories).where(*selected, inventories.c.used == 0))
+    remaining_classes = (
         select(resource_classes.c.name)
         .join_from(inventories, resource_classes)
-        .where(*dropped)
+        .where(*selected)
         .order_by(resource_classes.c.id)
     )
-    return list(connection.scalars(left))
+    return list(connection.scalars(remaining_classes))
 
 
-def put(connection: Connection, wanted: Sequence[Mapping[str, Any]]) -> None:
-    """Add and change inventories, given as `rows` of locked providers; what is used of them stays."""
-    if wanted:
-        new = insert(inventories)
-        changes = {field: new.excluded[field] for field in _FIELDS} | {"updated_at": func.now()}
+def upsert(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert and update inventories of locked providers, given as `to_rows` returns them.
+
+    The used amounts do not change.
+    """
+    if rows:
+        statement = insert(inventories)
+        changes = {field: statement.excluded[field] for field in _FIELDS} | {"updated_at": func.now()}
         connection.execute(
-            new.on_conflict_do_update(constraint=inventories.primary_key, set_=changes), wanted
+            statement.on_conflict_do_update(constraint=inventories.primary_key, set_=changes), rows
         )
 
 
-def rows(
-    provider: LockedProvider, class_ids: Mapping[str, int], wanted: Mapping[str, Inventory]
+def to_rows(
+    provider: LockedProvider, class_ids: Mapping[str, int], by_class: Mapping[str, Inventory]
 ) -> list[dict[str, Any]]:
-    """Return inventories of a locked provider, by class, as rows of their table."""
+    """Return the inventories of a locked provider as rows of the table `inventories`."""
     return [
         {
             "provider_id": provider.id,
@@ -197,13 +206,13 @@ def rows(
             "resource_class_id": class_ids[name],
             **asdict(inventory),
         }
-        for name, inventory in wanted.items()
+        for name, inventory in by_class.items()
     ]
 
 
-def _in_use(uuid: str, classes: Iterable[str]) -> str:
+def _in_use_message(uuid: str, classes: Iterable[str]) -> str:
     return f"Inventory for '{', '.join(classes)}' on resource provider '{uuid}' in use."
 
 
-def _class_vanished(uuid: str) -> Conflict:
+def _class_deleted(uuid: str) -> Conflict:
     return Conflict(f"Race condition detected when setting inventory of resource provider {uuid}.")

@@ -1,4 +1,4 @@
-"""Which aggregates a resource provider is in."""
+"""The aggregates of a resource provider."""
 
 from collections.abc import Collection
 
@@ -6,14 +6,14 @@ from sqlalchemy import Connection, delete, not_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db import providers
-from placement_svc.db.aggregates import find_or_create
+from placement_svc.db.aggregates import get_or_create_ids
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import aggregates, provider_aggregates
 from placement_svc.domain.aggregates import ProviderAggregates
 
 
 def get(connection: Connection, provider_uuid: str) -> ProviderAggregates:
-    """Return the aggregates that a provider is in, oldest first; raises `NotFound`."""
+    """Return the aggregates of a provider, oldest first; raise `NotFound`."""
     provider_id, generation = providers.get_id(connection, provider_uuid)
     query = (
         select(aggregates.c.uuid)
@@ -27,16 +27,16 @@ def get(connection: Connection, provider_uuid: str) -> ProviderAggregates:
 def replace(
     connection: Connection, provider_uuid: str, uuids: Collection[str], generation: int | None
 ) -> int:
-    """Put a provider into exactly these aggregates; return its generation.
+    """Replace the aggregates of a provider; return its generation.
 
-    With a `generation`, the provider must be at it and rises to the next; with None its generation
-    does not matter and stays. Raises `NotFound` and `ConcurrentUpdate`.
+    With a `generation`, the provider must be at that generation, which is incremented. With None, the
+    generation is neither compared nor changed. Raise `NotFound` and `ConcurrentUpdate`.
     """
     if generation is None:
         provider = providers.lock(connection, provider_uuid)
     else:
         provider = providers.lock_at(connection, provider_uuid, generation, providers.GENERATION_CHANGED)
-    ids = find_or_create(connection, uuids)
+    ids = get_or_create_ids(connection, uuids)
     connection.execute(
         delete(provider_aggregates).where(
             provider_aggregates.c.provider_id == provider.id,

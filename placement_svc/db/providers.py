@@ -1,28 +1,22 @@
-"""Resource providers and their trees."""
+"""Resource providers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    case,
-    delete,
-    exists,
-    func,
-    insert,
-    literal,
-    not_,
-    select,
-    update,
-)
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Integer
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, not_, select, update
 
 from placement_svc.db import names
 from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import fits, has_traits, in_any_aggregate, is_any
+from placement_svc.db.provider_trees import (
+    find_new_parent,
+    find_position,
+    in_branch,
+    lock_tree_shape,
+    lock_tree_shape_shared,
+    move_branch,
+)
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
@@ -33,25 +27,19 @@ from placement_svc.domain.errors import (
     ProviderInUse,
 )
 from placement_svc.domain.groups import RequestGroup
-from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.providers import Provider, ProviderChange, ProviderFilter
-
-TREES_LOCK = 8779
-"""The advisory lock of the shape of trees: shared to keep it, or to add or delete a leaf, exclusive to move a
-branch.
-"""
 
 GENERATION_CHANGED = (
     "Resource provider's generation already changed. Please update the generation and try again."
 )
-"""The problem with an outdated generation, where traits and aggregates are concerned."""
+"""The error message for an outdated generation in requests about traits and aggregates."""
 
 providers = resource_providers
 _parents = resource_providers.alias("parents")
 _roots = resource_providers.alias("roots")
 
 _modified = func.coalesce(providers.c.updated_at, providers.c.created_at)
-_all = (
+_select_providers = (
     select(
         providers.c.uuid,
         providers.c.name,
@@ -67,7 +55,7 @@ _all = (
 
 @dataclass(frozen=True)
 class LockedProvider:
-    """A resource provider that nobody else changes until the transaction ends."""
+    """A resource provider whose row this transaction has locked."""
 
     id: int
     root_id: int
@@ -75,19 +63,9 @@ class LockedProvider:
     generation: int
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a resource provider stands in its tree; `path` leads from the root to itself."""
-
-    id: int
-    parent_id: int | None
-    root_id: int
-    path: list[int]
-
-
 def get(connection: Connection, uuid: str) -> Provider:
-    """Return a resource provider; raises `NotFound`."""
-    row = connection.execute(_all.where(providers.c.uuid == uuid)).one_or_none()
+    """Return a resource provider; raise `NotFound`."""
+    row = connection.execute(_select_providers.where(providers.c.uuid == uuid)).one_or_none()
     if row is None:
         raise _not_found(uuid)
     return Provider(**row._mapping)
@@ -98,7 +76,7 @@ def _not_found(uuid: str) -> NotFound:
 
 
 def get_id(connection: Connection, uuid: str) -> tuple[int, int]:
-    """Return the id and the generation of a resource provider; raises `NotFound`."""
+    """Return the id and the generation of a resource provider; raise `NotFound`."""
     query = select(providers.c.id, providers.c.generation).where(providers.c.uuid == uuid)
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -106,17 +84,8 @@ def get_id(connection: Connection, uuid: str) -> tuple[int, int]:
     return row.id, row.generation
 
 
-def lock_tree_shape_shared(connection: Connection) -> None:
-    """Let no branch move until the transaction ends; to be called before any row is locked.
-
-    Who changes a provider twice needs this as well: for the second time PostgreSQL checks the key of its
-    parent, and for that it locks the parent, which a move may hold that waits for the provider.
-    """
-    connection.execute(select(func.pg_advisory_xact_lock_shared(TREES_LOCK)))
-
-
 def lock(connection: Connection, uuid: str) -> LockedProvider:
-    """Lock a resource provider against all other writers; raises `NotFound`."""
+    """Lock the row of a resource provider against all other writers; raise `NotFound`."""
     provider = lock_all(connection, [uuid]).get(uuid)
     if provider is None:
         raise _not_found(uuid)
@@ -124,7 +93,7 @@ def lock(connection: Connection, uuid: str) -> LockedProvider:
 
 
 def lock_all(connection: Connection, uuids: Iterable[str]) -> dict[str, LockedProvider]:
-    """Lock resource providers in the order of their ids, and return those that exist by uuid."""
+    """Lock the rows of resource providers in the order of their ids; return those that exist, by uuid."""
     query = (
         select(providers.c.id, providers.c.root_id, providers.c.uuid, providers.c.generation)
         .where(is_any(providers.c.uuid, uuids))
@@ -134,19 +103,19 @@ def lock_all(connection: Connection, uuids: Iterable[str]) -> dict[str, LockedPr
     return {row.uuid: LockedProvider(**row._mapping) for row in connection.execute(query)}
 
 
-def lock_at(connection: Connection, uuid: str, generation: int, problem: str) -> LockedProvider:
-    """Lock a resource provider that is still at `generation`; raises `ConcurrentUpdate` if it is not.
+def lock_at(connection: Connection, uuid: str, generation: int, message: str) -> LockedProvider:
+    """Lock the row of a resource provider that must be at `generation`.
 
-    `problem` is what that error says.
+    Raise `NotFound`, and `ConcurrentUpdate` with `message` for another generation.
     """
     provider = lock(connection, uuid)
     if provider.generation != generation:
-        raise ConcurrentUpdate(problem)
+        raise ConcurrentUpdate(message)
     return provider
 
 
 def increment_generations(connection: Connection, ids: Iterable[int], by: int = 1) -> None:
-    """Raise the generation of locked resource providers: something of theirs has changed."""
+    """Increment the generations of locked resource providers, and mark them as changed now."""
     connection.execute(
         update(providers)
         .where(is_any(providers.c.id, ids))
@@ -155,7 +124,7 @@ def increment_generations(connection: Connection, ids: Iterable[int], by: int = 
 
 
 def increment_generation(connection: Connection, provider: LockedProvider) -> int:
-    """Raise the generation of one locked resource provider and return it."""
+    """Increment the generation of one locked resource provider; return the new generation."""
     increment_generations(connection, [provider.id])
     return provider.generation + 1
 
@@ -163,55 +132,47 @@ def increment_generation(connection: Connection, provider: LockedProvider) -> in
 def create(connection: Connection, uuid: str, name: str, parent_uuid: str | None = None) -> Provider:
     """Create a resource provider, as a root or below `parent_uuid`, and return it.
 
-    Raises `Invalid` for a parent that cannot be and `DuplicateName` for a name or uuid that is taken.
+    Raise `Invalid` for a parent that does not exist or is the provider itself, and `DuplicateName` if
+    another provider has the name or uuid.
     """
-    problem = f'Unable to create resource provider "{name}", {uuid}:'
+    prefix = f'Unable to create resource provider "{name}", {uuid}:'
     if parent_uuid == uuid:
         raise Invalid(
-            f"{problem} parent provider UUID cannot be same as UUID. A provider cannot be its own parent."
+            f"{prefix} parent provider UUID cannot be same as UUID. A provider cannot be its own parent."
         )
-    no_parent = Invalid(f"{problem} parent provider UUID does not exist.")
-    id_ = connection.scalar(select(func.nextval("resource_providers_id_seq")))
-    assert id_ is not None
-    parent_id, root_id, path = None, id_, [id_]
+    no_parent = Invalid(f"{prefix} parent provider UUID does not exist.")
+    new_id = connection.scalar(select(func.nextval("resource_providers_id_seq")))
+    assert new_id is not None
+    parent_id, root_id, path = None, new_id, [new_id]
     if parent_uuid is not None:
         lock_tree_shape_shared(connection)
-        parent = _place_of(connection, parent_uuid)
+        parent = find_position(connection, parent_uuid)
         if parent is None:
             raise no_parent
-        parent_id, root_id, path = parent.id, parent.root_id, [*parent.path, id_]
-    taken = "Conflicting resource provider {} already exists."
+        parent_id, root_id, path = parent.id, parent.root_id, [*parent.path, new_id]
+    duplicate = "Conflicting resource provider {} already exists."
     with map_constraints(
         resource_providers_parent_fkey=no_parent,
-        resource_providers_name_key=DuplicateName(taken.format(f"name: {name}")),
-        resource_providers_uuid_key=DuplicateName(taken.format(f"uuid: {uuid}")),
+        resource_providers_name_key=DuplicateName(duplicate.format(f"name: {name}")),
+        resource_providers_uuid_key=DuplicateName(duplicate.format(f"uuid: {uuid}")),
     ):
         connection.execute(
             insert(providers).values(
-                id=id_,
+                id=new_id,
                 uuid=uuid,
                 name=name,
                 parent_id=parent_id,
                 root_id=root_id,
                 path=path,
-                # A root counts as changed from the start: only a child can be told to be untouched.
+                # The API reports a new root as changed, but a new child as never changed.
                 updated_at=func.now() if parent_id is None else None,
             )
         )
     return get(connection, uuid)
 
 
-def _place_of(connection: Connection, uuid: str) -> Place | None:
-    """Return where a provider stands, which changes only under the exclusive lock of the trees."""
-    query = select(providers.c.id, providers.c.parent_id, providers.c.root_id, providers.c.path).where(
-        providers.c.uuid == uuid
-    )
-    row = connection.execute(query).one_or_none()
-    return Place(**row._mapping) if row else None
-
-
 def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
-    """Give a resource provider another name; raises `NotFound` and `DuplicateName`."""
+    """Rename a resource provider; raise `NotFound` and `DuplicateName`."""
     query = select(providers.c.id, providers.c.updated_at).where(providers.c.uuid == uuid).with_for_update()
     locked = connection.execute(query).one_or_none()
     if locked is None:
@@ -230,51 +191,31 @@ def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
 def change(
     connection: Connection, uuid: str, name: str, parent_uuid: str | None, may_leave_parent: bool
 ) -> ProviderChange:
-    """Give a resource provider a name and a parent (None makes it a root).
+    """Give a resource provider a name and a parent (None makes it a root); its descendants move with it.
 
-    Only with `may_leave_parent` can one that has a parent get another or none. All below it comes
-    along. Raises `NotFound`, `DuplicateName`, and `Invalid` for a parent that cannot be.
+    Only with `may_leave_parent` can a provider that has a parent get another one or become a root.
+    Raise `NotFound`, `DuplicateName`, and `Invalid` for a parent that is not possible.
     """
-    connection.execute(select(func.pg_advisory_xact_lock(TREES_LOCK)))
-    place = _place_of(connection, uuid)
-    if place is None:
+    lock_tree_shape(connection)
+    position = find_position(connection, uuid)
+    if position is None:
         raise _not_found(uuid)
-    parent = _checked_parent(connection, uuid, place, parent_uuid, may_leave_parent)
-    moves = place.parent_id != (parent.id if parent else None)
+    parent = find_new_parent(connection, uuid, position, parent_uuid, may_leave_parent)
+    moves = position.parent_id != (parent.id if parent else None)
     if moves:
-        _lock_whole(connection, *_branch(place))
-    changed = rename(connection, uuid, name)
+        _lock_with_inventories(connection, *in_branch(position))
+    renamed = rename(connection, uuid, name)
     if moves:
-        _move(connection, place, parent)
-    return ProviderChange(get(connection, uuid), changed.changed_before)
+        move_branch(connection, position, parent)
+    return ProviderChange(get(connection, uuid), renamed.changed_before)
 
 
-def _checked_parent(
-    connection: Connection, uuid: str, place: Place, parent_uuid: str | None, may_leave_parent: bool
-) -> Place | None:
-    problem = f"Unable to save resource provider {uuid}:"
-    if parent_uuid is None:
-        if place.parent_id is not None and not may_leave_parent:
-            raise Invalid(f"{problem} un-parenting a provider is not currently allowed.")
-        return None
-    parent = _place_of(connection, parent_uuid)
-    if parent is None:
-        raise Invalid(f"{problem} parent provider UUID does not exist.")
-    if place.parent_id not in (None, parent.id) and not may_leave_parent:
-        raise Invalid(f"{problem} re-parenting a provider is not currently allowed.")
-    if place.id in parent.path:
-        raise Invalid(f"{problem} creating loop in the provider tree is not allowed.")
-    return parent
+def _lock_with_inventories(connection: Connection, *conditions: ColumnElement[bool]) -> None:
+    """Lock providers and then their inventories, each in the order of their keys.
 
-
-def _branch(place: Place) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a provider is the one that stands there, or below it."""
-    return providers.c.root_id == place.root_id, providers.c.path.contains([place.id])
-
-
-def _lock_whole(connection: Connection, *which: ColumnElement[bool]) -> None:
-    """Lock providers, then their inventories, each in the order of their keys: both change or go by key."""
-    locked = select(providers.c.id).where(*which).order_by(providers.c.id).with_for_update()
+    Needed before a statement whose foreign keys cascade to the inventories in no fixed order.
+    """
+    locked = select(providers.c.id).where(*conditions).order_by(providers.c.id).with_for_update()
     ids = connection.scalars(locked).all()
     connection.execute(
         select(inventories.c.provider_id)
@@ -284,32 +225,13 @@ def _lock_whole(connection: Connection, *which: ColumnElement[bool]) -> None:
     )
 
 
-def _move(connection: Connection, place: Place, parent: Place | None) -> None:
-    """Hang a locked provider and all below it under `parent`; inventories and aggregates follow by key."""
-    above = list(parent.path) if parent else []
-    connection.execute(
-        update(providers)
-        .where(*_branch(place))
-        .values(
-            parent_id=case(
-                (providers.c.id == place.id, parent.id if parent else None), else_=providers.c.parent_id
-            ),
-            root_id=above[0] if above else place.id,
-            path=func.array_cat(
-                literal(above, ARRAY(Integer)), providers.c.path[len(place.path) : MAX_INTEGER]
-            ),
-            updated_at=func.now(),
-        )
-    )
-
-
 def remove(connection: Connection, uuid: str) -> None:
-    """Delete a resource provider with its inventories, and its hold on traits and aggregates.
+    """Delete a resource provider with its inventories, traits and aggregate memberships.
 
-    Raises `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
+    Raise `NotFound`, `ProviderHasChildren` and `ProviderInUse`.
     """
     lock_tree_shape_shared(connection)
-    _lock_whole(connection, providers.c.uuid == uuid)
+    _lock_with_inventories(connection, providers.c.uuid == uuid)
     with map_constraints(
         resource_providers_parent_fkey=ProviderHasChildren(
             f"Unable to delete parent resource provider {uuid}: It has child resource providers."
@@ -318,8 +240,8 @@ def remove(connection: Connection, uuid: str) -> None:
             f"Unable to delete resource provider {uuid}: Resource provider has allocations."
         ),
     ):
-        gone = connection.execute(delete(providers).where(providers.c.uuid == uuid))
-    if not gone.rowcount:
+        deleted = connection.execute(delete(providers).where(providers.c.uuid == uuid))
+    if not deleted.rowcount:
         raise NotFound(f"No resource provider with uuid {uuid} found for delete")
 
 
@@ -347,7 +269,7 @@ def find(connection: Connection, provider_filter: ProviderFilter) -> list[Provid
         conditions.append(providers.c.name == provider_filter.name)
     if provider_filter.uuid is not None:
         conditions.append(providers.c.uuid == provider_filter.uuid)
-    rows = connection.execute(_all.where(*conditions).order_by(providers.c.id))
+    rows = connection.execute(_select_providers.where(*conditions).order_by(providers.c.id))
     return [Provider(**row._mapping) for row in rows]
 
 

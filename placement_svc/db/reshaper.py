@@ -7,6 +7,7 @@ from sqlalchemy import Connection, delete, select, tuple_
 from placement_svc.db import allocations, consumers, inventories, names, providers
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
+from placement_svc.db.provider_trees import lock_tree_shape_shared
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import allocations as allocations_table
 from placement_svc.db.tables import inventories as inventories_table
@@ -34,7 +35,7 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     generation; then the errors of `ClaimService.replace_allocations`; then `InventoryInUse` for an inventory
     that the reshape removes and that still has allocations.
     """
-    providers.lock_tree_shape_shared(connection)
+    lock_tree_shape_shared(connection)
     locked = consumers.lock_and_increment(connection, wanted.claims)
     deleted_consumers = consumers.without_allocations(wanted.claims, locked)
     claimed = _claimed_providers(connection, wanted.claims, deleted_consumers)
@@ -100,12 +101,12 @@ def _put_inventories(
     """Insert and update inventories; their used amounts do not change."""
     class_deleted = Invalid("malformed reshaper data: A resource class was deleted meanwhile.")
     with map_constraints(inventories_resource_class_id_fkey=class_deleted):
-        inventories.put(
+        inventories.upsert(
             connection,
             [
                 row
                 for uuid, reshape in reshapes.items()
-                for row in inventories.rows(found[uuid], class_ids, reshape.inventories)
+                for row in inventories.to_rows(found[uuid], class_ids, reshape.inventories)
             ],
         )
 

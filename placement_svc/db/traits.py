@@ -9,43 +9,43 @@ from placement_svc.db.tables import provider_traits, traits
 from placement_svc.domain.errors import Conflict, Invalid, NotFound
 from placement_svc.domain.traits import Trait, TraitFilter
 
-each = select(
+select_traits = select(
     traits.c.name, func.coalesce(traits.c.updated_at, traits.c.created_at).label("modified")
 ).order_by(traits.c.id)
-"""Every trait, as a `Trait`, in the order of ids."""
+"""All traits, with the columns of `Trait`, in the order of their ids."""
 
 
-def find(connection: Connection, wanted: TraitFilter) -> list[Trait]:
-    """Return the traits that are wanted, standard ones first."""
+def find(connection: Connection, trait_filter: TraitFilter) -> list[Trait]:
+    """Return the traits that match a filter, standard ones first."""
     conditions: list[ColumnElement[bool]] = []
-    if wanted.names is not None:
-        conditions.append(is_any(traits.c.name, wanted.names))
-    if wanted.prefix:
-        conditions.append(func.starts_with(traits.c.name, wanted.prefix))
-    if wanted.associated is not None:
-        held = exists().where(provider_traits.c.trait_id == traits.c.id)
-        conditions.append(held if wanted.associated else ~held)
-    return [Trait(**row._mapping) for row in connection.execute(each.where(*conditions))]
+    if trait_filter.names is not None:
+        conditions.append(is_any(traits.c.name, trait_filter.names))
+    if trait_filter.prefix:
+        conditions.append(func.starts_with(traits.c.name, trait_filter.prefix))
+    if trait_filter.associated is not None:
+        has_provider = exists().where(provider_traits.c.trait_id == traits.c.id)
+        conditions.append(has_provider if trait_filter.associated else ~has_provider)
+    return [Trait(**row._mapping) for row in connection.execute(select_traits.where(*conditions))]
 
 
 def get(connection: Connection, name: str) -> Trait:
-    """Return a trait; raises `NotFound`."""
-    row = connection.execute(each.where(traits.c.name == name)).one_or_none()
+    """Return a trait; raise `NotFound`."""
+    row = connection.execute(select_traits.where(traits.c.name == name)).one_or_none()
     if row is None:
         raise NotFound(f"No such trait(s): {name}.")
     return Trait(**row._mapping)
 
 
 def ensure(connection: Connection, name: str) -> tuple[Trait, bool]:
-    """Return the custom trait of this name, and whether it had to be created."""
+    """Create a custom trait unless it exists; return the trait and whether it was created."""
     created = names.add(connection, traits, name)
     return get(connection, name), created
 
 
 def remove(connection: Connection, name: str) -> None:
-    """Delete a custom trait that no provider holds.
+    """Delete a custom trait.
 
-    Raises `NotFound`, `Invalid` for a standard trait, and `Conflict` for one that a provider holds.
+    Raise `NotFound`, `Invalid` for a standard trait, and `Conflict` for a trait that a provider has.
     """
     get(connection, name)
     if not name.startswith("CUSTOM_"):

@@ -1,4 +1,4 @@
-"""Usages: how much is allocated, of a provider and by a project."""
+"""Usages: how much is allocated from a provider, and how much by a project."""
 
 from sqlalchemy import Connection, Double, cast, func, select, text
 
@@ -8,12 +8,12 @@ from placement_svc.domain.allocations import UNKNOWN_TYPE, Usages
 from placement_svc.domain.inventory import Totals
 
 ALL_TYPES = "all"
-"""What stands for consumers of every type together; no type has this name."""
+"""The value of `consumer_type` that sums over all consumer types; no consumer type has this name."""
 
-# Proportional to the allocations of the project, by the index on its consumers and the primary key
-# of allocations. A row without a class counts the consumers of a type.
+# The cost is proportional to the allocations of the project. It uses the index on consumers (project_id)
+# and the primary key of allocations. A row without a resource class has the consumer count of a type.
 _OF_PROJECT = text("""
-    WITH held AS (
+    WITH project_allocations AS (
         SELECT consumer.id AS consumer_id,
                CASE WHEN :consumer_type = :all_types THEN :all_types
                     ELSE coalesce(consumer_type.name, :unknown_type)
@@ -30,14 +30,14 @@ _OF_PROJECT = text("""
            AND owner.external_id = coalesce(:user_id, owner.external_id)
     )
     SELECT consumer_type, resource_class, sum(used) AS used, count(DISTINCT consumer_id) AS consumer_count
-      FROM held
+      FROM project_allocations
      WHERE consumer_type = coalesce(:consumer_type, consumer_type)
      GROUP BY GROUPING SETS ((consumer_type, resource_class), (consumer_type))
 """)
 
 
 def of_provider(connection: Connection, uuid: str) -> tuple[int, dict[str, int]]:
-    """Return the generation of a provider, and what is used of each class it has; raises `NotFound`."""
+    """Return the generation of a provider and its used amounts by resource class; raise `NotFound`."""
     provider_id, generation = providers.get_id(connection, uuid)
     query = (
         select(resource_classes.c.name, inventories.c.used)
@@ -51,9 +51,9 @@ def of_provider(connection: Connection, uuid: str) -> tuple[int, dict[str, int]]
 def of_project(
     connection: Connection, project_id: str, user_id: str | None = None, consumer_type: str | None = None
 ) -> dict[str, Usages]:
-    """Return what the consumers of a project, and of one user in it, hold by consumer type.
+    """Return the usages of a project, or of one user in it, by consumer type.
 
-    `consumer_type` picks one type; `ALL_TYPES` is all of them as one (`docs/spec/allocations.md 10`).
+    `consumer_type` selects one type; `ALL_TYPES` sums over all types (`docs/spec/allocations.md 10`).
     """
     rows = connection.execute(
         _OF_PROJECT,
@@ -66,21 +66,21 @@ def of_project(
         },
     ).all()
     return {
-        total.consumer_type: Usages(
-            consumer_count=total.consumer_count,
+        summary.consumer_type: Usages(
+            consumer_count=summary.consumer_count,
             resources={
                 row.resource_class: row.used
                 for row in rows
-                if row.consumer_type == total.consumer_type and row.resource_class is not None
+                if row.consumer_type == summary.consumer_type and row.resource_class is not None
             },
         )
-        for total in rows
-        if total.resource_class is None
+        for summary in rows
+        if summary.resource_class is None
     }
 
 
 def totals(connection: Connection) -> dict[str, Totals]:
-    """Return what all inventories of each resource class come to; it reads every inventory."""
+    """Return sums over the inventories of each resource class; this reads every inventory."""
     inventory = inventories.c
     amounts = {"capacity": inventory.capacity, "used": inventory.used, "reserved": inventory.reserved}
     query = (

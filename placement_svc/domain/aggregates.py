@@ -1,11 +1,14 @@
-"""Aggregates: sets of resource providers that have a uuid and nothing else."""
+"""Aggregates: sets of resource providers. An aggregate has a uuid and no other property."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class ProviderAggregates:
-    """The uuids of the aggregates that a provider is in, each as it was sent; and its generation."""
+    """The aggregates that a provider belongs to, and the generation of the provider.
+
+    `uuids` are spelled as clients sent them.
+    """
 
     generation: int
     uuids: list[str]
@@ -13,15 +16,15 @@ class ProviderAggregates:
 
 @dataclass(frozen=True)
 class AggregateSize:
-    """How many resource providers are in an aggregate."""
+    """An aggregate and the number of resource providers in it."""
 
     uuid: str
     resource_providers: int
 
 
 @dataclass(frozen=True)
-class Member:
-    """A resource provider as a member of an aggregate."""
+class AggregateMember:
+    """A resource provider in an aggregate."""
 
     uuid: str
     name: str

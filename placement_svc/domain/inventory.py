@@ -1,4 +1,4 @@
-"""Inventories: what a provider has of a resource class, and how it may be handed out."""
+"""Inventories: how much of a resource class a provider has, and in which amounts it can be allocated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from datetime import datetime
 from placement_svc.domain.errors import Invalid
 
 MAX_INTEGER = 2**31 - 1
-"""The largest amount there is; more than that no inventory has in one piece."""
+"""The largest amount that an inventory or an allocation can have."""
 
-MOST = 4 * 10**18
-"""The bound of a capacity in both directions, so that it can be stored whatever the ratio."""
+MAX_CAPACITY = 4 * 10**18
+"""The limit of a capacity in both directions, so that a bigint can hold it for every allocation ratio."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,17 @@ class Inventory:
 
     @property
     def capacity(self) -> int:
-        """What can be allocated of it in all; less than nothing if more is reserved than there is."""
-        return int(min(max((self.total - self.reserved) * self.allocation_ratio, -MOST), MOST))
+        """How much can be allocated in total; negative if more is reserved than the total."""
+        capacity = (self.total - self.reserved) * self.allocation_ratio
+        return int(min(max(capacity, -MAX_CAPACITY), MAX_CAPACITY))
 
 
 @dataclass(frozen=True)
 class ProviderInventories:
-    """Inventories of a provider by resource class, and when the newest of them was changed (None: no one).
+    """The inventories of a provider, by resource class.
 
-    `generation` is that of the provider.
+    `generation` is that of the provider. `modified` is the time of the latest change of one of the
+    inventories, None if there are none.
     """
 
     generation: int
@@ -43,15 +45,15 @@ class ProviderInventories:
 
 
 def check_capacities(
-    provider_uuid: str, inventories: Mapping[str, Inventory], least: int, verb: str = "update"
+    provider_uuid: str, inventories: Mapping[str, Inventory], minimum: int, verb: str = "update"
 ) -> None:
-    """Refuse inventories by resource class of which one has a capacity below `least`, which is 0 or 1.
+    """Raise `Invalid` if the capacity of an inventory is below `minimum` (`docs/spec/resources.md 4`).
 
-    `verb` says what was to be done with them. Raises `Invalid` (`docs/spec/resources.md 4`, capacity).
+    `inventories` are by resource class, `minimum` is 0 or 1, and `verb` names the operation in the error.
     """
-    reason = "greater than or equal to total" if least else "greater than total"
+    reason = "greater than or equal to total" if minimum else "greater than total"
     for resource_class, inventory in inventories.items():
-        if inventory.capacity < least:
+        if inventory.capacity < minimum:
             raise Invalid(
                 f"Unable to {verb} inventory for resource provider {provider_uuid}: "
                 f"Invalid inventory for '{resource_class}' on resource provider '{provider_uuid}'. "
@@ -61,7 +63,7 @@ def check_capacities(
 
 @dataclass(frozen=True)
 class Totals:
-    """What all inventories of a resource class come to."""
+    """Sums over all inventories of a resource class."""
 
     capacity: float
     used: float

@@ -1,4 +1,4 @@
-"""Resource classes: what inventories are amounts of."""
+"""Resource classes: the kinds of resources that inventories are of."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class ResourceClass:
-    """A resource class, standard or custom."""
+    """A resource class, standard or custom, and the time of its last change."""
 
     name: str
     modified: datetime

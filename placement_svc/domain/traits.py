@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Trait:
-    """A trait, standard or custom."""
+    """A trait, standard or custom, and the time of its last change."""
 
     name: str
     modified: datetime
@@ -14,7 +14,7 @@ class Trait:
 
 @dataclass(frozen=True)
 class ProviderTraits:
-    """The traits of a provider, standard ones first, and its generation."""
+    """The traits of a provider, standard ones first, and the generation of the provider."""
 
     generation: int
     traits: list[Trait]
@@ -22,7 +22,10 @@ class ProviderTraits:
 
 @dataclass(frozen=True)
 class TraitFilter:
-    """Which traits are wanted: of these names, with this prefix, held (or not) by any provider."""
+    """A filter of traits by name; None and "" accept every name.
+
+    `associated` selects the traits that any provider has, or those that none has.
+    """
 
     names: frozenset[str] | None = None
     prefix: str = ""

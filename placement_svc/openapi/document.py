@@ -16,7 +16,7 @@ from placement_svc.openapi.fields import SINCE, Converter, Plugin
 from placement_svc.openapi.operations import OPERATIONS, Operation
 from placement_svc.schemas import responses
 from placement_svc.schemas.allocation_candidates import SUFFIX
-from placement_svc.schemas.base import DASHED_UUID, NAME, Document, Object, String, Value
+from placement_svc.schemas.base import DASHED_UUID, NAME, Object, Schema, String, Value
 
 JSON = "application/json"
 
@@ -105,17 +105,17 @@ class _Description:
             },
         )
         for status, meaning in ERRORS.items():
-            components.response(_error_name(status), self._error(meaning, responses.Errors))
+            components.response(_error_name(status), self._error(meaning, responses.ErrorsSchema))
         components.response(
             _error_name(401),
             self._error(
                 "The request does not say who asks, or bears a token that does not count.",
-                responses.Unauthorized,
-                responses.KeystoneUnauthorized,
+                responses.UnauthorizedSchema,
+                responses.KeystoneUnauthorizedSchema,
             ),
         )
 
-    def _error(self, meaning: str, *bodies: type[Document]) -> dict[str, Any]:
+    def _error(self, meaning: str, *bodies: type[Schema]) -> dict[str, Any]:
         schemas = [self.field(Object(body())) for body in bodies]
         return {
             "description": meaning,
@@ -168,7 +168,7 @@ class _Description:
             schema = {"type": "array", "items": schema}
         return {"in": place, "name": name, "required": field.required, **told, "schema": schema}
 
-    def _suffixed(self, keys: type[Document]) -> dict[str, Any]:
+    def _suffixed(self, keys: type[Schema]) -> dict[str, Any]:
         """Return the parameter that stands for those of all request groups with a suffix."""
         members = {f"^{name}{SUFFIX}$": self.field(field) for name, field in keys().fields.items()}
         return {
@@ -197,7 +197,7 @@ class _Description:
         }
         described |= {str(status): _error_name(status) for status in sorted(statuses)}
         if operation.conflict:
-            described["409"] = self._error(operation.conflict, responses.Errors)
+            described["409"] = self._error(operation.conflict, responses.ErrorsSchema)
         return described
 
     def _success(self, operation: Operation, status: int, body: Value | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow import MarshmallowPlugin, resolver
 from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from marshmallow import Schema
 from marshmallow.fields import Field
@@ -13,6 +13,20 @@ from placement_svc.schemas.base import Array, Integer, Map, Number, Object, Stri
 SINCE = "x-placement-since"
 """The extension that names the microversion which brought something."""
 
+COMPONENT_NAMES = {
+    "AggregateSize": "SizedAggregate",
+    "AllocationV1_12": "KeyedAllocation",
+    "ClaimV1_13": "KeyedClaim",
+    "ConsumerAllocation": "HeldAllocation",
+    "InventoryBody": "Record",
+    "InventoryItem": "HeldInventory",
+    "ProviderAggregates": "JoinedAggregates",
+    "ProviderAllocation": "Holding",
+    "ProviderTraits": "HeldTraits",
+    "ReshapeBody": "WantedReshape",
+}
+"""Component names that differ from those of the schema classes, so that generated clients do not change."""
+
 
 class Converter(OpenAPIConverter):
     """Turns documents into schemas under `components`, and fields into schemas that refer to them."""
@@ -21,7 +35,7 @@ class Converter(OpenAPIConverter):
         """Return the JSON Schema of a field: what it demands, and since when it is there."""
         assert isinstance(field, Value)
         if isinstance(field, Object):
-            schema: dict[str, Any] = self.resolve_nested_schema(field.document)  # type: ignore[no-untyped-call]
+            schema: dict[str, Any] = self.resolve_nested_schema(field.schema)  # type: ignore[no-untyped-call]
         else:
             kind = field.json_type
             schema = {"type": [kind, "null"] if field.allow_none else kind, **self._rules(field)}
@@ -62,7 +76,16 @@ class Converter(OpenAPIConverter):
         return {"description": inspect.getdoc(type(schema)), **described}
 
 
+def component_name(schema: type[Schema]) -> str:
+    """Return the name of a schema's component."""
+    name = resolver(schema)
+    return COMPONENT_NAMES.get(name, name)
+
+
 class Plugin(MarshmallowPlugin):
-    """Lets apispec know our documents; each is called as its class is."""
+    """The marshmallow plugin of apispec, with our converter and component names."""
 
     Converter = Converter
+
+    def __init__(self) -> None:
+        super().__init__(schema_name_resolver=component_name)

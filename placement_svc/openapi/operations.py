@@ -9,10 +9,10 @@ from placement_svc.http.microversion import NEWEST
 from placement_svc.schemas import responses
 from placement_svc.schemas.aggregates import ChangedAggregates
 from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
-from placement_svc.schemas.allocations import KeyedClaim, claims_field
-from placement_svc.schemas.base import Document, Object, String, Value
+from placement_svc.schemas.allocations import ClaimV1_13, claims_field
+from placement_svc.schemas.base import Object, Schema, String, Value
 from placement_svc.schemas.inventories import ChangedInventories, ChangedInventory, NewInventory
-from placement_svc.schemas.reshaper import reshape_document
+from placement_svc.schemas.reshaper import reshape_schema
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, ProviderQuery
 from placement_svc.schemas.traits import ChangedTraits, TraitQuery
@@ -33,19 +33,19 @@ class Operation:
 
     answers: Mapping[int, Value | None]
     body: Value | None = None
-    query: type[Document] | None = None
-    group_query: type[Document] | None = None
+    query: type[Schema] | None = None
+    group_query: type[Schema] | None = None
     conflict: str | None = None
     path: Mapping[str, String] = field(default_factory=dict)
     locates: bool = False
     ours: bool = False
 
 
-def _object(document: type[Document]) -> Object:
+def _object(document: type[Schema]) -> Object:
     return Object(document.at(_NEWEST))
 
 
-def _shows(document: type[Document]) -> Mapping[int, Value | None]:
+def _shows(document: type[Schema]) -> Mapping[int, Value | None]:
     return {200: _object(document)}
 
 
@@ -58,84 +58,84 @@ _EXCEEDED = (
 )
 
 OPERATIONS: Mapping[str, Operation] = {
-    "root.show_versions": Operation(_shows(responses.Versions)),
-    "resource_providers.list_providers": Operation(_shows(responses.Providers), query=ProviderQuery),
+    "root.show_versions": Operation(_shows(responses.VersionsSchema)),
+    "resource_providers.list_providers": Operation(_shows(responses.ProvidersSchema), query=ProviderQuery),
     "resource_providers.create_provider": Operation(
-        _shows(responses.Provider),
+        _shows(responses.ProviderSchema),
         body=_object(NewProvider),
         conflict="The name or the uuid is taken.",
         locates=True,
     ),
-    "resource_providers.show_provider": Operation(_shows(responses.Provider)),
+    "resource_providers.show_provider": Operation(_shows(responses.ProviderSchema)),
     "resource_providers.change_provider": Operation(
-        _shows(responses.Provider), body=_object(ChangedProvider), conflict="The name is taken."
+        _shows(responses.ProviderSchema), body=_object(ChangedProvider), conflict="The name is taken."
     ),
     "resource_providers.delete_provider": Operation(
         _EMPTY, conflict="The provider has children or allocations."
     ),
-    "inventories.list_inventories": Operation(_shows(responses.Inventories)),
+    "inventories.list_inventories": Operation(_shows(responses.InventoriesSchema)),
     "inventories.create_inventory": Operation(
-        {201: _object(responses.Inventory)},
+        {201: _object(responses.InventorySchema)},
         body=_object(NewInventory),
         conflict="The provider has an inventory of this class already.",
         locates=True,
     ),
     "inventories.replace_inventories": Operation(
-        _shows(responses.Inventories),
+        _shows(responses.InventoriesSchema),
         body=_object(ChangedInventories),
         conflict=f"{_CHANGED} Or an inventory that is left out has allocations.",
     ),
     "inventories.delete_inventories": Operation(_EMPTY, conflict="An inventory has allocations."),
-    "inventories.show_inventory": Operation(_shows(responses.Inventory)),
+    "inventories.show_inventory": Operation(_shows(responses.InventorySchema)),
     "inventories.replace_inventory": Operation(
-        _shows(responses.Inventory), body=_object(ChangedInventory), conflict=_CHANGED
+        _shows(responses.InventorySchema), body=_object(ChangedInventory), conflict=_CHANGED
     ),
     "inventories.delete_inventory": Operation(_EMPTY, conflict="The inventory has allocations."),
-    "usages.show_provider_usages": Operation(_shows(responses.ProviderUsages)),
-    "usages.show_usages": Operation(_shows(responses.Usages), query=UsagesQuery),
-    "provider_aggregates.list_provider_aggregates": Operation(_shows(responses.JoinedAggregates)),
+    "usages.show_provider_usages": Operation(_shows(responses.ProviderUsagesSchema)),
+    "usages.show_usages": Operation(_shows(responses.UsagesSchema), query=UsagesQuery),
+    "provider_aggregates.list_provider_aggregates": Operation(_shows(responses.ProviderAggregatesSchema)),
     "provider_aggregates.replace_provider_aggregates": Operation(
-        _shows(responses.JoinedAggregates), body=_object(ChangedAggregates), conflict=_CHANGED
+        _shows(responses.ProviderAggregatesSchema), body=_object(ChangedAggregates), conflict=_CHANGED
     ),
-    "provider_traits.list_provider_traits": Operation(_shows(responses.HeldTraits)),
+    "provider_traits.list_provider_traits": Operation(_shows(responses.ProviderTraitsSchema)),
     "provider_traits.replace_provider_traits": Operation(
-        _shows(responses.HeldTraits), body=_object(ChangedTraits), conflict=_CHANGED
+        _shows(responses.ProviderTraitsSchema), body=_object(ChangedTraits), conflict=_CHANGED
     ),
     "provider_traits.delete_provider_traits": Operation(_EMPTY, conflict="Somebody else was faster."),
-    "traits.list_traits": Operation(_shows(responses.Traits), query=TraitQuery),
+    "traits.list_traits": Operation(_shows(responses.TraitsSchema), query=TraitQuery),
     "traits.show_trait": Operation(_EMPTY),
     "traits.ensure_trait": Operation(_ENSURED, locates=True),
     "traits.delete_trait": Operation(_EMPTY, conflict="A provider has the trait."),
-    "resource_classes.list_resource_classes": Operation(_shows(responses.ResourceClasses)),
+    "resource_classes.list_resource_classes": Operation(_shows(responses.ResourceClassesSchema)),
     "resource_classes.create_resource_class": Operation(
         {201: None}, body=_object(NamedResourceClass), conflict="The name is taken.", locates=True
     ),
-    "resource_classes.show_resource_class": Operation(_shows(responses.ResourceClass)),
+    "resource_classes.show_resource_class": Operation(_shows(responses.ResourceClassSchema)),
     "resource_classes.put_resource_class": Operation(_ENSURED, locates=True),
     "resource_classes.delete_resource_class": Operation(
         _EMPTY, conflict="A provider has an inventory of the class."
     ),
     "allocation_candidates.list_candidates": Operation(
-        _shows(responses.AllocationCandidates), query=WholeRequestQuery, group_query=GroupQuery
+        _shows(responses.AllocationCandidatesSchema), query=WholeRequestQuery, group_query=GroupQuery
     ),
     "allocations.replace_allocations": Operation(
         _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_EXCEEDED
     ),
     "allocations.show_allocations": Operation(
-        _shows(responses.ConsumerAllocations), path={"consumer_uuid": String()}
+        _shows(responses.ConsumerAllocationsSchema), path={"consumer_uuid": String()}
     ),
     "allocations.replace_consumer_allocations": Operation(
-        _EMPTY, body=_object(KeyedClaim), conflict=_EXCEEDED
+        _EMPTY, body=_object(ClaimV1_13), conflict=_EXCEEDED
     ),
     "allocations.delete_allocations": Operation(_EMPTY),
-    "allocations.list_provider_allocations": Operation(_shows(responses.ProviderAllocations)),
+    "allocations.list_provider_allocations": Operation(_shows(responses.ProviderAllocationsSchema)),
     "reshaper.reshape": Operation(
         _EMPTY,
-        body=Object(reshape_document(_NEWEST)),
+        body=Object(reshape_schema(_NEWEST)),
         conflict=f"{_EXCEEDED} Or an inventory that is left out has allocations.",
     ),
-    "aggregates.list_aggregates": Operation(_shows(responses.AggregateList), ours=True),
+    "aggregates.list_aggregates": Operation(_shows(responses.AggregateListSchema), ours=True),
     "aggregates.show_aggregate": Operation(
-        _shows(responses.AggregateMembers), path={"uuid": String()}, ours=True
+        _shows(responses.AggregateMembersSchema), path={"uuid": String()}, ours=True
     ),
 }

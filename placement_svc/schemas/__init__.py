@@ -1,1 +1,1 @@
-"""What bodies and query strings may look like, at each microversion."""
+"""Schemas of request bodies, query strings and responses, for each microversion."""

@@ -18,7 +18,7 @@ from placement_svc.domain.groups import (
     Membership,
     RequestGroup,
 )
-from placement_svc.schemas.base import UUID, Document, Map, String, check
+from placement_svc.schemas.base import UUID, Map, Schema, String, check
 from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
@@ -30,7 +30,7 @@ from placement_svc.schemas.groups import (
     parse_resources,
     parse_root_required,
 )
-from placement_svc.schemas.query import LEAD
+from placement_svc.schemas.query import ERROR_PREFIX
 
 Pairs = list[tuple[str, str]]
 
@@ -41,7 +41,7 @@ MAX_LIMIT_DIGITS = 18
 """A `limit` with more digits is ignored: no response has so many candidates."""
 
 
-class GroupQuery(Document):
+class GroupQuery(Schema):
     """The keys of a request group, each followed by the group's suffix."""
 
     resources = String(metadata=RESOURCES)
@@ -56,7 +56,7 @@ class GroupQuery(Document):
     )
 
 
-class WholeRequestQuery(Document):
+class WholeRequestQuery(Schema):
     """The keys that concern the whole request, since request groups have suffixes."""
 
     limit = String(
@@ -109,7 +109,7 @@ def check_group_count(pairs: Pairs, max_groups: int) -> None:
     """Raise `Invalid` if `pairs` contain more than `max_groups` request groups."""
     suffixes = {match[2] for key, _ in pairs if (match := _GROUP_KEY.fullmatch(key))}
     if len(suffixes) > max_groups:
-        raise Invalid(f"{LEAD}there are more than {max_groups} request groups")
+        raise Invalid(f"{ERROR_PREFIX}there are more than {max_groups} request groups")
 
 
 def parse_request(pairs: Pairs, version: Version) -> CandidatesRequest:
@@ -150,13 +150,13 @@ def _keys(version: Version) -> str:
 
 def _check_keys(pairs: Pairs, version: Version) -> None:
     if version >= (1, 25):
-        check(Map(_keys(version), String()), dict(pairs), LEAD)
+        check(Map(_keys(version), String()), dict(pairs), ERROR_PREFIX)
     else:
-        UnsuffixedQuery.at(version).check(dict(pairs), LEAD)
+        UnsuffixedQuery.at(version).check(dict(pairs), ERROR_PREFIX)
     whole_request = WholeRequestQuery.at(version)
     known = [(key, value) for key, value in pairs if key in whole_request.fields]
     for query in (dict(known), *({key: value} for key, value in known)):
-        whole_request.check(query, LEAD)
+        whole_request.check(query, ERROR_PREFIX)
 
 
 def _parse_groups(pairs: Pairs, version: Version) -> tuple[RequestGroup, ...]:
@@ -178,7 +178,7 @@ def _parse_groups(pairs: Pairs, version: Version) -> tuple[RequestGroup, ...]:
 def _parse_in_tree(value: str) -> str:
     uuid = value.strip()
     if not UUID.fullmatch(uuid):
-        raise Invalid(f"{LEAD}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
+        raise Invalid(f"{ERROR_PREFIX}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
     return uuid
 
 

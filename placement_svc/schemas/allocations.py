@@ -1,4 +1,7 @@
-"""Allocations: bodies (`docs/spec/allocations.md 3`)."""
+"""Schemas of bodies with allocations (`docs/spec/allocations.md 3`).
+
+A class name ends in the microversion that introduced that form.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,17 +13,17 @@ from placement_svc.schemas.base import (
     UUID,
     UUID_KEY,
     Array,
-    Document,
     Integer,
     Map,
     Object,
+    Schema,
     String,
     check,
 )
 from placement_svc.schemas.groups import Version
 
 
-class Resources(Map):
+class ResourceAmounts(Map):
     """Amounts by resource class."""
 
     def __init__(self, **options: Any) -> None:
@@ -28,48 +31,52 @@ class Resources(Map):
 
 
 class ConsumerType(String):
-    """The name of a type of consumers."""
+    """The name of a consumer type."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(min_length=1, max_length=255, pattern=NAME, **options)
 
 
-class NamedProvider(Document):
-    """A provider by its uuid."""
+class ProviderReference(Schema):
+    """The uuid of a resource provider, in an object of its own."""
 
     uuid = String(uuid=UUID, required=True)
 
 
-class ListedAllocation(Document):
-    """What a consumer holds of one provider, as an item of a list."""
+class AllocationV1_0(Schema):
+    """Allocations of one consumer from one provider, as an item of a list."""
 
-    resource_provider = Object(NamedProvider(), required=True)
-    resources = Resources(required=True)
+    resource_provider = Object(ProviderReference(), required=True)
+    resources = ResourceAmounts(required=True)
 
 
-class KeyedAllocation(Document):
-    """What a consumer holds of the provider it is keyed by; a generation is accepted and means nothing."""
+class AllocationV1_12(Schema):
+    """Allocations of one consumer from the provider that is the key; `generation` is ignored."""
 
-    resources = Resources(required=True)
+    resources = ResourceAmounts(required=True)
     generation = Integer()
 
 
-class ListedClaim(Document):
-    """PUT /allocations/{consumer_uuid} before 1.12."""
+class ClaimV1_0(Schema):
+    """The body of PUT /allocations/{consumer_uuid} before 1.12."""
 
-    allocations = Array(Object(ListedAllocation()), min_items=1, required=True)
+    allocations = Array(Object(AllocationV1_0()), min_items=1, required=True)
     project_id = String(min_length=1, max_length=255, required=True, since="1.8")
     user_id = String(min_length=1, max_length=255, required=True, since="1.8")
 
 
-class KeyedClaim(Document):
-    """A consumer in POST /allocations and POST /reshaper, and since 1.28 PUT /allocations/{consumer_uuid}."""
+class ClaimV1_13(Schema):
+    """All allocations of one consumer; they may be empty.
 
-    allocations = Map(UUID_KEY, Object(KeyedAllocation()), required=True)
+    One member of POST /allocations, and of `allocations` in POST /reshaper. Since 1.28 also the body of
+    PUT /allocations/{consumer_uuid}.
+    """
+
+    allocations = Map(UUID_KEY, Object(AllocationV1_12()), required=True)
     project_id = String(min_length=1, max_length=255, required=True)
     user_id = String(min_length=1, max_length=255, required=True)
     consumer_generation = Integer(allow_none=True, required=True, since="1.28")
-    # Checked for those who send back what allocation candidates told them, and then ignored.
+    # Checked, then ignored: clients send back allocation requests as allocation candidates list them.
     mappings = Map(
         "[a-zA-Z0-9_-]{1,64}",
         Array(String(uuid=UUID), min_items=1),
@@ -80,48 +87,50 @@ class KeyedClaim(Document):
     consumer_type = ConsumerType(required=True, since="1.38")
 
 
-class NonemptyClaim(KeyedClaim):
-    """PUT /allocations/{consumer_uuid} from 1.12 until consumers have generations."""
+class ClaimV1_12(ClaimV1_13):
+    """The body of PUT /allocations/{consumer_uuid} from 1.12 to 1.27: the allocations must not be empty."""
 
-    allocations = Map(UUID_KEY, Object(KeyedAllocation()), min_members=1, required=True)
+    allocations = Map(UUID_KEY, Object(AllocationV1_12()), min_members=1, required=True)
 
 
 @cache
 def claims_field(version: Version, min_members: int = 0) -> Map:
-    """Return the field of claims by consumer uuid, as a microversion knows them."""
-    return Map(UUID_KEY, Object(KeyedClaim.at(version)), min_members=min_members, required=True)
+    """Return the field of the claims of a microversion, by consumer uuid."""
+    return Map(UUID_KEY, Object(ClaimV1_13.at(version)), min_members=min_members, required=True)
 
 
-def to_claim(consumer_uuid: str, stated: Mapping[str, Any]) -> Claim:
-    """Return the claim that a checked body states for a consumer."""
-    held = stated["allocations"]
-    if isinstance(held, list):
-        by_provider = {item["resource_provider"]["uuid"]: item["resources"] for item in held}
+def to_claim(consumer_uuid: str, loaded: Mapping[str, Any]) -> Claim:
+    """Return the claim of a consumer from a loaded `ClaimV1_...`."""
+    allocations = loaded["allocations"]
+    if isinstance(allocations, list):
+        by_provider = {item["resource_provider"]["uuid"]: item["resources"] for item in allocations}
     else:
-        by_provider = {provider: item["resources"] for provider, item in held.items()}
+        by_provider = {provider: item["resources"] for provider, item in allocations.items()}
     return Claim(
         consumer_uuid=consumer_uuid,
-        project_id=stated["project_id"],
-        user_id=stated["user_id"],
-        consumer_type=stated.get("consumer_type"),
-        generation=stated.get("consumer_generation"),
+        project_id=loaded["project_id"],
+        user_id=loaded["user_id"],
+        consumer_type=loaded.get("consumer_type"),
+        generation=loaded.get("consumer_generation"),
         allocations=by_provider,
     )
 
 
-def parse_claim(consumer_uuid: str, body: Any, version: Version, incomplete: Mapping[str, str]) -> Claim:
-    """Return the claim of the one consumer that `body` is about; raises `Invalid`.
+def parse_claim(
+    consumer_uuid: str, body: Any, version: Version, incomplete_consumer: Mapping[str, str]
+) -> Claim:
+    """Return the claim in the body of PUT /allocations/{consumer_uuid}; raise `Invalid`.
 
-    `incomplete` is the `project_id` and the `user_id` of a consumer whose client is too old to name them.
+    `incomplete_consumer` has the `project_id` and the `user_id` to use before 1.8, when bodies have none.
     """
     if version >= (1, 28):
-        document: type[Document] = KeyedClaim
+        schema: type[Schema] = ClaimV1_13
     else:
-        document = NonemptyClaim if version >= (1, 12) else ListedClaim
-    return to_claim(consumer_uuid, {**incomplete, **document.at(version).check(body)})
+        schema = ClaimV1_12 if version >= (1, 12) else ClaimV1_0
+    return to_claim(consumer_uuid, {**incomplete_consumer, **schema.at(version).check(body)})
 
 
 def parse_claims(body: Any, version: Version) -> list[Claim]:
-    """Return the claim of each consumer in `body`, in their order; raises `Invalid`."""
-    stated = check(claims_field(version, min_members=1), body)
-    return [to_claim(consumer_uuid, claim) for consumer_uuid, claim in stated.items()]
+    """Return the claims in the body of POST /allocations, in their order; raise `Invalid`."""
+    loaded = check(claims_field(version, min_members=1), body)
+    return [to_claim(consumer_uuid, claim) for consumer_uuid, claim in loaded.items()]

@@ -1,29 +1,26 @@
-"""Marshmallow schemas and fields that refuse in the words of JSON Schema (`docs/spec/http.md 7`).
+"""Marshmallow schemas and fields that word errors like a JSON Schema validator (`docs/spec/http.md 7`).
 
-Clients know the API's refusals as those of a JSON Schema validator: a keyword, a sentence, and where
-in the schema and in the document. A field here raises `Violation`s, a container puts its own place
-in front of theirs, and `Document.check` reports the shallowest one.
+A field raises a `ValidationError` with a list of `Violation`s. A container collects the violations of its
+members and puts their place in front of each path. `check` reports the shallowest violation.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Self
 
+import marshmallow
 import microversion_parse
-from marshmallow import RAISE, Schema, ValidationError, fields
+from marshmallow import RAISE, ValidationError, fields
 
 from placement_svc.domain.errors import Invalid
-
-LONGEST_QUOTE = 1000
-"""Characters of a client's own data that an error quotes at most."""
+from placement_svc.schemas.violations import Violation, quote, type_error, violation_error
 
 _REQUIRED, _NULL, _UNKNOWN = "required", "null", "unknown"
-"""What marshmallow itself notices, by the error messages it is given for that."""
+"""Markers for what marshmallow itself detects, used in place of its error messages."""
 
 UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
-"""What `uuid.UUID` reads as one: the dashes may be anywhere, and a brace need not be closed."""
+"""Every spelling that `uuid.UUID` accepts: dashes at any place, and braces that need not be closed."""
 
 DASHED_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NAME = r"^[A-Z0-9_]+$"
@@ -31,58 +28,8 @@ CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"
 UUID_KEY = r"^[0-9a-fA-F-]{36}$"
 
 
-def _quote(value: Any) -> str:
-    try:
-        text = repr(value)
-    except RecursionError:
-        text = "a deeply nested value"
-    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."
-
-
-def _path(steps: Iterable[str | int]) -> str:
-    return "".join(f"[{step!r}]" for step in steps)
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One rule that a document breaks.
-
-    `keyword` and `rule` are the rule, `reason` says what is wrong with `value`; `schema` and
-    `instance` lead to the rule and to the value.
-    """
-
-    keyword: str
-    rule: Any
-    reason: str
-    value: Any
-    schema: tuple[str | int, ...] = ()
-    instance: tuple[str | int, ...] = ()
-
-    def under(self, schema: tuple[str | int, ...], *instance: str | int) -> "Violation":
-        """Return this violation as the container sees it in which it stands."""
-        return replace(self, schema=schema + self.schema, instance=instance + self.instance)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.reason}  Failed validating {self.keyword!r} in schema{_path(self.schema)}: "
-            f"{ {self.keyword: self.rule} }  On instance{_path(self.instance)}: {_quote(self.value)}"
-        )
-
-
-def refuse(keyword: str, rule: Any, reason: str, value: Any) -> ValidationError:
-    """Return the error of a value that breaks one rule."""
-    return ValidationError([Violation(keyword, rule, reason, value)])
-
-
-def _not_of_type(value: Any, *types: str) -> ValidationError:
-    names = ", ".join(repr(name) for name in types)
-    return refuse(
-        "type", types[0] if len(types) == 1 else list(types), f"{_quote(value)} is not of type {names}", value
-    )
-
-
 class Value(fields.Field[Any]):
-    """A field that says of which JSON type it is."""
+    """A field that knows its JSON type."""
 
     json_type: ClassVar[str]
     default_error_messages = {  # noqa: RUF012
@@ -90,19 +37,18 @@ class Value(fields.Field[Any]):
         "null": _NULL,
     }
 
-    def __init__(self, *, since: str | None = None, until: str | None = None, **options: Any) -> None:
-        """Take marshmallow's options, and the first and the last microversion that knows the field."""
+    def __init__(self, *, since: str | None = None, **options: Any) -> None:
+        """Take marshmallow's options, and the microversion that introduced the field."""
         super().__init__(**options)
         self.since = since and microversion_parse.parse_version_string(since)
-        self.until = until and microversion_parse.parse_version_string(until)
 
     def wrong_type(self, value: Any) -> ValidationError:
         """Return the error of a value of another type."""
-        return _not_of_type(value, self.json_type, *(["null"] if self.allow_none else []))
+        return type_error(value, self.json_type, *(["null"] if self.allow_none else []))
 
 
 class Integer(Value):
-    """A whole number, also when it is written 5.0."""
+    """A whole number. A float without a fraction, such as 5.0, is one as well."""
 
     json_type = "integer"
 
@@ -138,13 +84,13 @@ class Number(Value):
 
 def _check_range(value: float, minimum: float | None, maximum: float | None) -> None:
     if minimum is not None and value < minimum:
-        raise refuse("minimum", minimum, f"{value} is less than the minimum of {minimum}", value)
+        raise violation_error("minimum", minimum, f"{value} is less than the minimum of {minimum}", value)
     if maximum is not None and value > maximum:
-        raise refuse("maximum", maximum, f"{value} is greater than the maximum of {maximum}", value)
+        raise violation_error("maximum", maximum, f"{value} is greater than the maximum of {maximum}", value)
 
 
 class String(Value):
-    """A text; never one with a NUL, which PostgreSQL cannot store."""
+    """A string without NUL characters, which PostgreSQL cannot store."""
 
     json_type = "string"
 
@@ -166,36 +112,37 @@ class String(Value):
         self.uuid = uuid
 
     def wrong_type(self, value: Any) -> ValidationError:
-        """Return the error of a value of another type: a text or null are two schemas, it fits neither."""
+        """Return the error of a value of another type; a nullable string is two schemas under `anyOf`."""
         if not self.allow_none:
             return super().wrong_type(value)
-        either = [{"type": self.json_type}, {"type": "null"}]
-        return refuse("anyOf", either, f"{_quote(value)} is not valid under any of the given schemas", value)
+        schemas = [{"type": self.json_type}, {"type": "null"}]
+        reason = f"{quote(value)} is not valid under any of the given schemas"
+        return violation_error("anyOf", schemas, reason, value)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> str:
         if not isinstance(value, str):
             raise self.wrong_type(value)
         for pattern in filter(None, (self.pattern, r"^[^\x00]*$")):
             if not matches(pattern, value):
-                raise refuse("pattern", pattern, f"{_quote(value)} does not match {pattern!r}", value)
+                raise violation_error("pattern", pattern, f"{quote(value)} does not match {pattern!r}", value)
         if len(value) < self.min_length:
-            raise refuse("minLength", self.min_length, f"{value!r} should be non-empty", value)
+            raise violation_error("minLength", self.min_length, f"{value!r} should be non-empty", value)
         if self.max_length is not None and len(value) > self.max_length:
-            raise refuse("maxLength", self.max_length, f"{_quote(value)} is too long", value)
+            raise violation_error("maxLength", self.max_length, f"{quote(value)} is too long", value)
         if self.choices and value not in self.choices:
-            raise refuse("enum", self.choices, f"{_quote(value)} is not one of {self.choices}", value)
+            raise violation_error("enum", self.choices, f"{quote(value)} is not one of {self.choices}", value)
         if self.uuid is not None and not self.uuid.fullmatch(value):
-            raise refuse("format", "uuid", f"{_quote(value)} is not a 'uuid'", value)
+            raise violation_error("format", "uuid", f"{quote(value)} is not a 'uuid'", value)
         return value
 
 
 def matches(pattern: str, value: str) -> bool:
-    """Tell whether `pattern` is found in `value`; `$` is its very end and forgives no newline."""
+    """Return whether `pattern` occurs in `value`; unlike in Python, `$` matches only at the very end."""
     return re.search(pattern.replace("$", r"\Z"), value) is not None
 
 
 class Array(Value):
-    """A list of values of one kind."""
+    """A list whose items share one field."""
 
     json_type = "array"
 
@@ -209,23 +156,24 @@ class Array(Value):
         if not isinstance(value, list):
             raise self.wrong_type(value)
         if len(value) < self.min_items:
-            raise refuse("minItems", self.min_items, f"{value!r} should be non-empty", value)
-        loaded, found = [], []
+            raise violation_error("minItems", self.min_items, f"{value!r} should be non-empty", value)
+        loaded, violations = [], []
         for index, item in enumerate(value):
-            result, violations = _load(self.item, item)
-            loaded.append(result)
-            found += [violation.under(("items",), index) for violation in violations]
-        if self.unique and len(set(map(_quote, value))) < len(value):
-            found.append(Violation("uniqueItems", True, f"{_quote(value)} has non-unique elements", value))
-        if found:
-            raise ValidationError(found)
+            loaded_item, item_violations = validate(self.item, item)
+            loaded.append(loaded_item)
+            violations += [violation.under(("items",), index) for violation in item_violations]
+        if self.unique and len(set(map(quote, value))) < len(value):
+            reason = f"{quote(value)} has non-unique elements"
+            violations.append(Violation("uniqueItems", True, reason, value))
+        if violations:
+            raise ValidationError(violations)
         return loaded
 
 
 class Map(Value):
-    """An object whose keys follow a pattern and whose values are of one kind.
+    """An object whose keys match a pattern and whose values share one field.
 
-    With `closed=False`, keys off the pattern are let through as they are.
+    With `closed=False`, members whose keys do not match are loaded unchecked.
     """
 
     json_type = "object"
@@ -243,43 +191,97 @@ class Map(Value):
         if not isinstance(value, dict):
             raise self.wrong_type(value)
         if len(value) < self.min_members:
-            raise refuse("minProperties", self.min_members, f"{value!r} should be non-empty", value)
-        loaded, found, strangers = {}, [], []
+            raise violation_error("minProperties", self.min_members, f"{value!r} should be non-empty", value)
+        loaded, violations, unmatched_keys = {}, [], []
         for key, member in value.items():
             if not matches(self.pattern, key):
-                strangers.append(key)
+                unmatched_keys.append(key)
                 loaded[key] = member
                 continue
-            loaded[key], violations = _load(self.value, member)
-            found += [v.under(("patternProperties", self.pattern), key) for v in violations]
-        if strangers and self.closed:
-            keys = ", ".join(_quote(key) for key in sorted(strangers))
-            verb = "does" if len(strangers) == 1 else "do"
+            loaded[key], member_violations = validate(self.value, member)
+            violations += [v.under(("patternProperties", self.pattern), key) for v in member_violations]
+        if unmatched_keys and self.closed:
+            keys = ", ".join(quote(key) for key in sorted(unmatched_keys))
+            verb = "does" if len(unmatched_keys) == 1 else "do"
             reason = f"{keys} {verb} not match any of the regexes: {self.pattern!r}"
-            found.append(Violation("additionalProperties", False, reason, value))
-        if found:
-            raise ValidationError(found)
-        return loaded
-
-
-class Object(Value):
-    """An object that a `Document` describes."""
-
-    json_type = "object"
-
-    def __init__(self, document: "Document", **options: Any) -> None:
-        super().__init__(**options)
-        self.document = document
-
-    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> Any:
-        loaded, violations = self.document.examine(value)
+            violations.append(Violation("additionalProperties", False, reason, value))
         if violations:
             raise ValidationError(violations)
         return loaded
 
 
-def _load(field: Value, value: Any) -> tuple[Any, list[Violation]]:
-    """Return what `field` makes of a member of a container, or what is wrong with it."""
+class Object(Value):
+    """An object that a `Schema` describes."""
+
+    json_type = "object"
+
+    def __init__(self, schema: "Schema", **options: Any) -> None:
+        super().__init__(**options)
+        self.schema = schema
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise self.wrong_type(value)
+        try:
+            return self.schema.load(value)
+        except ValidationError as error:
+            violations = self.schema.violations(value, error.messages)  # type: ignore[arg-type]
+            raise ValidationError(list(violations)) from None
+
+
+class Schema(marshmallow.Schema):
+    """A closed JSON object: it has the declared fields and no others."""
+
+    error_messages = {  # noqa: RUF012
+        "unknown": _UNKNOWN
+    }
+
+    class Meta:
+        """Make marshmallow report the keys that no field declares."""
+
+        unknown = RAISE
+
+    @classmethod
+    @cache
+    def at(cls, version: tuple[int, int]) -> Self:
+        """Return the schema with the fields of a microversion."""
+        return cls(
+            exclude=[
+                name
+                for name, field in cls._declared_fields.items()
+                if isinstance(field, Value) and field.since and version < field.since
+            ]
+        )
+
+    def violations(self, value: Mapping[str, Any], messages: dict[str, list[Any]]) -> Iterable[Violation]:
+        """Yield the violations that the messages of a failed `load` of `value` stand for.
+
+        First come those of properties, then those of `required`, then that of `additionalProperties`.
+        """
+        for key, field in self.fields.items():
+            for message in messages.get(key, ()):
+                if message == _NULL:
+                    message = field.wrong_type(None).messages[0]  # type: ignore[attr-defined]
+                if isinstance(message, Violation):
+                    yield message.under(("properties", key), key)
+        required = [key for key, field in self.fields.items() if field.required]
+        for key in required:
+            if _REQUIRED in messages.get(key, ()):
+                yield Violation("required", required, f"{key!r} is a required property", value)
+        unknown_keys = sorted(key for key, key_messages in messages.items() if _UNKNOWN in key_messages)
+        if unknown_keys:
+            verb = "was" if len(unknown_keys) == 1 else "were"
+            keys = ", ".join(quote(key) for key in unknown_keys)
+            reason = f"Additional properties are not allowed ({keys} {verb} unexpected)"
+            yield Violation("additionalProperties", False, reason, value)
+
+    def check(self, value: Any, prefix: str = "JSON does not validate: ") -> Any:
+        """Return `value` as this schema loads it; raise `Invalid` with the shallowest violation."""
+        return check(Object(self), value, prefix)
+
+
+def validate(field: Value, value: Any) -> tuple[Any, list[Violation]]:
+    """Return `value` as `field` loads it and no violations, or None and all violations."""
     if value is None and not field.allow_none:
         return None, field.wrong_type(value).messages  # type: ignore[return-value]
     try:
@@ -288,67 +290,12 @@ def _load(field: Value, value: Any) -> tuple[Any, list[Violation]]:
         return None, error.messages  # type: ignore[return-value]
 
 
-def check(field: Value, value: Any, lead: str = "JSON does not validate: ") -> Any:
-    """Return what `field` makes of `value`; raises `Invalid` with the shallowest violation."""
-    loaded, violations = _load(field, value)
+def check(field: Value, value: Any, prefix: str = "JSON does not validate: ") -> Any:
+    """Return `value` as `field` loads it.
+
+    Raise `Invalid` with the shallowest violation; of several at one depth, the last by its path.
+    """
+    loaded, violations = validate(field, value)
     if violations:
-        raise Invalid(f"{lead}{max(violations, key=lambda v: (-len(v.instance), v.instance))}")
+        raise Invalid(f"{prefix}{max(violations, key=lambda v: (-len(v.instance), v.instance))}")
     return loaded
-
-
-class Document(Schema):
-    """A closed JSON object: the fields it declares, and no others."""
-
-    error_messages = {  # noqa: RUF012
-        "unknown": _UNKNOWN
-    }
-
-    class Meta:
-        """What marshmallow does with a key that no field declares: it says so."""
-
-        unknown = RAISE
-
-    @classmethod
-    @cache
-    def at(cls, version: tuple[int, int]) -> Self:
-        """Return the document as a microversion knows it."""
-        return cls(
-            exclude=[
-                name
-                for name, field in cls._declared_fields.items()
-                if isinstance(field, Value)
-                and ((field.since and version < field.since) or (field.until and version > field.until))
-            ]
-        )
-
-    def examine(self, value: Any) -> tuple[Any, list[Violation]]:
-        """Return what `value` means, or all that is wrong with it."""
-        if not isinstance(value, Mapping):
-            return None, _not_of_type(value, "object").messages  # type: ignore[return-value]
-        try:
-            return self.load(value), []
-        except ValidationError as error:
-            return None, list(self._violations(value, error.messages))  # type: ignore[arg-type]
-
-    def _violations(self, value: Mapping[str, Any], messages: dict[str, list[Any]]) -> Iterable[Violation]:
-        """Yield violations of properties first, then of `required`, then of `additionalProperties`."""
-        for key, field in self.fields.items():
-            for problem in messages.get(key, ()):
-                if problem == _NULL:
-                    problem = field.wrong_type(None).messages[0]  # type: ignore[attr-defined]
-                if isinstance(problem, Violation):
-                    yield problem.under(("properties", key), key)
-        required = [key for key, field in self.fields.items() if field.required]
-        for key in required:
-            if _REQUIRED in messages.get(key, ()):
-                yield Violation("required", required, f"{key!r} is a required property", value)
-        strangers = sorted(key for key, problems in messages.items() if _UNKNOWN in problems)
-        if strangers:
-            verb = "was" if len(strangers) == 1 else "were"
-            keys = ", ".join(_quote(key) for key in strangers)
-            reason = f"Additional properties are not allowed ({keys} {verb} unexpected)"
-            yield Violation("additionalProperties", False, reason, value)
-
-    def check(self, value: Any, lead: str = "JSON does not validate: ") -> Any:
-        """Return what `value` means; raises `Invalid` with the shallowest violation."""
-        return check(Object(self), value, lead)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import Membership
 from placement_svc.schemas.base import UUID
-from placement_svc.schemas.query import LEAD
+from placement_svc.schemas.query import ERROR_PREFIX
 
 Version = tuple[int, int]
 
@@ -105,7 +105,7 @@ def _parse_traits(value: str, version: Version) -> Membership:
     form = _required_form(version)
     pieces = [piece.strip() for piece in value.split(",")]
     if not all(piece.lstrip("!") for piece in pieces):
-        raise Invalid(f"{LEAD}{form} Got an empty trait in: {value}")
+        raise Invalid(f"{ERROR_PREFIX}{form} Got an empty trait in: {value}")
     for piece in pieces:
         name = piece.lstrip("!")
         if name == piece:
@@ -113,7 +113,7 @@ def _parse_traits(value: str, version: Version) -> Membership:
         elif version >= (1, 22):
             forbidden.add(name)
         else:
-            raise Invalid(f"{LEAD}{form} Got: {piece}")
+            raise Invalid(f"{ERROR_PREFIX}{form} Got: {piece}")
     return Membership(tuple(any_of), frozenset(forbidden))
 
 
@@ -123,7 +123,7 @@ def _required_form(version: Version) -> str:
 
 
 def _no_any_form() -> Invalid:
-    return Invalid(f"{LEAD}The format '{ANY_FORM}' only supported since microversion 1.39.")
+    return Invalid(f"{ERROR_PREFIX}The format '{ANY_FORM}' only supported since microversion 1.39.")
 
 
 def _parse_any_trait(value: str, version: Version) -> Membership:
@@ -132,11 +132,11 @@ def _parse_any_trait(value: str, version: Version) -> Membership:
     names = [piece.strip() for piece in value.removeprefix("in:").split(",")]
     if not all(names):
         raise Invalid(
-            f"{LEAD}Expected 'required' parameter value of the form: {ANY_FORM}."
+            f"{ERROR_PREFIX}Expected 'required' parameter value of the form: {ANY_FORM}."
             f" Got an empty trait in: {value}"
         )
     if any(name.startswith("!") for name in names):
-        raise Invalid(f"{LEAD}The format '{ANY_FORM}' does not support forbidden traits.")
+        raise Invalid(f"{ERROR_PREFIX}The format '{ANY_FORM}' does not support forbidden traits.")
     return Membership((frozenset(names),))
 
 
@@ -167,5 +167,7 @@ def _parse_aggregates(value: str) -> frozenset[str]:
         )
     for piece in pieces:
         if not UUID.fullmatch(piece):
-            raise Invalid(f"{LEAD}Expected 'member_of' parameter to contain valid UUID(s). Got: {piece}")
+            raise Invalid(
+                f"{ERROR_PREFIX}Expected 'member_of' parameter to contain valid UUID(s). Got: {piece}"
+            )
     return frozenset(pieces)

@@ -1,18 +1,18 @@
-"""Inventories: bodies (`docs/spec/resources.md 4`)."""
+"""Schemas of bodies with inventories (`docs/spec/resources.md 4`)."""
 
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from placement_svc.domain.inventory import MAX_INTEGER, Inventory
-from placement_svc.schemas.base import NAME, Document, Integer, Map, Number, Object, String, check, matches
+from placement_svc.schemas.base import NAME, Integer, Map, Number, Object, Schema, String, check, matches
 
 MAX_RATIO = 3.40282e38
-"""What single precision can hold."""
+"""The largest single-precision number."""
 
 
-class Record(Document):
-    """One inventory; the generation of its provider is accepted, and means nothing unless it is required."""
+class InventoryBody(Schema):
+    """One inventory; unless the generation of the provider is required, it is accepted and ignored."""
 
     total = Integer(1, MAX_INTEGER, required=True)
     reserved = Integer(0, MAX_INTEGER)
@@ -23,45 +23,45 @@ class Record(Document):
     resource_provider_generation = Integer()
 
 
-def to_inventory(record: Mapping[str, Any]) -> Inventory:
-    """Return the inventory that a checked record states."""
+def to_inventory(loaded: Mapping[str, Any]) -> Inventory:
+    """Return the inventory in a loaded `InventoryBody`."""
     return Inventory(
-        **{field.name: record[field.name] for field in fields(Inventory) if field.name in record}
+        **{field.name: loaded[field.name] for field in fields(Inventory) if field.name in loaded}
     )
 
 
-class Records(Map):
+class InventoriesByClass(Map):
     """Inventories by resource class.
 
-    A key that no resource class can have is no violation: such a class is unknown, like any other
-    that does not exist. What stands under it must be a record all the same.
+    A key that cannot be the name of a resource class is no violation here. It is refused later, like the
+    name of any other unknown resource class. The value under such a key is validated all the same.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(NAME, Object(Record()), closed=False, **options)
+        super().__init__(NAME, Object(InventoryBody()), closed=False, **options)
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> dict[str, Inventory]:
-        records = super()._deserialize(value, attr, data, **kwargs)
+        bodies = super()._deserialize(value, attr, data, **kwargs)
         return {
-            name: to_inventory(record if matches(self.pattern, name) else check(self.value, record))
-            for name, record in records.items()
+            name: to_inventory(body if matches(self.pattern, name) else check(self.value, body))
+            for name, body in bodies.items()
         }
 
 
-class NewInventory(Record):
-    """POST .../inventories."""
+class NewInventory(InventoryBody):
+    """The body of POST .../inventories."""
 
     resource_class = String(pattern=NAME, required=True)
 
 
-class ChangedInventory(Record):
-    """PUT .../inventories/{resource_class}."""
+class ChangedInventory(InventoryBody):
+    """The body of PUT .../inventories/{resource_class}."""
 
     resource_provider_generation = Integer(required=True)
 
 
-class ChangedInventories(Document):
-    """PUT .../inventories."""
+class ChangedInventories(Schema):
+    """The body of PUT .../inventories, and of each provider in POST /reshaper."""
 
     resource_provider_generation = Integer(required=True)
-    inventories = Records(required=True)
+    inventories = InventoriesByClass(required=True)

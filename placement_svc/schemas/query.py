@@ -6,28 +6,28 @@ from urllib.parse import parse_qsl
 
 from placement_svc.domain.errors import Invalid
 
-LEAD = "Invalid query string parameters: "
+ERROR_PREFIX = "Invalid query string parameters: "
 
 
 def parse_pairs(query_string: bytes) -> list[tuple[str, str]]:
-    """Return the keys and values of a query string in their order.
+    """Return the keys and values of a query string, in their order.
 
-    Raises `Invalid` for what is not UTF-8 and for a NUL, which no stored text can have.
+    Raise `Invalid` for bytes that are not UTF-8, and for NUL, which PostgreSQL cannot store.
     """
     try:
         query = query_string.decode().replace(";", "&")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
-        raise Invalid(f"{LEAD}keys and values must be UTF-8") from None
+        raise Invalid(f"{ERROR_PREFIX}keys and values must be UTF-8") from None
     if any("\x00" in text for pair in pairs for text in pair):
-        raise Invalid(f"{LEAD}keys and values cannot contain NUL")
+        raise Invalid(f"{ERROR_PREFIX}keys and values cannot contain NUL")
     return pairs
 
 
-def check_lists(pairs: Iterable[tuple[str, str]], most: int) -> None:
-    """Refuse a key with more than `most` items, its values taken together; raises `Invalid`."""
+def check_lists(pairs: Iterable[tuple[str, str]], max_items: int) -> None:
+    """Raise `Invalid` if all values of one key together list more than `max_items` items."""
     items = Counter[str]()
     for key, value in pairs:
         items[key] += value.count(",") + 1
-        if items[key] > most:
-            raise Invalid(f"{LEAD}'{key}' lists more than {most} items")
+        if items[key] > max_items:
+            raise Invalid(f"{ERROR_PREFIX}'{key}' lists more than {max_items} items")

@@ -14,33 +14,32 @@ from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.records import ProviderRecord, Record, ResourceClassRecord, TraitRecord
-from placement_svc.schemas.aggregates import Aggregates
-from placement_svc.schemas.allocations import ConsumerType, NonemptyClaim, to_claim
-from placement_svc.schemas.base import NAME, UUID, UUID_KEY, Document, Map, Object, String
-from placement_svc.schemas.inventories import Record as InventoryRecord
-from placement_svc.schemas.inventories import to_inventory
+from placement_svc.schemas.aggregates import AggregateUuids
+from placement_svc.schemas.allocations import ClaimV1_12, ConsumerType, to_claim
+from placement_svc.schemas.base import NAME, UUID, UUID_KEY, Map, Object, Schema, String, validate
+from placement_svc.schemas.inventories import InventoryBody, to_inventory
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import NewProvider
-from placement_svc.schemas.traits import Traits, check_custom_name
+from placement_svc.schemas.traits import TraitNames, check_custom_name
 
 
 class _Provider(NewProvider):
     """A resource provider; traits, aggregates and inventories are optional."""
 
     uuid = String(uuid=UUID, required=True)
-    traits = Traits()
-    aggregates = Aggregates()
-    inventories = Map(NAME, Object(InventoryRecord(exclude=["resource_provider_generation"])))
+    traits = TraitNames()
+    aggregates = AggregateUuids()
+    inventories = Map(NAME, Object(InventoryBody(exclude=["resource_provider_generation"])))
 
 
-class _Consumer(NonemptyClaim):
+class _Consumer(ClaimV1_12):
     """A consumer with its allocations; a consumer without a type has a null type or none."""
 
     uuid = String(pattern=UUID_KEY, required=True)
     consumer_type = ConsumerType(allow_none=True)
 
 
-class _Name(Document):
+class _Name(Schema):
     name = String(required=True)
 
 
@@ -62,9 +61,9 @@ def parse(line: bytes) -> Record:
     return _PARSERS[kind](fields)
 
 
-def _load(document: Document, value: Any) -> Any:
+def _load(schema: Schema, value: Any) -> Any:
     """Return a value as the schema loads it; raises `Invalid` with the path and text of one violation."""
-    loaded, violations = document.examine(value)
+    loaded, violations = validate(Object(schema), value)
     if violations:
         violation = min(violations, key=lambda violation: len(violation.instance))
         path = "".join(f"{key}: " for key in violation.instance)

@@ -1,35 +1,35 @@
-"""Reshapes: bodies (`docs/spec/allocations.md 11`)."""
+"""Schemas of the reshaper (`docs/spec/allocations.md 11`)."""
 
 from functools import cache
 from typing import Any
 
 from placement_svc.domain.reshaper import ProviderReshape, Reshape
 from placement_svc.schemas.allocations import claims_field, to_claim
-from placement_svc.schemas.base import UUID_KEY, Document, Map, Object
+from placement_svc.schemas.base import UUID_KEY, Map, Object, Schema
 from placement_svc.schemas.groups import Version
 from placement_svc.schemas.inventories import ChangedInventories
 
 
 @cache
-def reshape_document(version: Version) -> Document:
-    """Return the document of POST /reshaper as a microversion knows it."""
+def reshape_schema(version: Version) -> Schema:
+    """Return the schema of POST /reshaper of a microversion."""
 
-    class WantedReshape(Document):
-        """Inventories by the uuid of the provider, and allocations by the uuid of the consumer."""
+    class ReshapeBody(Schema):
+        """Inventories by provider uuid, and allocations by consumer uuid."""
 
         inventories = Map(UUID_KEY, Object(ChangedInventories()), min_members=1, required=True)
         allocations = claims_field(version)
 
-    return WantedReshape()
+    return ReshapeBody()
 
 
 def parse_reshape(body: Any, version: Version) -> Reshape:
-    """Return the reshape that `body` describes; raises `Invalid`."""
-    stated = reshape_document(version).check(body)
+    """Return the reshape in the body of POST /reshaper; raise `Invalid`."""
+    loaded = reshape_schema(version).check(body)
     return Reshape(
         providers={
             uuid: ProviderReshape(item["resource_provider_generation"], item["inventories"])
-            for uuid, item in stated["inventories"].items()
+            for uuid, item in loaded["inventories"].items()
         },
-        claims=[to_claim(uuid, claim) for uuid, claim in stated["allocations"].items()],
+        claims=[to_claim(uuid, claim) for uuid, claim in loaded["allocations"].items()],
     )

@@ -1,8 +1,8 @@
-"""Resource providers: bodies, and the query of their list (`docs/spec/resources.md 3`)."""
+"""Schemas of resource provider bodies and of the provider query (`docs/spec/resources.md 3`)."""
 
 from placement_svc.domain.groups import RequestGroup
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.schemas.base import DASHED_UUID, UUID, Document, String
+from placement_svc.schemas.base import DASHED_UUID, UUID, Schema, String
 from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
@@ -12,43 +12,45 @@ from placement_svc.schemas.groups import (
     parse_required,
     parse_resources,
 )
-from placement_svc.schemas.query import LEAD
+from placement_svc.schemas.query import ERROR_PREFIX
 
 
-class NewProvider(Document):
-    """POST /resource_providers."""
+class NewProvider(Schema):
+    """The body of POST /resource_providers."""
 
     name = String(max_length=200, required=True)
     uuid = String(uuid=UUID)
     parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
 
 
-class ChangedProvider(Document):
-    """PUT /resource_providers/{uuid}; an absent parent stays as it is."""
+class ChangedProvider(Schema):
+    """The body of PUT /resource_providers/{uuid}; without a parent, the parent does not change."""
 
     name = String(max_length=200, required=True)
     parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
 
 
-class ProviderQuery(Document):
-    """The keys of GET /resource_providers."""
+class ProviderQuery(Schema):
+    """The query parameters of GET /resource_providers."""
 
     name = String(metadata={"description": "The name of a provider."})
     uuid = String(uuid=DASHED_UUID, metadata={"description": "The uuid of a provider."})
     member_of = String(since="1.3", metadata=MEMBER_OF)
     resources = String(since="1.4", metadata=RESOURCES)
     in_tree = String(
-        uuid=DASHED_UUID, since="1.14", metadata={"description": "A provider whose whole tree is meant."}
+        uuid=DASHED_UUID,
+        since="1.14",
+        metadata={"description": "A provider; every provider of its tree matches."},
     )
     required = String(since="1.18", metadata=REQUIRED)
 
 
 def parse_filter(pairs: list[tuple[str, str]], version: Version) -> ProviderFilter:
-    """Return the filter that the query `pairs` describe; raises `Invalid`."""
-    query = ProviderQuery.at(version).check(dict(pairs), LEAD)
-    every = {key: [v for k, v in pairs if k == key] for key in ("member_of", "required")}
-    member_of = parse_member_of("member_of", every["member_of"], version)
-    required = parse_required(every["required"], version)
+    """Return the filter that the query parameters `pairs` describe; raise `Invalid`."""
+    query = ProviderQuery.at(version).check(dict(pairs), ERROR_PREFIX)
+    values = {key: [v for k, v in pairs if k == key] for key in ("member_of", "required")}
+    member_of = parse_member_of("member_of", values["member_of"], version)
+    required = parse_required(values["required"], version)
     resources = parse_resources(query["resources"]) if "resources" in query else {}
     return ProviderFilter(
         name=query.get("name") or None,

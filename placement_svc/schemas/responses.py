@@ -1,7 +1,8 @@
-"""What answers look like at the newest microversion (`docs/spec/resources.md`, `docs/spec/allocations.md`).
+"""Schemas of response bodies (`docs/spec/resources.md`, `docs/spec/allocations.md`).
 
-They describe; nothing is checked by them before it is sent. A member is there from the microversion
-on that it names. What a body may say as well as an answer stands with the bodies.
+They only describe responses, for OpenAPI: no response is checked against them. A field with `since` is
+present from that microversion on. Every class name ends in `Schema` and so
+differs from the domain class of the same name. OpenAPI components are named without that ending.
 """
 
 from placement_svc.domain.inventory import MAX_INTEGER
@@ -10,59 +11,59 @@ from placement_svc.schemas.base import (
     NAME,
     UUID_KEY,
     Array,
-    Document,
     Integer,
     Map,
     Number,
     Object,
+    Schema,
     String,
 )
 
-GENERATION = {"description": "Rises whenever what it belongs to changes."}
+GENERATION = {"description": "Incremented by every change of the provider or consumer that it belongs to."}
 
 
-class Link(Document):
-    """Where something is found."""
+class LinkSchema(Schema):
+    """A link to a related resource."""
 
     rel = String(required=True)
     href = String(required=True, metadata={"description": "A path, without scheme and host."})
 
 
-class Version(Document):
-    """An API and its microversions."""
+class VersionSchema(Schema):
+    """A version of the API and the microversions that it serves."""
 
     id = String(required=True)
     min_version = String(required=True, pattern=r"^\d+\.\d+$")
     max_version = String(required=True, pattern=r"^\d+\.\d+$")
     status = String(required=True)
-    links = Array(Object(Link()), required=True)
+    links = Array(Object(LinkSchema()), required=True)
 
 
-class Versions(Document):
-    """The APIs that are served: it is one."""
+class VersionsSchema(Schema):
+    """All versions of the API; there is one."""
 
-    versions = Array(Object(Version()), required=True)
+    versions = Array(Object(VersionSchema()), required=True)
 
 
-class Provider(Document):
-    """A resource provider; a root has no parent, and is its own root."""
+class ProviderSchema(Schema):
+    """A resource provider; a root provider has no parent and is its own root."""
 
     uuid = String(required=True, uuid=DASHED_UUID)
     name = String(required=True, max_length=200)
     generation = Integer(required=True, metadata=GENERATION)
-    links = Array(Object(Link()), required=True)
+    links = Array(Object(LinkSchema()), required=True)
     parent_provider_uuid = String(required=True, uuid=DASHED_UUID, allow_none=True, since="1.14")
     root_provider_uuid = String(required=True, uuid=DASHED_UUID, since="1.14")
 
 
-class Providers(Document):
+class ProvidersSchema(Schema):
     """Resource providers."""
 
-    resource_providers = Array(Object(Provider()), required=True)
+    resource_providers = Array(Object(ProviderSchema()), required=True)
 
 
-class HeldInventory(Document):
-    """How much of one class a provider has, and in what portions it is given."""
+class InventoryItemSchema(Schema):
+    """The inventory of one resource class."""
 
     total = Integer(1, MAX_INTEGER, required=True)
     reserved = Integer(0, MAX_INTEGER, required=True)
@@ -72,202 +73,206 @@ class HeldInventory(Document):
     allocation_ratio = Number(required=True)
 
 
-class Inventory(HeldInventory):
-    """One inventory, with the generation of its provider."""
+class InventorySchema(InventoryItemSchema):
+    """The inventory of one resource class, with the generation of its provider."""
 
     resource_provider_generation = Integer(required=True, metadata=GENERATION)
 
 
-class Inventories(Document):
+class InventoriesSchema(Schema):
     """The inventories of a provider, by resource class."""
 
     resource_provider_generation = Integer(required=True, metadata=GENERATION)
-    inventories = Map(NAME, Object(HeldInventory()), required=True)
+    inventories = Map(NAME, Object(InventoryItemSchema()), required=True)
 
 
-class ProviderUsages(Document):
-    """How much is used of each class that a provider has."""
+class ProviderUsagesSchema(Schema):
+    """How much is used of each resource class that a provider has an inventory of."""
 
     resource_provider_generation = Integer(required=True, metadata=GENERATION)
     usages = Map(NAME, Integer(0), required=True)
 
 
-class JoinedAggregates(Document):
-    """The uuids of the aggregates that a provider is in, each as it was sent."""
+class ProviderAggregatesSchema(Schema):
+    """The aggregates that a provider belongs to; their uuids are spelled as clients sent them."""
 
     aggregates = Array(String(), required=True)
     resource_provider_generation = Integer(required=True, since="1.19", metadata=GENERATION)
 
 
-class HeldTraits(Document):
+class ProviderTraitsSchema(Schema):
     """The traits of a provider."""
 
     traits = Array(String(pattern=NAME), required=True)
     resource_provider_generation = Integer(required=True, metadata=GENERATION)
 
 
-class Holding(Document):
-    """What a consumer holds of a provider."""
+class ProviderAllocationSchema(Schema):
+    """The allocations of one consumer from a provider."""
 
     resources = Map(NAME, Integer(1), required=True)
     consumer_generation = Integer(required=True, since="1.28", metadata=GENERATION)
 
 
-class ProviderAllocations(Document):
-    """What is held of a provider, by the uuid of the consumer."""
+class ProviderAllocationsSchema(Schema):
+    """All allocations from a provider, by consumer uuid."""
 
-    allocations = Map(UUID_KEY, Object(Holding()), required=True)
+    allocations = Map(UUID_KEY, Object(ProviderAllocationSchema()), required=True)
     resource_provider_generation = Integer(required=True, metadata=GENERATION)
 
 
-class HeldAllocation(Document):
-    """What a consumer holds of a provider, with the generation of that provider."""
+class ConsumerAllocationSchema(Schema):
+    """The allocations of a consumer from one provider, with the generation of that provider."""
 
     generation = Integer(required=True, metadata=GENERATION)
     resources = Map(NAME, Integer(1), required=True)
 
 
-class ConsumerAllocations(Document):
-    """What a consumer holds, by the uuid of the provider; without any, `allocations` is all there is."""
+class ConsumerAllocationsSchema(Schema):
+    """All allocations of a consumer, by provider uuid; if it has none, `allocations` is the only member."""
 
-    allocations = Map(UUID_KEY, Object(HeldAllocation()), required=True)
+    allocations = Map(UUID_KEY, Object(ConsumerAllocationSchema()), required=True)
     project_id = String(since="1.12")
     user_id = String(since="1.12")
     consumer_generation = Integer(since="1.28", metadata=GENERATION)
     consumer_type = String(since="1.38")
 
 
-class ResourceClass(Document):
+class ResourceClassSchema(Schema):
     """A resource class."""
 
     name = String(required=True, pattern=NAME)
-    links = Array(Object(Link()), required=True)
+    links = Array(Object(LinkSchema()), required=True)
 
 
-class ResourceClasses(Document):
+class ResourceClassesSchema(Schema):
     """Resource classes."""
 
-    resource_classes = Array(Object(ResourceClass()), required=True)
+    resource_classes = Array(Object(ResourceClassSchema()), required=True)
 
 
-class Traits(Document):
+class TraitsSchema(Schema):
     """Names of traits."""
 
     traits = Array(String(pattern=NAME), required=True)
 
 
-class Amounts(Document):
+class AmountsSchema(Schema):
     """Amounts by resource class."""
 
     resources = Map(NAME, Integer(1), required=True)
 
 
-class AllocationRequest(Document):
-    """A set of allocations that would fit, ready to be claimed; and who supplies which request group."""
+class AllocationRequestSchema(Schema):
+    """One allocation candidate, in the form in which it can be claimed."""
 
-    allocations = Map(UUID_KEY, Object(Amounts()), required=True)
+    allocations = Map(UUID_KEY, Object(AmountsSchema()), required=True)
     mappings = Map(
         r"^[a-zA-Z0-9_-]{0,64}$",
         Array(String(uuid=DASHED_UUID), min_items=1),
         required=True,
         since="1.34",
-        metadata={"description": "The uuids of the suppliers of each group, by its suffix."},
+        metadata={"description": "The uuids of the providers that supply each request group, by its suffix."},
     )
 
 
-class InventoryUsage(Document):
-    """How much of one class a provider can give, and how much of that is used."""
+class InventoryUsageSchema(Schema):
+    """The capacity of one inventory, and how much of it is used."""
 
     capacity = Integer(required=True)
     used = Integer(0, required=True)
 
 
-class ProviderSummary(Document):
-    """How full a provider is, what it is like, and where it stands."""
+class ProviderSummarySchema(Schema):
+    """The inventory usages, traits, parent and root of a provider."""
 
-    resources = Map(NAME, Object(InventoryUsage()), required=True)
+    resources = Map(NAME, Object(InventoryUsageSchema()), required=True)
     traits = Array(String(pattern=NAME), required=True, since="1.17")
     parent_provider_uuid = String(required=True, uuid=DASHED_UUID, allow_none=True, since="1.29")
     root_provider_uuid = String(required=True, uuid=DASHED_UUID, since="1.29")
 
 
-class AllocationCandidates(Document):
-    """The allocation candidates, and all providers of their trees by uuid."""
+class AllocationCandidatesSchema(Schema):
+    """The allocation candidates, and a summary of every provider in their trees, by uuid."""
 
-    allocation_requests = Array(Object(AllocationRequest()), required=True)
-    provider_summaries = Map(UUID_KEY, Object(ProviderSummary()), required=True)
+    allocation_requests = Array(Object(AllocationRequestSchema()), required=True)
+    provider_summaries = Map(UUID_KEY, Object(ProviderSummarySchema()), required=True)
 
 
-class Usages(Document):
-    """Amounts by resource class, by type of consumer; `consumer_count` is how many consumers they are."""
+class UsagesSchema(Schema):
+    """Used amounts by consumer type and resource class; `consumer_count` is the number of consumers."""
 
     usages = Map(
         "^([A-Z0-9_]+|all|unknown)$", Map("^([A-Z0-9_]+|consumer_count)$", Integer(0)), required=True
     )
 
 
-class SizedAggregate(Document):
-    """An aggregate, and how many providers are in it."""
+class AggregateSizeSchema(Schema):
+    """An aggregate and the number of providers in it."""
 
     uuid = String(required=True)
     resource_providers = Integer(1, required=True)
 
 
-class AggregateList(Document):
+class AggregateListSchema(Schema):
     """Aggregates."""
 
-    aggregates = Array(Object(SizedAggregate()), required=True)
+    aggregates = Array(Object(AggregateSizeSchema()), required=True)
 
 
-class AggregateMember(Document):
-    """A provider by its uuid and name."""
+class AggregateMemberSchema(Schema):
+    """A provider in an aggregate."""
 
     uuid = String(required=True, uuid=DASHED_UUID)
     name = String(required=True)
 
 
-class AggregateMembers(Document):
-    """An aggregate, and the providers that are in it."""
+class AggregateMembersSchema(Schema):
+    """An aggregate and the providers in it."""
 
     uuid = String(required=True)
-    resource_providers = Array(Object(AggregateMember()), min_items=1, required=True)
+    resource_providers = Array(Object(AggregateMemberSchema()), min_items=1, required=True)
 
 
-class Error(Document):
-    """What went wrong; go by `status` and `code`, for the wording of `detail` may change."""
+class ErrorSchema(Schema):
+    """An error. Clients should rely on `status` and `code`; the wording of `detail` may change."""
 
     status = Integer(400, 599, required=True)
     title = String(required=True)
     detail = String(required=True)
     code = String(pattern=r"^placement\.[a-z_.]+$", since="1.23")
     request_id = String(required=True)
-    max_version = String(metadata={"description": "Only if the microversion asked for is not served."})
-    min_version = String(metadata={"description": "Only if the microversion asked for is not served."})
+    max_version = String(
+        metadata={"description": "Present only if the requested microversion is not supported."}
+    )
+    min_version = String(
+        metadata={"description": "Present only if the requested microversion is not supported."}
+    )
 
 
-class Errors(Document):
-    """The error of a request: there is one."""
+class ErrorsSchema(Schema):
+    """The error of a request; there is one."""
 
-    errors = Array(Object(Error()), min_items=1, required=True)
+    errors = Array(Object(ErrorSchema()), min_items=1, required=True)
 
 
-class Unauthorized(Document):
-    """An error of a request that did not say who asks."""
+class UnauthorizedSchema(Schema):
+    """The error of a request without credentials."""
 
     message = String(required=True)
     code = String(required=True)
     title = String(required=True)
 
 
-class KeystoneError(Document):
-    """What went wrong, as the middleware of Keystone tells it."""
+class KeystoneErrorSchema(Schema):
+    """An error as the Keystone middleware words it."""
 
     code = Integer(required=True)
     title = String(required=True)
     message = String(required=True)
 
 
-class KeystoneUnauthorized(Document):
-    """An error of a request whose token Keystone does not know."""
+class KeystoneUnauthorizedSchema(Schema):
+    """The error of a request whose token Keystone does not accept."""
 
-    error = Object(KeystoneError(), required=True)
+    error = Object(KeystoneErrorSchema(), required=True)

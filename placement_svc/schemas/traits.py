@@ -1,41 +1,41 @@
-"""Traits: bodies, names, and the query of their list (`docs/spec/resources.md 6 and 7`)."""
+"""Schemas of trait bodies, trait names and the trait query (`docs/spec/resources.md 6 and 7`)."""
 
 from typing import Any
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.traits import TraitFilter
-from placement_svc.schemas.base import CUSTOM_NAME, Array, Document, Integer, String, matches
+from placement_svc.schemas.base import CUSTOM_NAME, Array, Integer, Schema, String, matches
 
-MAX_NAME = 255
+MAX_LENGTH = 255
 
 
-class Traits(Array):
-    """The names of traits."""
+class TraitNames(Array):
+    """Names of traits."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(String(min_length=1, max_length=MAX_NAME), **options)
+        super().__init__(String(min_length=1, max_length=MAX_LENGTH), **options)
 
 
-class ChangedTraits(Document):
-    """PUT /resource_providers/{uuid}/traits."""
+class ChangedTraits(Schema):
+    """The body of PUT /resource_providers/{uuid}/traits."""
 
-    traits = Traits(required=True)
+    traits = TraitNames(required=True)
     resource_provider_generation = Integer(required=True)
 
 
-class TraitQuery(Document):
-    """The keys of GET /traits."""
+class TraitQuery(Schema):
+    """The query parameters of GET /traits."""
 
     name = String(
         metadata={
-            "description": "Names, or how they begin.",
+            "description": "Names with `in:`, or a prefix of names with `startswith:`.",
             "pattern": "^(in|startswith):.*$",
             "examples": ["startswith:CUSTOM_", "in:HW_CPU_X86_AVX2,CUSTOM_MAGIC"],
         }
     )
     associated = String(
         metadata={
-            "description": "Whether a provider has the trait, in any case of letters.",
+            "description": "`true`: traits that a provider has; `false`: the others. Case is ignored.",
             "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$",
             "examples": ["true"],
         }
@@ -43,7 +43,7 @@ class TraitQuery(Document):
 
 
 def to_filter(query: dict[str, str]) -> TraitFilter:
-    """Return which traits a checked query wants; raises `Invalid`."""
+    """Return the filter that a loaded `TraitQuery` describes; raise `Invalid`."""
     names, prefix = None, ""
     if "name" in query:
         operator, colon, operand = query["name"].partition(":")
@@ -68,9 +68,9 @@ def _parse_associated(text: str | None) -> bool | None:
 
 
 def check_custom_name(name: str) -> None:
-    """Refuse, with `Invalid`, what a custom trait cannot be called."""
-    if len(name) > MAX_NAME or not matches(CUSTOM_NAME, name):
+    """Raise `Invalid` if `name` is not a valid name of a custom trait."""
+    if len(name) > MAX_LENGTH or not matches(CUSTOM_NAME, name):
         raise Invalid(
-            f"The trait is invalid. A valid trait must be no longer than {MAX_NAME} characters, start with "
+            f"The trait is invalid. A valid trait must be no longer than {MAX_LENGTH} characters, start with "
             'the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
         )

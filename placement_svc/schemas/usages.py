@@ -1,10 +1,10 @@
-"""Usages: the query of those of a project (`docs/spec/allocations.md 10`)."""
+"""Schema of the usages query (`docs/spec/allocations.md 10`)."""
 
-from placement_svc.schemas.base import Document, String
+from placement_svc.schemas.base import Schema, String
 
 
-class UsagesQuery(Document):
-    """The keys of GET /usages."""
+class UsagesQuery(Schema):
+    """The query parameters of GET /usages."""
 
     project_id = String(min_length=1, max_length=255, required=True)
     user_id = String(min_length=1, max_length=255)
@@ -13,5 +13,7 @@ class UsagesQuery(Document):
         max_length=255,
         pattern="^[A-Z0-9_]+$|^all|^unknown$",
         since="1.38",
-        metadata={"description": "A type of consumers; `all`: the sum of all; `unknown`: those of none."},
+        metadata={
+            "description": "A consumer type, or `all` for the sum, or `unknown` for consumers without a type."
+        },
     )

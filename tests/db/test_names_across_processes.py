@@ -1,4 +1,4 @@
-"""Traits and resource classes that one service deletes and makes again, as another one sees them at once."""
+"""A service sees at once the traits and resource classes that another service deletes and creates again."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -16,22 +16,22 @@ CANDIDATES = f"/allocation_candidates?resources={CLASS}:1&required={TRAIT}"
 
 @pytest.fixture(scope="module")
 def services(database_url: str) -> Iterator[tuple[Service, Service]]:
-    """Two services, each a process of its own, on this worker's database."""
+    """Start two services, each in its own process, on the database of this test worker."""
     with serving(database_url=database_url) as one, serving(database_url=database_url) as other:
         yield one, other
 
 
-@pytest.fixture(params=[(0, 1), (1, 0)], ids=["one changes", "the other changes"])
+@pytest.fixture(params=[(0, 1), (1, 0)], ids=["first changes", "second changes"])
 def clients(
     services: tuple[Service, Service], clean_database: Callable[[], None], request: pytest.FixtureRequest
 ) -> tuple[Client, Client]:
-    """Clients of the service that changes the names, and of the one that has known them: each did so once."""
-    changing, knowing = (services[index].client() for index in request.param)
-    create(changing)
-    changing.result("POST", "/resource_providers", {"name": "host", "uuid": HOST})
-    use(knowing)
-    assert found(knowing) == [HOST]
-    return changing, knowing
+    """Return clients of the service that changes the names, and of one that has used them already."""
+    modifying, observing = (services[index].client() for index in request.param)
+    create(modifying)
+    modifying.result("POST", "/resource_providers", {"name": "host", "uuid": HOST})
+    use(observing)
+    assert candidate_providers(observing) == [HOST]
+    return modifying, observing
 
 
 def create(client: Client) -> None:
@@ -40,7 +40,7 @@ def create(client: Client) -> None:
 
 
 def delete(client: Client) -> None:
-    unuse(client)
+    stop_using(client)
     client.result("DELETE", f"/traits/{TRAIT}")
     client.result("DELETE", f"/resource_classes/{CLASS}")
 
@@ -50,7 +50,7 @@ def use(client: Client) -> None:
     put(client, "inventories", {CLASS: {"total": 1}})
 
 
-def unuse(client: Client) -> None:
+def stop_using(client: Client) -> None:
     put(client, "traits", [])
     put(client, "inventories", {})
 
@@ -61,54 +61,57 @@ def put(client: Client, kind: str, members: Collection[str]) -> None:
     assert list(client.result("PUT", f"/resource_providers/{HOST}/{kind}", body)[kind]) == list(members)
 
 
-def found(client: Client) -> list[str]:
+def candidate_providers(client: Client) -> list[str]:
     return list(client.result("GET", CANDIDATES)["provider_summaries"])
 
 
-def test_names_that_are_gone_are_not_listed(clients: tuple[Client, Client]) -> None:
-    changing, knowing = clients
-    delete(changing)
-    assert TRAIT not in knowing.result("GET", "/traits")["traits"]
+def test_deleted_names_are_not_listed(clients: tuple[Client, Client]) -> None:
+    modifying, observing = clients
+    delete(modifying)
+    assert TRAIT not in observing.result("GET", "/traits")["traits"]
     assert CLASS not in [
-        each["name"] for each in knowing.result("GET", "/resource_classes")["resource_classes"]
+        resource_class["name"]
+        for resource_class in observing.result("GET", "/resource_classes")["resource_classes"]
     ]
-    assert knowing("GET", f"/traits/{TRAIT}").status == 404
-    assert knowing("GET", f"/resource_classes/{CLASS}").status == 404
+    assert observing("GET", f"/traits/{TRAIT}").status == 404
+    assert observing("GET", f"/resource_classes/{CLASS}").status == 404
 
 
-def test_names_that_are_gone_cannot_be_used(clients: tuple[Client, Client]) -> None:
-    changing, knowing = clients
-    delete(changing)
+def test_deleted_names_cannot_be_used(clients: tuple[Client, Client]) -> None:
+    modifying, observing = clients
+    delete(modifying)
     provider = f"/resource_providers/{HOST}"
-    generation = knowing.result("GET", provider)["generation"]
+    generation = observing.result("GET", provider)["generation"]
     traits = {"resource_provider_generation": generation, "traits": [TRAIT]}
-    assert knowing("PUT", f"{provider}/traits", traits).status == 400
+    assert observing("PUT", f"{provider}/traits", traits).status == 400
     inventory = {"resource_provider_generation": generation, "total": 1}
-    assert knowing("PUT", f"{provider}/inventories/{CLASS}", inventory).status == 404
-    assert knowing("GET", CANDIDATES).status == 400
-    assert knowing("GET", f"/resource_providers?required={TRAIT}").status == 400
-    assert knowing("GET", f"/resource_providers?resources={CLASS}:1").status == 400
+    assert observing("PUT", f"{provider}/inventories/{CLASS}", inventory).status == 404
+    assert observing("GET", CANDIDATES).status == 400
+    assert observing("GET", f"/resource_providers?required={TRAIT}").status == 400
+    assert observing("GET", f"/resource_providers?resources={CLASS}:1").status == 400
 
 
-def test_names_made_again_are_other_names(clients: tuple[Client, Client]) -> None:
-    changing, knowing = clients
-    delete(changing)
-    create(changing)
-    assert found(knowing) == []
-    assert knowing.result("GET", f"/resource_providers?required={TRAIT}")["resource_providers"] == []
-    use(changing)
-    assert found(knowing) == [HOST]
-    assert knowing.result("GET", f"/resource_providers/{HOST}/traits")["traits"] == [TRAIT]
-    assert list(knowing.result("GET", f"/resource_providers/{HOST}/inventories")["inventories"]) == [CLASS]
+def test_recreated_names_are_new_names(clients: tuple[Client, Client]) -> None:
+    modifying, observing = clients
+    delete(modifying)
+    create(modifying)
+    assert candidate_providers(observing) == []
+    assert observing.result("GET", f"/resource_providers?required={TRAIT}")["resource_providers"] == []
+    use(modifying)
+    assert candidate_providers(observing) == [HOST]
+    assert observing.result("GET", f"/resource_providers/{HOST}/traits")["traits"] == [TRAIT]
+    assert list(observing.result("GET", f"/resource_providers/{HOST}/inventories")["inventories"]) == [CLASS]
     assert [
-        each["uuid"]
-        for each in knowing.result("GET", f"/resource_providers?resources={CLASS}:1")["resource_providers"]
+        provider["uuid"]
+        for provider in observing.result("GET", f"/resource_providers?resources={CLASS}:1")[
+            "resource_providers"
+        ]
     ] == [HOST]
 
 
-def test_names_made_again_can_be_used(clients: tuple[Client, Client]) -> None:
-    changing, knowing = clients
-    delete(changing)
-    create(changing)
-    use(knowing)
-    assert found(knowing) == found(changing) == [HOST]
+def test_recreated_names_can_be_used(clients: tuple[Client, Client]) -> None:
+    modifying, observing = clients
+    delete(modifying)
+    create(modifying)
+    use(observing)
+    assert candidate_providers(observing) == candidate_providers(modifying) == [HOST]

@@ -1,4 +1,4 @@
-"""Trees of resource providers: what moves, what follows, what may not be (`docs/spec/resources.md 2`)."""
+"""Provider trees: moves, their effect on other rows, and refused changes (`docs/spec/resources.md 2`)."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +21,14 @@ ROUNDS = 5
 
 
 @pytest.fixture(autouse=True)
-def _sound_trees(engine: Engine) -> Iterator[None]:
-    """See to it after every test that all trees are sound, and all that is said of them elsewhere."""
+def _consistent_trees(engine: Engine) -> Iterator[None]:
+    """Check after every test that the trees and the columns derived from them are consistent."""
     yield
     assert audit_faults(engine) == {}
 
 
 def race(*requests: Request) -> list[TestResponse]:
-    """Send all requests at the same moment and return their responses in order."""
+    """Send all requests concurrently; return their responses in order."""
     start = Barrier(len(requests))
 
     def send(request: Request) -> TestResponse:
@@ -40,7 +40,7 @@ def race(*requests: Request) -> list[TestResponse]:
 
 
 class Trees:
-    """Requests about providers, which are named by letters."""
+    """Requests for providers, which the tests call by short names."""
 
     def __init__(self, api: Api, engine: Engine) -> None:
         self.api = api
@@ -54,15 +54,15 @@ class Trees:
             body["parent_provider_uuid"] = self.uuids[parent]
         return self.api("POST", "/resource_providers", body)
 
-    def grow(self, *branches: str) -> None:
-        """Create providers: in "abc" c lies below b, and b below a, which may be there already."""
+    def create_branches(self, *branches: str) -> None:
+        """Create the providers of branches: in "abc", c is a child of b, and b of a. Existing ones remain."""
         for branch in branches:
             for parent, name in zip([None, *branch], branch, strict=False):
                 if name not in self.uuids:
                     assert self.create(name, parent).status_code == 200
 
-    def furnish(self, name: str) -> None:
-        """Give a provider an inventory and an aggregate."""
+    def add_data(self, name: str) -> None:
+        """Give a provider two inventories and an aggregate."""
         path = f"/resource_providers/{self.uuids[name]}"
         body: dict[str, Any] = {
             "resource_provider_generation": 0,
@@ -80,8 +80,8 @@ class Trees:
     def delete(self, name: str) -> TestResponse:
         return self.api("DELETE", f"/resource_providers/{self.uuids[name]}")
 
-    def shown(self, name: str) -> tuple[str | None, str]:
-        """Return the parent and the root that the API tells of a provider."""
+    def parent_and_root(self, name: str) -> tuple[str | None, str]:
+        """Return the parent and the root of a provider, as the API shows them."""
         body: Any = self.api("GET", f"/resource_providers/{self.uuids[name]}").json
         names = {uuid: name for name, uuid in self.uuids.items()}
         return names.get(body["parent_provider_uuid"]), names[body["root_provider_uuid"]]
@@ -92,35 +92,35 @@ class Trees:
         with self.engine.connect() as connection:
             uuids = connection.scalars(
                 text("""
-                    SELECT above.uuid
+                    SELECT ancestor.uuid
                       FROM resource_providers AS provider
-                     CROSS JOIN unnest(provider.path) WITH ORDINALITY AS step (id, number)
-                      JOIN resource_providers AS above ON above.id = step.id
+                     CROSS JOIN unnest(provider.path) WITH ORDINALITY AS step (id, position)
+                      JOIN resource_providers AS ancestor ON ancestor.id = step.id
                      WHERE provider.uuid = :uuid
-                     ORDER BY number
+                     ORDER BY position
                 """),
                 {"uuid": self.uuids[name]},
             )
             return "".join(names[uuid] for uuid in uuids)
 
     def rows_with_root(self, name: str, table: str) -> int:
-        """Return how many rows of a table say that they belong to the tree of a root."""
+        """Return how many rows of a table have the id of a root provider in `root_id`."""
         with self.engine.connect() as connection:
-            found: int = connection.scalar(
+            count: int = connection.scalar(
                 text(f"""
                     SELECT count(*)
-                      FROM {table} AS said
-                      JOIN resource_providers AS root ON root.id = said.root_id
+                      FROM {table} AS item
+                      JOIN resource_providers AS root ON root.id = item.root_id
                      WHERE root.uuid = :uuid
                 """),
                 {"uuid": self.uuids[name]},
             )
-            return found
+            return count
 
 
 @pytest.fixture
 def trees(api: Api, engine: Engine) -> Trees:
-    """No trees yet."""
+    """Return an empty `Trees`."""
     return Trees(api, engine)
 
 
@@ -132,29 +132,34 @@ def detail(response: TestResponse) -> str:
     return response.json["errors"][0]["detail"]  # type: ignore[index]
 
 
-def test_new_provider_stands_below_its_parent(trees: Trees) -> None:
-    trees.grow("abc", "ad")
+def test_new_provider_is_below_its_parent(trees: Trees) -> None:
+    trees.create_branches("abc", "ad")
     assert [trees.path(name) for name in "abcd"] == ["a", "ab", "abc", "ad"]
-    assert [trees.shown(name) for name in "abcd"] == [(None, "a"), ("a", "a"), ("b", "a"), ("a", "a")]
+    assert [trees.parent_and_root(name) for name in "abcd"] == [
+        (None, "a"),
+        ("a", "a"),
+        ("b", "a"),
+        ("a", "a"),
+    ]
 
 
-def test_branch_moves_as_a_whole_to_another_tree(trees: Trees) -> None:
-    trees.grow("abcd", "bef", "ag", "xy")
+def test_whole_branch_moves_to_another_tree(trees: Trees) -> None:
+    trees.create_branches("abcd", "bef", "ag", "xy")
     for name in "abcdg":
-        trees.furnish(name)
+        trees.add_data(name)
     assert trees.rows_with_root("a", "inventories") == 10
     assert trees.move("b", "y").status_code == 200
     assert [trees.path(name) for name in "bcdef"] == ["xyb", "xybc", "xybcd", "xybe", "xybef"]
     assert [trees.path(name) for name in "agxy"] == ["a", "ag", "x", "xy"]
-    assert trees.shown("b") == ("y", "x")
-    assert trees.shown("d") == ("c", "x")
+    assert trees.parent_and_root("b") == ("y", "x")
+    assert trees.parent_and_root("d") == ("c", "x")
     assert [trees.rows_with_root(n, "inventories") for n in "ax"] == [4, 6]
     assert [trees.rows_with_root(n, "provider_aggregates") for n in "ax"] == [2, 3]
 
 
 def test_branch_moves_within_its_tree(trees: Trees) -> None:
-    trees.grow("abcd", "ae")
-    trees.furnish("d")
+    trees.create_branches("abcd", "ae")
+    trees.add_data("d")
     assert trees.move("c", "e").status_code == 200
     assert [trees.path(name) for name in "abcde"] == ["a", "ab", "aec", "aecd", "ae"]
     assert trees.move("c", "a").status_code == 200
@@ -162,87 +167,87 @@ def test_branch_moves_within_its_tree(trees: Trees) -> None:
 
 
 def test_branch_becomes_a_tree(trees: Trees) -> None:
-    trees.grow("abcd")
+    trees.create_branches("abcd")
     for name in "abcd":
-        trees.furnish(name)
+        trees.add_data(name)
     assert trees.move("b", None).status_code == 200
     assert [trees.path(name) for name in "abcd"] == ["a", "b", "bc", "bcd"]
-    assert [trees.shown(name) for name in "bd"] == [(None, "b"), ("c", "b")]
+    assert [trees.parent_and_root(name) for name in "bd"] == [(None, "b"), ("c", "b")]
     assert [trees.rows_with_root(n, "inventories") for n in "ab"] == [2, 6]
     assert [trees.rows_with_root(n, "provider_aggregates") for n in "ab"] == [1, 3]
 
 
 @pytest.mark.parametrize("version", ["1.14", "1.36", "1.37", "1.39"])
 def test_tree_becomes_a_branch(trees: Trees, version: str) -> None:
-    trees.grow("ab", "xy")
-    trees.furnish("b")
+    trees.create_branches("ab", "xy")
+    trees.add_data("b")
     assert trees.move("a", "y", version).status_code == 200
     assert [trees.path(name) for name in "ab"] == ["xya", "xyab"]
     assert trees.rows_with_root("x", "inventories") == 2
 
 
-def test_branch_that_stays_is_not_moved(trees: Trees) -> None:
-    trees.grow("abc")
+def test_same_parent_does_not_move_the_branch(trees: Trees) -> None:
+    trees.create_branches("abc")
     for name, parent in (("a", None), ("b", "a"), ("c", "b")):
         assert trees.move(name, parent, "1.36").status_code == 200
     assert [trees.path(name) for name in "abc"] == ["a", "ab", "abc"]
 
 
-def test_place_in_a_tree_has_no_generation(trees: Trees) -> None:
-    trees.grow("ab", "x")
-    trees.furnish("b")
+def test_move_does_not_increment_the_generation(trees: Trees) -> None:
+    trees.create_branches("ab", "x")
+    trees.add_data("b")
     moved = trees.move("b", "x")
     assert moved.json["generation"] == 2  # type: ignore[index]
 
 
 @pytest.mark.parametrize("parent", [None, "x"])
 def test_branch_cannot_leave_its_parent_before_1_37(trees: Trees, parent: str | None) -> None:
-    trees.grow("abc", "x")
-    refused = trees.move("b", parent, "1.36")
-    assert refused.status_code == 400
-    assert f"{'re' if parent else 'un'}-parenting a provider is not currently allowed" in detail(refused)
+    trees.create_branches("abc", "x")
+    response = trees.move("b", parent, "1.36")
+    assert response.status_code == 400
+    assert f"{'re' if parent else 'un'}-parenting a provider is not currently allowed" in detail(response)
     assert trees.path("c") == "abc"
 
 
 @pytest.mark.parametrize(("name", "parent"), ["aa", "ab", "ad", "bb", "bc", "bd", "dd"])
 @pytest.mark.parametrize("version", ["1.37", "1.39"])
 def test_loop_is_refused(trees: Trees, name: str, parent: str, version: str) -> None:
-    trees.grow("abcd")
-    refused = trees.move(name, parent, version)
-    assert refused.status_code == 400
-    assert "creating loop in the provider tree is not allowed" in detail(refused)
+    trees.create_branches("abcd")
+    response = trees.move(name, parent, version)
+    assert response.status_code == 400
+    assert "creating loop in the provider tree is not allowed" in detail(response)
     assert trees.path("d") == "abcd"
 
 
-def test_parent_cannot_go_before_its_children(trees: Trees) -> None:
-    trees.grow("abc")
-    refused = trees.delete("b")
-    assert refused.status_code == 409
-    assert refused.json["errors"][0]["code"] == "placement.resource_provider.cannot_delete_parent"  # type: ignore[index]
+def test_parent_cannot_be_deleted_before_its_children(trees: Trees) -> None:
+    trees.create_branches("abc")
+    response = trees.delete("b")
+    assert response.status_code == 409
+    assert response.json["errors"][0]["code"] == "placement.resource_provider.cannot_delete_parent"  # type: ignore[index]
     assert [trees.delete(name).status_code for name in "cba"] == [204, 204, 204]
 
 
-def test_parent_whose_children_left_can_go(trees: Trees) -> None:
-    trees.grow("abc")
+def test_parent_can_be_deleted_after_its_children_move(trees: Trees) -> None:
+    trees.create_branches("abc")
     trees.move("c", "a")
     assert trees.delete("b").status_code == 204
     assert trees.path("c") == "ac"
 
 
-def test_two_that_hang_under_each_other_make_no_loop(trees: Trees) -> None:
+def test_two_concurrent_moves_under_each_other_make_no_loop(trees: Trees) -> None:
     for n in range(ROUNDS):
-        one, other, leaf, bud = (f"{name}{n}" for name in ("one", "other", "leaf", "bud"))
-        for name, parent in ((one, None), (other, None), (leaf, one), (bud, other)):
+        root1, root2, leaf1, leaf2 = (f"{name}.{n}" for name in ("root1", "root2", "leaf1", "leaf2"))
+        for name, parent in ((root1, None), (root2, None), (leaf1, root1), (leaf2, root2)):
             trees.create(name, parent)
-        responses = race(partial(trees.move, one, bud), partial(trees.move, other, leaf))
+        responses = race(partial(trees.move, root1, leaf2), partial(trees.move, root2, leaf1))
         assert statuses(responses) == [200, 400]
-        [loser] = [response for response in responses if response.status_code == 400]
-        assert "creating loop" in detail(loser)
-        assert len({trees.shown(name)[1] for name in (one, other, leaf, bud)}) == 1
+        [failed] = [response for response in responses if response.status_code == 400]
+        assert "creating loop" in detail(failed)
+        assert len({trees.parent_and_root(name)[1] for name in (root1, root2, leaf1, leaf2)}) == 1
 
 
-def test_three_that_chase_each_other_make_no_loop(trees: Trees) -> None:
-    trees.grow("a", "b", "c", "z")
+def test_three_concurrent_moves_in_a_circle_make_no_loop(trees: Trees) -> None:
+    trees.create_branches("a", "b", "c", "z")
     for _ in range(ROUNDS):
         responses = race(
             partial(trees.move, "a", "b"), partial(trees.move, "b", "c"), partial(trees.move, "c", "a")
@@ -252,31 +257,33 @@ def test_three_that_chase_each_other_make_no_loop(trees: Trees) -> None:
         assert statuses(responses) == [200, 200, 200]
 
 
-def test_branches_grow_while_their_tree_moves(trees: Trees) -> None:
-    trees.grow("abc", "x", "y")
-    trees.furnish("c")
+def test_providers_are_created_while_their_tree_moves(trees: Trees) -> None:
+    trees.create_branches("abc", "x", "y")
+    trees.add_data("c")
 
-    def grow(*line: str) -> TestResponse:
-        for parent, name in pairwise(["c", *line]):
-            grown = trees.create(name, parent)
-            if grown.status_code != 200:
+    def create_branch(*names: str) -> TestResponse:
+        for parent, name in pairwise(["c", *names]):
+            response = trees.create(name, parent)
+            if response.status_code != 200:
                 break
-        return grown
+        return response
 
     for n in range(ROUNDS):
-        lines = [[f"{n}.{branch}.{depth}" for depth in range(4)] for branch in range(4)]
+        branches = [[f"{n}.{branch}.{depth}" for depth in range(4)] for branch in range(4)]
         target = "xy"[n % 2]
         responses = race(
             partial(trees.move, "b", target),
             partial(trees.move, "a", "y" if target == "x" else None),
-            *(partial(grow, *line) for line in lines),
+            *(partial(create_branch, *names) for names in branches),
         )
         assert statuses(responses) == [200] * 6
-        assert {trees.shown(line[-1]) for line in lines} == {(line[-2], target) for line in lines}
+        assert {trees.parent_and_root(names[-1]) for names in branches} == {
+            (names[-2], target) for names in branches
+        }
 
 
-def test_what_providers_have_is_written_while_their_tree_moves(trees: Trees, api: Api) -> None:
-    trees.grow("abc", "x")
+def test_data_of_providers_is_written_while_their_tree_moves(trees: Trees, api: Api) -> None:
+    trees.create_branches("abc", "x")
     for n in range(ROUNDS):
         path = f"/resource_providers/{trees.uuids['c']}"
         inventories = {
@@ -295,8 +302,8 @@ def test_what_providers_have_is_written_while_their_tree_moves(trees: Trees, api
         assert trees.rows_with_root(root, "provider_aggregates") == 3
 
 
-def test_branches_move_out_of_each_other_at_once(trees: Trees) -> None:
-    trees.grow("abcd", "xyz")
+def test_concurrent_moves_of_nested_branches(trees: Trees) -> None:
+    trees.create_branches("abcd", "xyz")
     for _ in range(ROUNDS):
         responses = race(
             partial(trees.move, "c", "x"),
@@ -309,8 +316,8 @@ def test_branches_move_out_of_each_other_at_once(trees: Trees) -> None:
         assert statuses(responses) == [200] * 4
 
 
-def test_parent_goes_or_gets_a_child(trees: Trees) -> None:
-    trees.grow("a")
+def test_parent_is_deleted_or_gets_a_child(trees: Trees) -> None:
+    trees.create_branches("a")
     for n in range(ROUNDS):
         parent, child = f"parent{n}", f"child{n}"
         trees.create(parent, "a")
@@ -320,8 +327,8 @@ def test_parent_goes_or_gets_a_child(trees: Trees) -> None:
             assert "parent provider UUID does not exist" in detail(created)
 
 
-def test_parent_goes_or_gets_a_branch(trees: Trees) -> None:
-    trees.grow("abc")
+def test_parent_is_deleted_or_gets_a_branch(trees: Trees) -> None:
+    trees.create_branches("abc")
     for n in range(ROUNDS):
         parent = f"parent{n}"
         trees.create(parent)
@@ -329,8 +336,8 @@ def test_parent_goes_or_gets_a_branch(trees: Trees) -> None:
         assert (deleted.status_code, moved.status_code) in [(204, 400), (409, 200)]
 
 
-def test_leaf_goes_while_its_tree_moves(trees: Trees) -> None:
-    trees.grow("ab", "x")
+def test_leaf_is_deleted_while_its_tree_moves(trees: Trees) -> None:
+    trees.create_branches("ab", "x")
     for n in range(ROUNDS):
         trees.create(f"leaf{n}", "b")
         responses = race(partial(trees.move, "b", "xa"[n % 2]), partial(trees.delete, f"leaf{n}"))

@@ -229,7 +229,7 @@ def _audited(served_engine: Engine) -> Iterator[None]:
             connection.execute(text(f"DELETE FROM {table}"))
     yield
     # An inventory may have shrunk after it was claimed; OVERCOMMITTED takes that into account.
-    assert audit_faults(served_engine).keys() <= {"allocations over the capacity"}
+    assert audit_faults(served_engine).keys() <= {"allocations that exceed the capacity"}
     with served_engine.connect() as connection:
         assert connection.scalar(OVERCOMMITTED) == 0
         deadlocks = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")

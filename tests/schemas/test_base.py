@@ -7,11 +7,11 @@ from placement_svc.schemas.base import (
     DASHED_UUID,
     UUID,
     Array,
-    Document,
     Integer,
     Map,
     Number,
     Object,
+    Schema,
     String,
     check,
     matches,
@@ -20,30 +20,30 @@ from placement_svc.schemas.base import (
 SOME_UUID = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b01"
 
 
-class Inner(Document):
+class Inner(Schema):
     total = Integer(1, 10, required=True)
     note = String(max_length=3)
 
 
-class Outer(Document):
+class Outer(Schema):
     name = String(required=True)
     inner = Object(Inner(), required=True)
     newer = Integer(since="1.10")
-    older = Integer(until="1.10")
-    nothing = String(allow_none=True)
+    other = Integer()
+    nullable = String(allow_none=True)
 
 
-def problem(field, value):
-    with pytest.raises(Invalid) as refused:
+def error_of(field, value):
+    with pytest.raises(Invalid) as raised:
         check(field, value)
-    return str(refused.value).removeprefix("JSON does not validate: ")
+    return str(raised.value).removeprefix("JSON does not validate: ")
 
 
 # Values
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "meaning"),
+    ("field", "value", "expected"),
     [
         (Integer(), 5, 5),
         (Integer(), 5.0, 5),
@@ -67,19 +67,19 @@ def problem(field, value):
         (Object(Inner()), {"total": 1, "note": "abc"}, {"total": 1, "note": "abc"}),
     ],
 )
-def test_value(field, value, meaning):
-    found = check(field, value)
-    assert found == meaning
-    assert type(found) is type(meaning)
+def test_value(field, value, expected):
+    loaded = check(field, value)
+    assert loaded == expected
+    assert type(loaded) is type(expected)
 
 
 @pytest.mark.parametrize("text", [SOME_UUID, SOME_UUID.upper()])
-@pytest.mark.parametrize("form", [UUID, DASHED_UUID])
-def test_uuid(text, form):
-    assert check(String(uuid=form), text) == text
+@pytest.mark.parametrize("pattern", [UUID, DASHED_UUID])
+def test_uuid(text, pattern):
+    assert check(String(uuid=pattern), text) == text
 
 
-LENIENT = [
+LENIENT_UUIDS = [
     SOME_UUID.replace("-", ""),
     f"{{{SOME_UUID}}}",
     f"urn:uuid:{SOME_UUID}",
@@ -92,22 +92,22 @@ LENIENT = [
 ]
 
 
-@pytest.mark.parametrize("text", LENIENT)
-def test_uuid_in_another_form(text):
+@pytest.mark.parametrize("text", LENIENT_UUIDS)
+def test_lenient_uuid(text):
     assert check(String(uuid=UUID), text) == text
-    assert problem(String(uuid=DASHED_UUID), text).startswith(f"{text!r} is not a 'uuid'")
+    assert error_of(String(uuid=DASHED_UUID), text).startswith(f"{text!r} is not a 'uuid'")
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "uuid", SOME_UUID + "\n", f" {SOME_UUID}", f"URN:UUID:{SOME_UUID}", SOME_UUID[:-1], SOME_UUID + "0"],
 )
-def test_no_uuid(text):
+def test_invalid_uuid(text):
     reason = f"{text!r} is not a 'uuid'  Failed validating 'format' in schema: {{'format': 'uuid'}}"
-    assert problem(String(uuid=UUID), text) == f"{reason}  On instance: {text!r}"
+    assert error_of(String(uuid=UUID), text) == f"{reason}  On instance: {text!r}"
 
 
-# Violations: keyword and wording
+# Violations: keywords and reasons
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ def test_no_uuid(text):
     ],
 )
 def test_violation(field, value, keyword, rule, reason):
-    assert problem(field, value) == (
+    assert error_of(field, value) == (
         f"{reason}  Failed validating {keyword!r} in schema: { {keyword: rule} }  On instance: {value!r}"
     )
 
 
-# Violations: where
+# Violations: paths
 
 
 @pytest.mark.parametrize(
@@ -201,33 +201,33 @@ def test_violation(field, value, keyword, rule, reason):
         ),
     ],
 )
-def test_place(field, value, schema, instance):
-    found = problem(field, value)
-    assert f" in schema{schema}: " in found
-    assert f"  On instance{instance}: " in found
+def test_paths(field, value, schema, instance):
+    error = error_of(field, value)
+    assert f" in schema{schema}: " in error
+    assert f"  On instance{instance}: " in error
 
 
-# Of several violations one is told
+# One of several violations is reported
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        # The shallowest.
-        ({"name": "n", "inner": {"total": 0}, "older": "x"}, "'x' is not of type 'integer'"),
+        # The shallowest violation.
+        ({"name": "n", "inner": {"total": 0}, "other": "x"}, "'x' is not of type 'integer'"),
         ({"inner": {"total": 0}}, "'name' is a required property"),
         ({"name": "n", "inner": {"total": 0}, "x": 1}, "Additional properties"),
-        # Of one depth those that are required come first, in their order; then those that are not known.
+        # At one depth, missing properties come first, in the order of their fields; then unknown properties.
         ({}, "'name' is a required property"),
         ({"x": 1}, "'name' is a required property"),
         ({"name": "n", "x": 1}, "'inner' is a required property"),
-        # Of siblings the last, by name.
-        ({"older": "x", "newer": "y", "name": "n", "inner": {"total": 1}}, "'x' is not of type"),
-        ({"newer": "y", "older": 1, "name": 1, "inner": {"total": 1}}, "'y' is not of type"),
+        # Among siblings, the last one by name.
+        ({"other": "x", "newer": "y", "name": "n", "inner": {"total": 1}}, "'x' is not of type"),
+        ({"newer": "y", "other": 1, "name": 1, "inner": {"total": 1}}, "'y' is not of type"),
     ],
 )
-def test_violation_told(value, reason):
-    assert problem(Object(Outer()), value).startswith(reason)
+def test_reported_violation(value, reason):
+    assert error_of(Object(Outer()), value).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -239,52 +239,59 @@ def test_violation_told(value, reason):
         (String(pattern="^[A-Z]+$", min_length=1), "", "'' does not match"),
     ],
 )
-def test_violation_told_of_a_value(field, value, reason):
-    assert problem(field, value).startswith(reason)
+def test_reported_violation_of_a_value(field, value, reason):
+    assert error_of(field, value).startswith(reason)
 
 
-def test_a_text_or_null_is_none_of_two():
-    found = problem(String(allow_none=True), 5)
-    assert found.startswith(
+def test_wrong_type_of_a_nullable_string():
+    error = error_of(String(allow_none=True), 5)
+    assert error.startswith(
         "5 is not valid under any of the given schemas  Failed validating 'anyOf' in schema: "
     )
 
 
-def test_one_of_some_texts():
+def test_choices():
     field = String(choices=("none", "isolate"))
     assert check(field, "isolate") == "isolate"
-    assert problem(field, "both").startswith("'both' is not one of ['none', 'isolate']")
+    assert error_of(field, "both").startswith("'both' is not one of ['none', 'isolate']")
 
 
 # Microversions
 
 
-@pytest.mark.parametrize(
-    ("version", "known", "unknown"),
-    [((1, 9), "older", "newer"), ((1, 11), "newer", "older")],
-)
-def test_fields_come_and_go(version, known, unknown):
-    body = {"name": "n", "inner": {"total": 1}}
-    assert Outer.at(version).check(body | {known: 1})[known] == 1
-    with pytest.raises(Invalid, match=rf"\('{unknown}' was unexpected\)"):
-        Outer.at(version).check(body | {unknown: 1})
+@pytest.mark.parametrize("version", [(1, 9), (1, 10), (1, 11)])
+def test_field_without_a_microversion_is_always_known(version):
+    body = {"name": "n", "inner": {"total": 1}, "other": 1}
+    assert Outer.at(version).check(body) == body
 
 
-def test_a_document_of_a_version_is_made_once():
+@pytest.mark.parametrize("version", [(1, 10), (1, 11)])
+def test_field_is_known_since_its_microversion(version):
+    body = {"name": "n", "inner": {"total": 1}, "newer": 1}
+    assert Outer.at(version).check(body) == body
+
+
+def test_field_is_unknown_before_its_microversion():
+    body = {"name": "n", "inner": {"total": 1}, "newer": 1}
+    with pytest.raises(Invalid, match=r"\('newer' was unexpected\)"):
+        Outer.at((1, 9)).check(body)
+
+
+def test_schema_of_a_version_is_created_once():
     assert Outer.at((1, 9)) is Outer.at((1, 9))
 
 
-def test_null_is_a_value_where_it_is_allowed():
-    body = {"name": "n", "inner": {"total": 1}, "nothing": None}
+def test_null_is_accepted_where_it_is_allowed():
+    body = {"name": "n", "inner": {"total": 1}, "nullable": None}
     assert Outer().check(body) == body
 
 
-def test_what_the_problem_is_with_is_said_first():
+def test_prefix_of_the_error():
     with pytest.raises(Invalid, match=re.escape("Invalid query string parameters: 'total' is a required")):
         Inner().check({}, "Invalid query string parameters: ")
 
 
-# What clients send is quoted, up to a point
+# Quotes of clients' data
 
 
 @pytest.mark.parametrize(
@@ -292,14 +299,14 @@ def test_what_the_problem_is_with_is_said_first():
     [(Integer(), "x" * 10**6), (String(max_length=3), "x" * 10**6), (Object(Inner()), {"x" * 10**6: 1})],
 )
 def test_long_values_are_cut(field, value):
-    assert len(problem(field, value)) < 3000
+    assert len(error_of(field, value)) < 3000
 
 
 def test_deep_values_are_not_quoted():
-    deep = []
+    value = []
     for _ in range(10**5):
-        deep = [deep]
-    assert problem(Integer(), deep).startswith("a deeply nested value is not of type 'integer'")
+        value = [value]
+    assert error_of(Integer(), value).startswith("a deeply nested value is not of type 'integer'")
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ def test_pairs(query, pairs):
 
 
 @pytest.mark.parametrize("query", [b"a=%ff", b"a=\xff", b"%ff=a", b"a=1&b=%e2%98", b"a=%ed%a0%80"])
-def test_pairs_are_utf8(query):
+def test_pairs_that_are_not_utf8(query):
     with pytest.raises(Invalid, match=r"^Invalid query string parameters: .* must be UTF-8$"):
         parse_pairs(query)
 
 
 @pytest.mark.parametrize("query", [b"a=%00", b"%00=a", b"a=1&b=2%003"])
-def test_pairs_have_no_nul(query):
+def test_pairs_with_nul(query):
     with pytest.raises(Invalid, match=r"^Invalid query string parameters: .* cannot contain NUL$"):
         parse_pairs(query)

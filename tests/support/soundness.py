@@ -10,8 +10,8 @@ ALLOWED = {"project without consumers", "user without consumers", "consumer type
 """Rows that the deletion of a consumer may leave: its project, user and type are not deleted with it."""
 
 
-def audit_faults(engine: Engine) -> dict[str, Sequence[audit.Fault]]:
-    """Return the faults in the stored data by violated rule; empty if there are none."""
+def audit_faults(engine: Engine) -> dict[str, Sequence[audit.InconsistentRow]]:
+    """Return examples of the inconsistent rows by violated rule; empty if there are none."""
     with engine.connect() as connection:
-        found = {finding.rule.broken: finding.faults for finding in audit.find(connection)}
-    return {broken: faults for broken, faults in found.items() if broken not in ALLOWED}
+        examples = {finding.rule.inconsistency: finding.examples for finding in audit.find(connection)}
+    return {rule: rows for rule, rows in examples.items() if rule not in ALLOWED}

@@ -54,7 +54,8 @@ def test_lost_connection_is_not_visible_to_the_client(get: Get, postgres_proxy: 
     response = get(QUERIES["a few"])
     assert response.status_code == 200
     assert response.text == get(QUERIES["a few"]).text
-    assert len([sent for sent in postgres_proxy.statements if sent.startswith(INVENTORIES_AND_TRAITS)]) == 2 + 1
+    sent = [each for each in postgres_proxy.statements if each.startswith(INVENTORIES_AND_TRAITS)]
+    assert len(sent) == 2 + 1
 
 
 def test_refused_request_leaves_a_usable_connection(get: Get) -> None:

@@ -1,0 +1,65 @@
+"""Violations: the ways in which a value breaks a schema, worded as by a JSON Schema validator.
+
+The wording is part of the API (`docs/spec/http.md 7`): a keyword, a sentence, the path to the rule in
+the schema, and the path to the value in the document.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from marshmallow import ValidationError
+
+MAX_QUOTE = 1000
+"""The most characters of a client's own data that an error quotes."""
+
+
+def quote(value: Any) -> str:
+    """Return `value` as an error shows it, cut to `MAX_QUOTE` characters."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = "a deeply nested value"
+    return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
+
+
+def _format_path(keys: Iterable[str | int]) -> str:
+    return "".join(f"[{key!r}]" for key in keys)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One rule that a value breaks.
+
+    `keyword` and `rule` are the JSON Schema keyword and its value. `reason` says why `value` breaks the
+    rule. `schema` is the path to the rule in the schema, `instance` the path to the value in the document.
+    """
+
+    keyword: str
+    rule: Any
+    reason: str
+    value: Any
+    schema: tuple[str | int, ...] = ()
+    instance: tuple[str | int, ...] = ()
+
+    def under(self, schema: tuple[str | int, ...], *instance: str | int) -> "Violation":
+        """Return this violation with the paths of its container put in front of its own."""
+        return replace(self, schema=schema + self.schema, instance=instance + self.instance)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.reason}  Failed validating {self.keyword!r} in schema{_format_path(self.schema)}: "
+            f"{ {self.keyword: self.rule} }  On instance{_format_path(self.instance)}: {quote(self.value)}"
+        )
+
+
+def violation_error(keyword: str, rule: Any, reason: str, value: Any) -> ValidationError:
+    """Return a marshmallow error with one violation."""
+    return ValidationError([Violation(keyword, rule, reason, value)])
+
+
+def type_error(value: Any, *types: str) -> ValidationError:
+    """Return the error of a value that has none of the JSON `types`."""
+    names = ", ".join(repr(name) for name in types)
+    rule = types[0] if len(types) == 1 else list(types)
+    return violation_error("type", rule, f"{quote(value)} is not of type {names}", value)
