@@ -101,7 +101,7 @@ def policy_enforcer() -> Enforcer:
 def _problem(database: Database) -> str | None:
     """Return why requests cannot be served from `database`, None if they can."""
     try:
-        return schema.problem(database.read(schema.revision_of))
+        return schema.mismatch(database.read(schema.revision_of))
     except Unavailable as problem:
         return str(problem)
 

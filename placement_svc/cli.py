@@ -227,7 +227,7 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
     with _engine() as engine:
         schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         reached = schema.current(engine)
-        newer = "" if schema.knows(reached) else f", which is newer than {schema.newest()}"
+        newer = f", which is newer than {schema.newest()}" if schema.is_newer(reached) else ""
         click.echo(f"{redact_url(engine.url)} is at revision {reached}{newer}")
 
 

@@ -65,7 +65,7 @@ def test_named_database_is_upgraded_and_downgraded(new_database: Callable[[], st
         (["current"], f"{newest} of {newest}"),
         (["downgrade", "base"], "base"),
         (["current"], f"base of {newest}"),
-        (["upgrade", "0001"], "0001"),
+        (["upgrade", "0007"], "0007"),
     ):
         result = run("db", *command, database_url=url)
         assert (result.exit_code, result.stderr) == (0, "")

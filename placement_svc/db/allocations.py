@@ -48,9 +48,9 @@ _select_allocations = (
 
 _COLUMNS = ("allocation_consumers", "allocation_providers", "allocation_classes", "allocation_amounts")
 
-_RELEASE = text("SELECT * FROM take_back_allocations(:consumer_ids, :provider_ids)")
+_RELEASE = text("SELECT * FROM release_allocations(:consumer_ids, :provider_ids)")
 _INSERT = select(
-    func.give_allocations(*map(bindparam, (*_COLUMNS, "consumers_to_delete", "providers_to_increment")))
+    func.insert_allocations(*map(bindparam, (*_COLUMNS, "consumers_to_delete", "providers_to_increment")))
 )
 
 

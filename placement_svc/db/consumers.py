@@ -22,7 +22,7 @@ class LockedConsumer:
 
 _LOCK_AND_INCREMENT = text("""
     SELECT consumer_uuid, consumer_id, generation_before
-      FROM lock_and_raise_consumers(:consumer_uuids, :project_names, :user_names, :type_names)
+      FROM lock_and_increment_consumers(:consumer_uuids, :project_names, :user_names, :type_names)
 """)
 
 

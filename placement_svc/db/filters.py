@@ -7,7 +7,7 @@ rest of a condition. Sharing is safe because each condition that uses an alias i
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, and_, any_, exists, false, literal, not_, or_
+from sqlalchemy import Boolean, ColumnElement, FromClause, and_, any_, exists, false, func, literal, not_
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.db.tables import provider_aggregates
@@ -30,11 +30,15 @@ def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnEl
         return false()
     return and_(
         inventory.c.resource_class_id == resource_class_id,
-        inventory.c.room >= amount,
-        inventory.c.min_unit <= amount,
-        # The statistics show the planner that nearly all step sizes are 1; the remainder alone it would
-        # estimate far too pessimistically.
-        or_(inventory.c.step_size == 1, literal(amount) % inventory.c.step_size == 0),
+        # max_allocatable is max_unit or, if that is less, the free capacity; PostgreSQL inlines the function,
+        # so the condition on it can use the index.
+        func.fits_units(
+            amount,
+            inventory.c.min_unit,
+            inventory.c.max_allocatable,
+            inventory.c.step_size,
+            type_=Boolean,
+        ),
     )
 
 

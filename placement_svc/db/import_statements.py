@@ -221,7 +221,7 @@ FIND_OVERCOMMITTED = (
                   'min_unit %s, max_unit %s, step_size %s',
                   held.used, class.name, provider.uuid, min_unit, max_unit, step_size)
            {_STAGED_ALLOCATIONS}
-     WHERE NOT held.used BETWEEN min_unit AND max_unit OR held.used % step_size <> 0
+     WHERE NOT fits_units(held.used, min_unit, max_unit, step_size)
     """,
 )
 

@@ -1,4 +1,4 @@
-"""The schema of a database: which revision it has, and the way up and down."""
+"""The schema of a database: read its revision, upgrade it and downgrade it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,20 +17,26 @@ from placement_svc.db.errors import DEADLOCK, LOCK_NOT_AVAILABLE, QUERY_CANCELED
 from placement_svc.domain.errors import Unavailable
 
 SCHEMA_LOCK = 8777
-"""The advisory lock of the schema: who changes it holds the lock, and all others wait."""
+"""The key of the advisory lock that a transaction holds while it changes the schema."""
 
 LOCK_TIMEOUT = 5
-"""Seconds that a migration waits for a lock on a table. Requests wait behind it, and give up later."""
+"""Seconds that a migration waits for a lock on a table. Requests queue behind it; their timeout is longer."""
 
 STATEMENT_TIMEOUT = 60
 """Seconds that a statement of a migration may take. Requests that need its tables may fail meanwhile."""
+
+BEFORE_BASELINE = frozenset(f"000{number}" for number in range(1, 7))
+"""Revisions that existed before the baseline and have no migration any more; 0007 is now the baseline's."""
+
+LAST_BEFORE_BASELINE = "c8c4448"
+"""The last commit that has those migrations."""
 
 _PACKAGE = Path(__file__).parents[1]
 _INI = next(
     (ini for ini in (_PACKAGE / "alembic.ini", _PACKAGE.parent / "alembic.ini") if ini.exists()),
     _PACKAGE / "alembic.ini",
 )
-"""Beside the code in an installed package, above it in a checkout."""
+"""The configuration of Alembic: in the package if it is installed, above it in a checkout."""
 
 
 def _config(connection: Connection) -> Config:
@@ -45,7 +51,7 @@ def _history() -> ScriptDirectory:
 
 
 def newest() -> str | None:
-    """Return the revision that this code works with."""
+    """Return the newest revision of this code, which it is written for."""
     return _history().get_current_head()
 
 
@@ -60,20 +66,33 @@ def current(engine: Engine) -> str | None:
         return revision_of(connection)
 
 
-def problem(revision: str | None) -> str | None:
-    """Return why a schema of this revision will not do, None if it will.
+def mismatch(revision: str | None) -> str | None:
+    """Return why this code cannot use a schema at this revision, None if it can.
 
-    A revision that this code does not know is newer: the schema is upgraded before the services are,
-    and works with those that are still running.
+    It can use a newer schema: the schema is upgraded before the services, and a migration keeps the release
+    before it working.
     """
-    if not knows(revision) or revision == newest():
+    if revision in BEFORE_BASELINE:
+        return (
+            f"The schema is at revision {revision}, and this version can upgrade it only from 0007 on: run"
+            f" `placement-svc db upgrade` of commit {LAST_BEFORE_BASELINE} first, then that of this version."
+        )
+    if revision == newest() or is_newer(revision):
         return None
     return f"The schema is at revision {revision or 'base'} of {newest()}: run `placement-svc db upgrade`."
 
 
-def knows(revision: str | None) -> bool:
-    """Tell whether this code knows a revision. One that it does not know is newer."""
-    return revision is None or revision in {script.revision for script in _history().walk_revisions()}
+def is_newer(revision: str | None) -> bool:
+    """Return whether a revision is newer than this code, which is to say unknown to it."""
+    known = {script.revision for script in _history().walk_revisions()}
+    return revision is not None and revision not in known | BEFORE_BASELINE
+
+
+def check_upgradable(connection: Connection) -> None:
+    """Raise `Unavailable` if the schema is at a revision from before the baseline that has no migration."""
+    revision = revision_of(connection)
+    if revision in BEFORE_BASELINE:
+        raise Unavailable(str(mismatch(revision)))
 
 
 def upgrade(
@@ -82,16 +101,18 @@ def upgrade(
     lock_timeout: float = LOCK_TIMEOUT,
     statement_timeout: float = STATEMENT_TIMEOUT,
 ) -> None:
-    """Bring a database up to `revision`, in one transaction; who comes second waits, and finds it done.
+    """Upgrade a database to `revision` in one transaction.
 
-    With the newest one come the standard names: a service that is running already needs them there.
-    A schema that is newer than this code stays: who rolls back a release runs its `db upgrade` again.
+    A second call at the same time waits for the first, and finds nothing left to do. An upgrade to the newest
+    revision also adds the standard traits and resource classes, as services that already run need them. A
+    schema that is newer than this code is left unchanged: after a rollback, the older release may run
+    `db upgrade`.
 
-    `lock_timeout` and `statement_timeout` are in seconds. Raises `Unavailable` when one of them is
-    over; then nothing has changed.
+    `lock_timeout` and `statement_timeout` are in seconds. Raise `Unavailable` if one of them expires, or if
+    the schema is at a revision in `BEFORE_BASELINE`; nothing has changed then.
     """
-    with _changing(engine, lock_timeout, statement_timeout) as connection:
-        if revision == "head" and not knows(revision_of(connection)):
+    with _exclusive_transaction(engine, lock_timeout, statement_timeout) as connection:
+        if revision == "head" and is_newer(revision_of(connection)):
             return
         command.upgrade(_config(connection), revision)
         if revision_of(connection) == newest():
@@ -99,43 +120,45 @@ def upgrade(
 
 
 def downgrade(engine: Engine, revision: str) -> None:
-    """Take a database back to `revision`, as `upgrade` takes it up."""
-    with _changing(engine, LOCK_TIMEOUT, STATEMENT_TIMEOUT) as connection:
+    """Downgrade a database to `revision` in one transaction, with the timeouts and errors of `upgrade`."""
+    with _exclusive_transaction(engine, LOCK_TIMEOUT, STATEMENT_TIMEOUT) as connection:
         command.downgrade(_config(connection), revision)
 
 
 @contextmanager
-def _changing(engine: Engine, lock_timeout: float, statement_timeout: float) -> Iterator[Connection]:
-    """Give a transaction that alone changes the schema."""
-    with map_driver_errors(), _given_up(lock_timeout, statement_timeout), engine.begin() as connection:
-        # However long somebody else takes who does so: the timeouts bound that.
-        _limit(connection, lock_timeout=0, statement_timeout=0)
+def _exclusive_transaction(
+    engine: Engine, lock_timeout: float, statement_timeout: float
+) -> Iterator[Connection]:
+    """Yield a connection in a transaction that holds the lock of the schema."""
+    with map_driver_errors(), _map_timeouts(lock_timeout, statement_timeout), engine.begin() as connection:
+        # Wait for another transaction that changes the schema without a limit: its own timeouts limit it.
+        _set_timeouts(connection, lock_timeout=0, statement_timeout=0)
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
-        _limit(connection, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
+        _set_timeouts(connection, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         yield connection
 
 
-def _limit(connection: Connection, **seconds: float) -> None:
-    """Set timeouts for the rest of a transaction; 0 is none."""
+def _set_timeouts(connection: Connection, **seconds: float) -> None:
+    """Set timeouts in seconds for the rest of a transaction; 0 disables one."""
     for timeout, value in seconds.items():
         connection.execute(select(func.set_config(timeout, f"{round(value * 1000)}ms", True)))
 
 
 @contextmanager
-def _given_up(lock_timeout: float, statement_timeout: float) -> Iterator[None]:
-    """Turn PostgreSQL's refusal to wait any longer into an `Unavailable` that says what to do."""
+def _map_timeouts(lock_timeout: float, statement_timeout: float) -> Iterator[None]:
+    """Turn an expired timeout of PostgreSQL into an `Unavailable` that says what to do."""
     try:
         yield
     except OperationalError as error:
-        nothing = "Nothing has changed: the schema is as it was."
+        unchanged = "The schema is unchanged."
         if sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK):
             raise Unavailable(
-                f"The migration did not get a lock on a table in {lock_timeout:g} seconds, as somebody else"
-                f" uses it. {nothing} Try again, or look into pg_stat_activity for who it is."
+                f"The migration did not get a lock on a table in {lock_timeout:g} seconds, because another"
+                f" session uses the table. {unchanged} Try again, or find the session in pg_stat_activity."
             ) from error
         if sqlstate(error) == QUERY_CANCELED:
             raise Unavailable(
-                f"A statement of the migration took more than {statement_timeout:g} seconds. {nothing} Stop"
-                " the services, and give it longer with --statement-timeout."
+                f"A statement of the migration took more than {statement_timeout:g} seconds. {unchanged} Stop"
+                " the services, and allow more time with --statement-timeout."
             ) from error
         raise

@@ -1,8 +1,8 @@
 """The tables (`docs/architecture.md`, Data).
 
-What the rules of Placement demand of the data is demanded here, by keys and checks. The two things
-that are told twice, `inventories.used` and `resource_providers.trait_ids`, are kept right by triggers
-on the tables that they are drawn from; the first migration creates them.
+Keys and checks enforce the rules of Placement for the data. Two columns repeat what other tables say,
+`inventories.used` and `resource_providers.trait_ids`; triggers on those tables update them
+(`placement_svc/db/sql/allocations_update_used.sql`, `provider_traits_update_trait_ids.sql`).
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 FIRST_CUSTOM_ID = 10_000
-"""Ids of standard traits and resource classes lie below, those of custom ones from here upward."""
+"""The first id of custom traits and resource classes; the ids of standard ones are below it."""
 
 metadata = MetaData(
     naming_convention={
@@ -42,7 +42,7 @@ metadata = MetaData(
     }
 )
 
-# Uuids and names are compared and sorted byte by byte: faster, and the same under every locale.
+# Collation C compares and sorts bytes: it is faster, and the same under every locale.
 Uuid = String(36, collation="C")
 Name = String(255, collation="C")
 
@@ -64,7 +64,7 @@ def _updated_at() -> Column[Any]:
 
 
 def _names(table: str) -> Table:
-    """Describe a table of names, standard and custom ones."""
+    """Return a table of standard and custom names."""
     return Table(
         table,
         metadata,
@@ -87,15 +87,15 @@ resource_providers = Table(
     _generation(),
     Column("parent_id", Integer),
     Column("root_id", Integer, nullable=False),
-    # From the root down to the provider itself: a provider lies below another whose id is in its path.
+    # The ids from the root down to the provider itself: a provider is below each provider in its path.
     Column("path", ARRAY(Integer), nullable=False),
-    # What `provider_traits` says of it, in order, kept by a trigger: a host has a hundred traits, and
-    # the summaries of a thousand hosts show them all.
+    # The trait ids of `provider_traits` in ascending order; a trigger updates them. A host has a hundred
+    # traits, and the summaries of a thousand hosts show all of them.
     Column("trait_ids", ARRAY(Integer), nullable=False, server_default="{}"),
     _created_at(),
     _updated_at(),
     UniqueConstraint("id", "root_id"),
-    # A parent is there, and in the same tree.
+    # The parent exists and is in the same tree.
     ForeignKeyConstraint(
         ["parent_id", "root_id"],
         ["resource_providers.id", "resource_providers.root_id"],
@@ -107,7 +107,7 @@ resource_providers = Table(
     CheckConstraint("parent_id IS NOT DISTINCT FROM path[cardinality(path) - 1]", name="path_parent"),
     Index(None, "root_id"),
     Index(None, "trait_ids", postgresql_using="gin"),
-    # The search looks at one root after the other: in the order of their making, or in no order.
+    # A search scans the roots by id (the order of creation), or by uuid (an arbitrary order).
     Index("resource_providers_roots_idx", "id", postgresql_where=text("parent_id IS NULL")),
     Index("resource_providers_roots_uuid_idx", "uuid", postgresql_where=text("parent_id IS NULL")),
     Index(None, "parent_id", postgresql_where=text("parent_id IS NOT NULL")),
@@ -126,7 +126,7 @@ aggregates = Table(
     "aggregates",
     metadata,
     _id(),
-    # As sent: every spelling of a uuid is an aggregate of its own (`docs/spec/resources.md 5`).
+    # As sent: each spelling of a UUID is a different aggregate (`docs/spec/resources.md 5`).
     Column("uuid", String(50, collation="C"), nullable=False, unique=True),
 )
 
@@ -150,7 +150,13 @@ provider_aggregates = Table(
 CAPACITY = (
     "trunc(least(greatest((total - reserved) * allocation_ratio, -4e18::float8), 4e18::float8))::bigint"
 )
-"""What an inventory can give in all; the bounds only keep an absurd ratio inside a bigint."""
+"""The capacity of an inventory in SQL; the bounds keep it within a bigint whatever the ratio.
+
+`Inventory.capacity` is the same formula in Python. SQL statements read the column `capacity`.
+"""
+
+MAX_ALLOCATABLE = f"least({CAPACITY} - used, max_unit)"
+"""The largest amount that one new allocation can get of an inventory in SQL, apart from its step_size."""
 
 inventories = Table(
     "inventories",
@@ -164,13 +170,10 @@ inventories = Table(
     Column("max_unit", Integer, nullable=False),
     Column("step_size", Integer, nullable=False),
     Column("allocation_ratio", Double, nullable=False),
-    # The sum of the allocations, kept by a trigger on them.
+    # The sum of the allocations; a trigger on them updates it.
     Column("used", BigInteger, nullable=False, server_default="0"),
     Column("capacity", BigInteger, Computed(CAPACITY, persisted=True), nullable=False),
-    # The most that one more consumer can get.
-    Column(
-        "room", BigInteger, Computed(f"least({CAPACITY} - used, max_unit)", persisted=True), nullable=False
-    ),
+    Column("max_allocatable", BigInteger, Computed(MAX_ALLOCATABLE, persisted=True), nullable=False),
     _created_at(),
     _updated_at(),
     PrimaryKeyConstraint("provider_id", "resource_class_id"),
@@ -186,7 +189,7 @@ inventories = Table(
     CheckConstraint("reserved >= 0", name="reserved"),
     CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="units"),
     Index(None, "root_id", "resource_class_id"),
-    Index(None, "resource_class_id", "room"),
+    Index(None, "resource_class_id", "max_allocatable"),
 )
 
 projects = Table("projects", metadata, _id(), Column("external_id", String(255), nullable=False, unique=True))
@@ -196,7 +199,7 @@ consumer_types = Table("consumer_types", metadata, _id(), Column("name", Name, n
 consumers = Table(
     "consumers",
     metadata,
-    # Consumers come and go for years: their ids outlast an integer.
+    # A bigint: consumers are created and deleted for years, and would use up the range of an integer.
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("uuid", Uuid, nullable=False, unique=True),
     Column("project_id", ForeignKey("projects.id"), nullable=False, index=True),
@@ -214,7 +217,7 @@ allocations = Table(
     Column("used", Integer, nullable=False),
     _created_at(),
     PrimaryKeyConstraint("consumer_id", "provider_id", "resource_class_id"),
-    # What is allocated stands in an inventory, so an inventory in use cannot go away.
+    # Each allocation refers to an inventory, so an inventory in use cannot be deleted.
     ForeignKeyConstraint(
         ["provider_id", "resource_class_id"],
         ["inventories.provider_id", "inventories.resource_class_id"],

@@ -154,7 +154,7 @@ def _reason_against(
     `requested` is the sum of the amounts that earlier records of the same request ask of this inventory.
     """
     inventory = usage.inventory
-    if not inventory.min_unit <= amount <= inventory.max_unit or amount % inventory.step_size:
+    if not inventory.fits_units(amount):
         return Conflict, "violate inventory constraints"
     used = usage.used - usage.replaced + requested + amount
     if used > inventory.capacity and used > usage.used:

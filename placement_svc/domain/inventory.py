@@ -30,6 +30,13 @@ class Inventory:
         capacity = (self.total - self.reserved) * self.allocation_ratio
         return int(min(max(capacity, -MAX_CAPACITY), MAX_CAPACITY))
 
+    def fits_units(self, amount: int) -> bool:
+        """Return whether `amount` is between min_unit and max_unit and a multiple of step_size.
+
+        The same rule in SQL is `placement_svc/db/sql/fits_units.sql` (`docs/spec/allocations.md 6`).
+        """
+        return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
+
 
 @dataclass(frozen=True)
 class ProviderInventories:

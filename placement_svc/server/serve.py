@@ -116,7 +116,7 @@ def _revision(database_url: str) -> str:
     engine = connect(database_url)
     try:
         current = schema.current(engine)
-        problem, revision = schema.problem(current), current or "base"
+        problem, revision = schema.mismatch(current), current or "base"
     except Unavailable as error:
         problem, revision = str(error), "unknown"
     finally:

@@ -1,4 +1,4 @@
-"""Migrations: their history, and how they get along with each other and with services that run."""
+"""Migrations: their history, concurrent upgrades, and services that run during and after an upgrade."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,27 +51,27 @@ def empty(url: str) -> Engine:
 
 @pytest.fixture
 def database(empty: Engine) -> Engine:
-    """An engine of that database, which has the newest schema now."""
+    """An engine of that database, upgraded to the newest schema."""
     schema.upgrade(empty)
     return empty
 
 
 @pytest.fixture
 def alembic_config() -> dict[str, Any]:
-    """The migrations that pytest-alembic looks at."""
+    """The migrations that pytest-alembic tests."""
     return {"file": str(ROOT / "alembic.ini")}
 
 
 @pytest.fixture
 def alembic_engine(empty: Engine) -> Iterator[Connection]:
-    """Where it tries them."""
+    """The connection on which pytest-alembic runs them."""
     with empty.connect() as connection:
         yield connection
 
 
 @pytest.fixture
 def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRelease:
-    """A context manager in which this code is the next release: its migration runs the SQL given."""
+    """A context manager in which this code is the next release, with a migration that runs the given SQL."""
 
     @contextmanager
     def next_release(sql: str) -> Iterator[None]:
@@ -93,12 +93,12 @@ def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRelease
 
 
 def wait_for_waiting(engine: Engine, kind: str, sessions: int) -> None:
-    """Return when so many sessions wait for a lock of this kind."""
+    """Wait until this number of sessions waits for a lock of this kind."""
     with engine.connect() as connection:
         wait_until(lambda: connection.scalar(text(WAITING), {"kind": kind}) == sessions)
 
 
-def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
+def test_two_concurrent_commands_both_succeed(empty: Engine, url: str) -> None:
     with ExitStack() as running, empty.begin() as gate:
         gate.execute(text(f"SELECT pg_advisory_xact_lock({schema.SCHEMA_LOCK})"))
         two = [running.enter_context(program("db", "upgrade", database_url=url)) for _ in range(2)]
@@ -109,11 +109,11 @@ def test_two_commands_at_once_both_succeed(empty: Engine, url: str) -> None:
     assert schema.current(empty) == schema.newest()
 
 
-def test_no_timeout_is_for_waiting_until_another_is_done(empty: Engine, url: str) -> None:
-    impatient = create_engine(url, poolclass=NullPool, connect_args={"options": "-c lock_timeout=1ms"})
+def test_waiting_for_another_upgrade_has_no_timeout(empty: Engine, url: str) -> None:
+    limited = create_engine(url, poolclass=NullPool, connect_args={"options": "-c lock_timeout=1ms"})
     with ThreadPoolExecutor() as thread, empty.begin() as other:
         other.execute(text(f"SELECT pg_advisory_xact_lock({schema.SCHEMA_LOCK})"))
-        waiting = thread.submit(schema.upgrade, impatient)
+        waiting = thread.submit(schema.upgrade, limited)
         wait_for_waiting(empty, "advisory", 1)
         other.rollback()
         waiting.result()
@@ -121,26 +121,26 @@ def test_no_timeout_is_for_waiting_until_another_is_done(empty: Engine, url: str
 
 
 @pytest.mark.parametrize(
-    ("sql", "option", "told"),
+    ("sql", "option", "message"),
     [
         ("LOCK TABLE traits", "--lock-timeout", "did not get a lock on a table in 1 seconds"),
         ("SELECT pg_sleep(600)", "--statement-timeout", "took more than 1 seconds"),
     ],
 )
-def test_migration_that_waits_too_long_is_told_in_a_line_and_undone(
-    database: Engine, url: str, next_release: NextRelease, sql: str, option: str, told: str
+def test_migration_that_waits_too_long_is_rolled_back_with_an_error_of_one_line(
+    database: Engine, url: str, next_release: NextRelease, sql: str, option: str, message: str
 ) -> None:
     with next_release(f"CREATE TABLE notes (note text); {sql}"), database.begin() as other:
         other.execute(text("LOCK TABLE traits IN ACCESS SHARE MODE"))
         result = CliRunner().invoke(main, ["db", "upgrade", option, "1"], env={"PLACEMENT_DATABASE_URL": url})
         assert result.exit_code == 1
-        assert told in result.stderr
+        assert message in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert schema.current(database) != NEXT
         assert not inspect(database).has_table("notes")
 
 
-def test_migration_that_was_given_up_can_be_tried_again(database: Engine, next_release: NextRelease) -> None:
+def test_migration_that_timed_out_can_be_repeated(database: Engine, next_release: NextRelease) -> None:
     with next_release("ALTER TABLE traits ADD COLUMN note text"):
         with database.begin() as other:
             other.execute(text("LOCK TABLE traits IN ACCESS SHARE MODE"))
@@ -152,7 +152,7 @@ def test_migration_that_was_given_up_can_be_tried_again(database: Engine, next_r
 
 @pytest.fixture
 def service(database: Engine, url: str, new_app: NewApp) -> FlaskClient:
-    """A client of this release's service, which runs before a migration and goes on after it."""
+    """A client of a service of this release, which runs before a migration and after it."""
     return new_app(database_url=url).test_client()
 
 
@@ -162,7 +162,7 @@ def call(service: FlaskClient, method: str, path: str, json: Any = None) -> Any:
     return response.json
 
 
-def test_request_is_answered_that_comes_while_a_migration_waits(
+def test_request_during_a_waiting_migration_succeeds(
     service: FlaskClient, database: Engine, next_release: NextRelease
 ) -> None:
     with (
@@ -180,7 +180,7 @@ def test_request_is_answered_that_comes_while_a_migration_waits(
         assert "HW_CPU_X86_AVX" in request.result()["traits"]
 
 
-def test_service_goes_on_when_a_migration_has_added_to_every_table(
+def test_service_works_after_a_migration_added_a_column_to_every_table(
     service: FlaskClient, database: Engine, next_release: NextRelease
 ) -> None:
     with next_release("; ".join(f'ALTER TABLE "{table}" ADD COLUMN note text' for table in metadata.tables)):
@@ -188,23 +188,23 @@ def test_service_goes_on_when_a_migration_has_added_to_every_table(
     host, consumer, aggregate = (str(uuid4()) for _ in range(3))
     path = f"/resource_providers/{host}"
     call(service, "POST", "/resource_providers", {"name": "host", "uuid": host})
-    for what, body in {
+    for resource, body in {
         "inventories": {"inventories": {"VCPU": {"total": 8}}},
         "traits": {"traits": ["HW_CPU_X86_AVX"]},
         "aggregates": {"aggregates": [aggregate]},
     }.items():
         generation = call(service, "GET", path)["generation"]
-        call(service, "PUT", f"{path}/{what}", {"resource_provider_generation": generation} | body)
+        call(service, "PUT", f"{path}/{resource}", {"resource_provider_generation": generation} | body)
     query = f"resources=VCPU:2&required=HW_CPU_X86_AVX&member_of={aggregate}"
     [candidate] = call(service, "GET", f"/allocation_candidates?{query}")["allocation_requests"]
-    who = {"project_id": "p", "user_id": "u", "consumer_type": "INSTANCE", "consumer_generation": None}
-    call(service, "PUT", f"/allocations/{consumer}", candidate | who)
+    owner = {"project_id": "p", "user_id": "u", "consumer_type": "INSTANCE", "consumer_generation": None}
+    call(service, "PUT", f"/allocations/{consumer}", candidate | owner)
     assert call(service, "GET", f"{path}/usages")["usages"] == {"VCPU": 2}
     call(service, "DELETE", f"/allocations/{consumer}")
     call(service, "DELETE", path)
 
 
-def test_release_that_is_rolled_back_leaves_the_newer_schema_as_it_is(
+def test_release_that_is_rolled_back_leaves_the_newer_schema_unchanged(
     database: Engine, url: str, next_release: NextRelease
 ) -> None:
     older = schema.newest()

@@ -1,4 +1,4 @@
-"""The schema: the way down, what its triggers keep right, what its constraints refuse."""
+"""The schema: downgrades, what its triggers update, what its constraints refuse."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,7 +36,6 @@ FUNCTIONS = """
       FROM pg_proc
      WHERE pronamespace = 'public'::regnamespace
 """
-LEFT_AT_0002 = {"allocations_keep_used", "provider_traits_keep_ids"}
 
 
 def connect(url: str) -> Engine:
@@ -48,7 +47,7 @@ def rows(engine: Engine, query: str) -> set[tuple[Any, ...]]:
         return {tuple(row) for row in connection.execute(text(query)) if row[0] != "alembic_version"}
 
 
-def test_nothing_is_left_over_at_the_base(new_database: Callable[[], str]) -> None:
+def test_downgrade_to_the_base_drops_everything(new_database: Callable[[], str]) -> None:
     engine = connect(new_database())
     schema.upgrade(engine)
     schema.downgrade(engine, "base")
@@ -56,12 +55,14 @@ def test_nothing_is_left_over_at_the_base(new_database: Callable[[], str]) -> No
     assert rows(engine, LEFT_OVER) <= {("alembic_version_pkc",)}
 
 
-def test_functions_of_claims_go_and_come_back_as_they_were(new_database: Callable[[], str]) -> None:
+def test_downgrade_drops_the_functions_and_upgrade_creates_them_again(
+    new_database: Callable[[], str],
+) -> None:
     engine = connect(new_database())
     schema.upgrade(engine)
     functions = functions_of(engine)
-    schema.downgrade(engine, "0002")
-    assert {name for name, *_ in functions_of(engine)} == LEFT_AT_0002
+    schema.downgrade(engine, "base")
+    assert functions_of(engine) == []
     schema.upgrade(engine)
     assert functions_of(engine) == functions
 
@@ -74,46 +75,43 @@ def functions_of(engine: Engine) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("function", "arguments", "result"),
     [
+        ("delete_consumer", "consumer_uuid text", "boolean"),
         (
-            "claim_allocations",
-            "consumer_uuids text[], project_names text[], user_names text[], type_names text[],"
-            " holders text[], provider_uuids text[], class_names text[], amounts numeric[]",
-            "json",
-        ),
-        ("remove_consumer", "consumer_uuid text", "boolean"),
-        (
-            "lock_and_raise_consumers",
+            "lock_and_increment_consumers",
             "uuids text[], project_names text[], user_names text[], type_names text[]",
             "TABLE(consumer_id bigint, consumer_uuid text, generation_before bigint)",
         ),
         (
-            "lock_providers",
-            "uuids text[], emptied bigint[]",
-            "TABLE(provider_id integer, provider_uuid text)",
-        ),
-        (
-            "take_back_allocations",
+            "release_allocations",
             "consumer_ids bigint[], provider_ids integer[]",
-            "TABLE(stock_provider_id integer, stock_class text, stock_total integer, stock_reserved integer,"
-            " stock_min_unit integer, stock_max_unit integer, stock_step_size integer,"
-            " stock_ratio double precision, stock_used bigint, replaced bigint)",
+            "TABLE(inventory_provider_id integer, inventory_class text, inventory_total integer,"
+            " inventory_reserved integer, inventory_min_unit integer, inventory_max_unit integer,"
+            " inventory_step_size integer, inventory_allocation_ratio double precision,"
+            " inventory_used bigint, replaced bigint)",
         ),
         (
-            "give_allocations",
-            "consumer_uuids text[], provider_uuids text[], class_names text[], amounts numeric[],"
-            " emptied bigint[], raised integer[]",
+            "insert_allocations",
+            "allocation_consumers text[], allocation_providers text[], allocation_classes text[],"
+            " allocation_amounts numeric[], consumers_to_delete bigint[], providers_to_increment integer[]",
             "void",
+        ),
+        (
+            "apply_claims",
+            "consumer_uuids text[], project_names text[], user_names text[], type_names text[],"
+            " compare_generations boolean, known_generations numeric[], allocation_consumers text[],"
+            " allocation_providers text[], allocation_classes text[], allocation_amounts numeric[]",
+            "json",
         ),
     ],
 )
-def test_function_has_the_signature_that_running_services_call(
+def test_function_has_the_signature_that_services_call(
     engine: Engine, function: str, arguments: str, result: str
 ) -> None:
     options = ["plan_cache_mode=force_generic_plan", "enable_seqscan=off"]
     assert (function, arguments, result, options) in functions_of(engine)
 
 
-def test_up_to_where_it_is_changes_nothing(new_database: Callable[[], str]) -> None:
+def test_upgrade_of_the_newest_schema_changes_nothing(new_database: Callable[[], str]) -> None:
     engine = connect(new_database())
     schema.upgrade(engine)
     with engine.begin() as connection:
@@ -125,22 +123,22 @@ def test_up_to_where_it_is_changes_nothing(new_database: Callable[[], str]) -> N
 @pytest.mark.parametrize(
     "catalog", [COLUMNS, CONSTRAINTS, INDEXES], ids=["columns", "constraints", "indexes"]
 )
-def test_tables_of_the_models_are_those_of_the_migrations(
-    engine: Engine, modelled: Engine, catalog: str
+def test_tables_of_the_metadata_equal_those_of_the_migrations(
+    engine: Engine, from_metadata: Engine, catalog: str
 ) -> None:
-    assert rows(modelled, catalog) == rows(engine, catalog)
+    assert rows(from_metadata, catalog) == rows(engine, catalog)
 
 
 @pytest.fixture(scope="module")
-def modelled(new_database: Callable[[], str]) -> Engine:
-    """An engine of a database whose tables come straight from the models."""
+def from_metadata(new_database: Callable[[], str]) -> Engine:
+    """An engine of a database whose tables are created from the metadata."""
     engine = connect(new_database())
     metadata.create_all(engine)
     return engine
 
 
 class Cloud:
-    """Rows in the tables, by plain SQL."""
+    """A cloud whose rows are written with SQL, not through the service."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -218,7 +216,7 @@ class Cloud:
 
 @pytest.fixture
 def cloud(engine: Engine) -> Iterator[Cloud]:
-    """Rows that are gone after the test; the names are there."""
+    """An empty cloud with resource classes and traits; it is rolled back after the test."""
     with engine.connect() as connection:
         connection.execute(
             text(
@@ -238,7 +236,7 @@ def cloud(engine: Engine) -> Iterator[Cloud]:
 
 @pytest.fixture
 def claimed(cloud: Cloud) -> tuple[list[int], list[int]]:
-    """Two providers with inventories of two classes, and two consumers who hold 1 and 2 of each."""
+    """Two providers with two inventories each, and two consumers with allocations of 1 and 2 of each."""
     providers = [cloud.provider(), cloud.provider()]
     consumers = [cloud.consumer(), cloud.consumer()]
     for provider in providers:
@@ -346,7 +344,7 @@ def test_trait_ids_follow_a_truncate(cloud: Cloud) -> None:
     assert cloud.trait_ids(one) == []
 
 
-def test_a_provider_goes_with_its_inventories_traits_and_aggregates(cloud: Cloud) -> None:
+def test_deleting_a_provider_deletes_its_inventories_traits_and_aggregates(cloud: Cloud) -> None:
     provider = cloud.provider()
     cloud.inventory(provider)
     cloud.run("INSERT INTO provider_traits (provider_id, trait_id) VALUES (:id, 7)", id=provider)
@@ -360,7 +358,7 @@ def test_a_provider_goes_with_its_inventories_traits_and_aggregates(cloud: Cloud
 
 
 @pytest.mark.parametrize(
-    ("values", "capacity", "room"),
+    ("values", "capacity", "max_allocatable"),
     [
         ({"total": 8, "max_unit": 8}, 8, 8),
         ({"total": 8, "max_unit": 3}, 8, 3),
@@ -370,13 +368,14 @@ def test_a_provider_goes_with_its_inventories_traits_and_aggregates(cloud: Cloud
         ({"total": 2147483647, "max_unit": 2147483647, "ratio": 3.4e38}, 4 * 10**18, 2147483647),
     ],
 )
-def test_capacity_and_room_are_worked_out(
-    cloud: Cloud, values: dict[str, Any], capacity: int, room: int
+def test_capacity_and_max_allocatable_are_computed(
+    cloud: Cloud, values: dict[str, Any], capacity: int, max_allocatable: int
 ) -> None:
     provider = cloud.provider()
     cloud.inventory(provider, **values)
     assert cloud.run("SELECT capacity FROM inventories WHERE provider_id = :id", id=provider) == capacity
-    assert cloud.run("SELECT room FROM inventories WHERE provider_id = :id", id=provider) == room
+    stored = cloud.run("SELECT max_allocatable FROM inventories WHERE provider_id = :id", id=provider)
+    assert stored == max_allocatable
 
 
 def refused(cloud: Cloud, constraint: str, sql: str, **values: Any) -> None:
@@ -398,7 +397,7 @@ def refused(cloud: Cloud, constraint: str, sql: str, **values: Any) -> None:
         ("resource_class_id = 9999", "inventories_resource_class_id_fkey"),
     ],
 )
-def test_inventory_cannot_be(cloud: Cloud, change: str, constraint: str) -> None:
+def test_invalid_inventory_is_refused(cloud: Cloud, change: str, constraint: str) -> None:
     provider = cloud.provider()
     cloud.inventory(provider)
     refused(cloud, constraint, f"UPDATE inventories SET {change} WHERE provider_id = :id", id=provider)
@@ -419,13 +418,13 @@ def test_inventory_cannot_be(cloud: Cloud, change: str, constraint: str) -> None
         ("parent_id = :other, path = ARRAY[root_id, :other, id]", "resource_providers_parent_fkey"),
     ],
 )
-def test_place_in_a_tree_cannot_be(cloud: Cloud, change: str, constraint: str) -> None:
+def test_invalid_position_in_a_tree_is_refused(cloud: Cloud, change: str, constraint: str) -> None:
     child, other = cloud.provider(cloud.provider()), cloud.provider()
     sql = f"UPDATE resource_providers SET {change} WHERE id = :child"
     refused(cloud, constraint, sql, child=child, **({"other": other} if ":other" in change else {}))
 
 
-def test_root_with_children_cannot_join_another_tree_alone(cloud: Cloud) -> None:
+def test_root_cannot_move_to_another_tree_without_its_children(cloud: Cloud) -> None:
     root, other = cloud.provider(), cloud.provider()
     cloud.provider(root)
     refused(
@@ -438,7 +437,7 @@ def test_root_with_children_cannot_join_another_tree_alone(cloud: Cloud) -> None
     )
 
 
-def test_parent_cannot_go_before_its_children(cloud: Cloud) -> None:
+def test_provider_with_children_cannot_be_deleted(cloud: Cloud) -> None:
     parent = cloud.provider()
     cloud.provider(parent)
     refused(
@@ -447,17 +446,21 @@ def test_parent_cannot_go_before_its_children(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("table", ["inventories WHERE provider_id", "resource_providers WHERE id"])
-def test_inventory_in_use_cannot_go(cloud: Cloud, claimed: tuple[list[int], list[int]], table: str) -> None:
+def test_inventory_in_use_cannot_be_deleted(
+    cloud: Cloud, claimed: tuple[list[int], list[int]], table: str
+) -> None:
     constraint = "allocations_provider_id_resource_class_id_fkey"
     refused(cloud, constraint, f"DELETE FROM {table} = :id", id=claimed[0][0])
 
 
-def test_consumer_that_holds_something_cannot_go(cloud: Cloud, claimed: tuple[list[int], list[int]]) -> None:
+def test_consumer_with_allocations_cannot_be_deleted(
+    cloud: Cloud, claimed: tuple[list[int], list[int]]
+) -> None:
     sql = "DELETE FROM consumers WHERE id = :id"
     refused(cloud, "allocations_consumer_id_fkey", sql, id=claimed[1][0])
 
 
-def test_allocation_stands_in_an_inventory(cloud: Cloud) -> None:
+def test_allocation_requires_an_inventory(cloud: Cloud) -> None:
     refused(
         cloud,
         "allocations_provider_id_resource_class_id_fkey",
@@ -469,7 +472,7 @@ def test_allocation_stands_in_an_inventory(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("used", [0, -1])
-def test_allocation_is_of_something(cloud: Cloud, claimed: tuple[list[int], list[int]], used: int) -> None:
+def test_allocation_must_be_positive(cloud: Cloud, claimed: tuple[list[int], list[int]], used: int) -> None:
     refused(cloud, "allocations_used_check", "UPDATE allocations SET used = :used", used=used)
 
 
@@ -477,7 +480,7 @@ def test_allocation_is_of_something(cloud: Cloud, claimed: tuple[list[int], list
     ("table", "constraint"),
     [("traits", "provider_traits_trait_id_fkey"), ("resource_classes", "inventories_resource_class_id_fkey")],
 )
-def test_name_in_use_cannot_go(cloud: Cloud, table: str, constraint: str) -> None:
+def test_name_in_use_cannot_be_deleted(cloud: Cloud, table: str, constraint: str) -> None:
     provider = cloud.provider()
     cloud.inventory(provider, 0)
     cloud.run("INSERT INTO provider_traits (provider_id, trait_id) VALUES (:id, 0)", id=provider)

@@ -37,7 +37,7 @@ _QUERIES = {
     """,
     "inventories": """
         SELECT provider.uuid, root.uuid AS root, class.name, total, reserved, min_unit, max_unit, step_size,
-               allocation_ratio, used, capacity, room
+               allocation_ratio, used, capacity, max_allocatable
           FROM inventories AS inventory
           JOIN resource_providers AS provider ON provider.id = provider_id
           JOIN resource_providers AS root ON root.id = inventory.root_id

@@ -30,8 +30,8 @@ _ARGUMENTS = """(
 )"""
 # The last argument is the result: NULL if all claims are granted, else the JSON document of a `Refusal`.
 CLAIM = f"CALL claim{_ARGUMENTS}"
-CLAIM_BATCH = f"CALL claim_together{_ARGUMENTS}"
-DELETE_CONSUMER = "SELECT remove_consumer(%(uuid)s)"
+CLAIM_BATCH = f"CALL claim_batch{_ARGUMENTS}"
+DELETE_CONSUMER = "SELECT delete_consumer(%(uuid)s)"
 
 
 def claim(database: Database, claims: Sequence[Claim], *, compare_generations: bool) -> Refusal | None:

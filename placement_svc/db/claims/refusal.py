@@ -20,7 +20,7 @@ from placement_svc.domain.errors import Invalid
 # Keys of the JSON document with which the stored procedures refuse claims.
 GENERATIONS = "generations"
 PROVIDERS = "providers"
-USAGES = "stocks"
+USAGES = "inventories"
 
 
 @dataclass(frozen=True)

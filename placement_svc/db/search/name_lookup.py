@@ -119,7 +119,8 @@ def _count_inventories() -> Select[str, str, int, int]:
         .render_derived("requested")
     )
     fitting = select(literal(1)).where(
-        inventories.c.resource_class_id == resource_classes.c.id, inventories.c.room >= requested.c.amount
+        inventories.c.resource_class_id == resource_classes.c.id,
+        inventories.c.max_allocatable >= requested.c.amount,
     )
     return select(
         literal("amounts"),

@@ -181,7 +181,7 @@ _PROVIDERS = select(
 ).where(resource_providers.c.root_id == _ROOT_IDS)
 
 _MAX_ALLOCATABLE = (
-    select(inventories.c.provider_id, resource_classes.c.name, inventories.c.room)
+    select(inventories.c.provider_id, resource_classes.c.name, inventories.c.max_allocatable)
     .join(resource_classes, resource_classes.c.id == inventories.c.resource_class_id)
     .where(inventories.c.root_id == _ROOT_IDS, resource_classes.c.name == _any("summed_classes", String))
 )

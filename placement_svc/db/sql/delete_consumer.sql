@@ -1,0 +1,20 @@
+-- Delete a consumer and its allocations. Return whether it existed.
+--
+-- One statement for the client, hence one round trip. The options keep every lookup on keys: see
+-- apply_claims.sql.
+CREATE OR REPLACE FUNCTION delete_consumer(consumer_uuid text)
+RETURNS boolean
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+AS $$
+DECLARE
+    -- FOR UPDATE, as the row is deleted below: a weaker lock first would have to be upgraded, which
+    -- can deadlock.
+    ids bigint[] := ARRAY(SELECT id FROM consumers WHERE uuid = consumer_uuid FOR UPDATE);
+BEGIN
+    PERFORM release_allocations(ids, '{}');
+    DELETE FROM consumers WHERE id = ANY (ids);
+    RETURN FOUND;
+END
+$$;
