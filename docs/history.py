@@ -1,4 +1,4 @@
-"""Renew the history of microversions in docs/api.md: `python -m docs.history`."""
+"""Update the table of microversions in docs/api.md: `python -m docs.history`."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ PAGE = Path(__file__).with_name("api.md")
 
 
 def renewed(page: str) -> str:
-    """Return the page with its history as `CHANGES` tells it."""
+    """Return `page` with its table of microversions replaced by that of `CHANGES`."""
     rows = "".join(f"| {version} | {change} |\n" for version, change in CHANGES.items())
     return re.sub(r"(\| microversion \|.*\n\|-.*\n)(\|.*\n)*", lambda table: table[1] + rows, page)
 
