@@ -188,7 +188,7 @@ def test_replicas_are_reached_through_the_proxy_only() -> None:
 def test_proxy_overwrites_every_header_that_the_service_trusts() -> None:
     assert REPLICAS["services"]["api"]["environment"]["PLACEMENT_PROXY_HEADERS"] == "1"
     written = set(re.findall(r"proxy_set_header (\S+)", NGINX))
-    assert written >= {"Host", "Forwarded", *(f"X-Forwarded-{name.title()}" for name in proxy.VALID)}
+    assert written >= {"Host", "Forwarded", *(f"X-Forwarded-{name.title()}" for name in proxy.PATTERNS)}
 
 
 def test_proxy_limits_are_not_below_those_of_the_service() -> None:
