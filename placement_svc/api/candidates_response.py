@@ -134,12 +134,17 @@ class CandidatesResponse:
 def _resources(inventories: Iterable[ClassInventories]) -> dict[int, str]:
     """Return the members of `resources` in the summary of each provider that has any, by id."""
     members: dict[int, str] = {}
-    for resource_class, provider_ids, capacities, used in inventories:
-        prefix = f'"{resource_class}":{{"capacity":'
-        for id_, capacity, amount in zip(provider_ids, capacities, used, strict=True):
-            member = f'{prefix}{capacity},"used":{amount}}}'
+    for resource_class, provider_ids, amounts in inventories:
+        member_by_amounts = {each: _resource_member(resource_class, each) for each in set(amounts)}
+        for id_, each in zip(provider_ids, amounts, strict=True):
+            member = member_by_amounts[each]
             members[id_] = f"{members[id_]},{member}" if id_ in members else member
     return members
+
+
+def _resource_member(resource_class: str, amounts: str) -> str:
+    capacity, used = amounts.split()
+    return f'"{resource_class}":{{"capacity":{capacity},"used":{used}}}'
 
 
 def _comma_separated(texts: Iterator[str]) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Text,
     any_,
     bindparam,
     cast,
@@ -32,12 +33,15 @@ TreeProvider = tuple[int, str, int | None, int]
 
 
 class ClassInventories(NamedTuple):
-    """The inventories of one resource class: three lists in the same order."""
+    """The inventories of one resource class: the ids of the providers, and the amounts of each.
+
+    An element of `amounts` is the text "capacity used". There are thousands of them but few distinct ones, so
+    the reader converts each distinct text once.
+    """
 
     resource_class: str
     provider_ids: list[int]
-    capacities: list[int]
-    used: list[int]
+    amounts: list[str]
 
 
 class TraitSet(NamedTuple):
@@ -95,12 +99,12 @@ class Trees:
             "summary_classes": sorted(self.summary_classes or ()),
         }
         rows = driver_rows(connection, _INVENTORIES_AND_TRAITS, values)
-        for _, resource_class, provider_ids, capacities, used, trait_ids, trait_names in rows:
+        for _, resource_class, provider_ids, amounts, trait_ids, trait_names in rows:
             if resource_class is None:
                 self._trait_ids.update(dict.fromkeys(provider_ids, frozenset(trait_ids)))
                 self.trait_sets.append(TraitSet(trait_names, provider_ids))
             else:
-                self.inventories.append(ClassInventories(resource_class, provider_ids, capacities, used))
+                self.inventories.append(ClassInventories(resource_class, provider_ids, amounts.split(",")))
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""
@@ -199,8 +203,9 @@ _inventories = (
         .where(resource_classes.c.id == inventories.c.resource_class_id)
         .scalar_subquery(),
         func.array_agg(inventories.c.provider_id),
-        func.array_agg(inventories.c.capacity),
-        func.array_agg(inventories.c.used),
+        func.string_agg(
+            cast(inventories.c.capacity, Text).concat(" ").concat(cast(inventories.c.used, Text)), ","
+        ),
         null(),
         null(),
     )
@@ -218,7 +223,6 @@ _trait_sets = (
         null(),
         null(),
         func.array_agg(resource_providers.c.id),
-        null(),
         null(),
         resource_providers.c.trait_ids,
         func.array(
