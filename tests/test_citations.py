@@ -80,7 +80,7 @@ def document(citation: Citation) -> Path | None:
     """Return the document that a citation names, None if there is none.
 
     Code names a document by its path from the root, or by its name alone if it is at the root, in docs/ or
-    beside the citing file. Links in Markdown are relative to their file.
+    in the directory of the citing file. Links in Markdown are relative to their file.
     """
     bases = [ROOT]
     if citation.file.suffix == ".md" or "/" not in citation.path:

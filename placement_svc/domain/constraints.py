@@ -20,7 +20,7 @@ SuppliersByDemand = Sequence[Sequence[int]]
 
 
 class ProviderLookup(Protocol):
-    """What the constraints need to know of a supplier, by its id."""
+    """The data of suppliers that the constraints need, by provider id."""
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""

@@ -14,7 +14,7 @@ from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestG
 
 @dataclass(frozen=True)
 class Demand:
-    """What one provider must supply whole: amounts by resource class; empty for a resourceless group."""
+    """Amounts by resource class that one provider must supply completely; empty for a resourceless group."""
 
     suffix: str
     resources: tuple[tuple[str, int], ...]

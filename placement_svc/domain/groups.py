@@ -1,4 +1,4 @@
-"""What a client requests of resource providers (`docs/spec/candidates.md 2 and 3`)."""
+"""The request for allocation candidates, parsed (`docs/spec/candidates.md 2 and 3`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

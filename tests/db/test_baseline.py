@@ -48,7 +48,7 @@ CATALOG = {
         SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
     """,
 }
-"""What defines a schema, by kind: rows in which everything is text that `pg_dump` would show."""
+"""Queries for the definitions of a schema, by kind: the rows contain the text that `pg_dump` would show."""
 
 NEW_NAMES = {
     # Columns, indexes, statistics.

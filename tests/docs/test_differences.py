@@ -1,4 +1,4 @@
-"""What differs from the reference on purpose is documented."""
+"""Every deliberate difference from the reference is documented."""
 
 from pathlib import Path
 

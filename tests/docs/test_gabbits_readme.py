@@ -1,4 +1,4 @@
-"""The map in `gabbits/README.md` names what there is."""
+"""The table in `gabbits/README.md` names existing files only."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/operations.md describes the startup report, the metrics, the log fields and the probes as they are."""
+"""docs/operations.md shows the real startup report, metrics, log fields and probes."""
 
 import re
 from pathlib import Path
