@@ -71,7 +71,14 @@ def add(path: Path, user_id: str, project_id: str, roles: Collection[str]) -> st
     """
     token_id, secret, salt = secrets.token_hex(4), secrets.token_urlsafe(32), secrets.token_hex(16)
     created_at = datetime.now(UTC).isoformat(timespec="seconds")
-    token = Token(user_id, project_id, tuple(roles), created_at, salt, _hash(salt, secret))
+    token = Token(
+        user_id=user_id,
+        project_id=project_id,
+        roles=tuple(roles),
+        created_at=created_at,
+        salt=salt,
+        hash=_hash(salt, secret),
+    )
     with _rewrite(path) as tokens:
         tokens[token_id] = token
     return f"{token_id}.{secret}"
