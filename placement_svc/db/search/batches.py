@@ -12,7 +12,7 @@ MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots scanned that must be anchors; below, the second batch uses the selective lookup."""
 
 MAX_ANCHORS_PER_CANDIDATE = 8
-"""The most anchors that the second batch takes in for each anchor with a candidate that is missing."""
+"""The most anchors for each one with a candidate that the size of the second batch assumes."""
 
 
 @dataclass(frozen=True)
