@@ -54,7 +54,8 @@ class ClaimBatcher:
     While a claim runs, further claims on exactly the same set of providers form a batch, which runs next.
     `claim_one` returns the refusal of a claim, None if it is granted. `claim_batch` grants all claims and
     returns True, or none and returns False; each is then claimed by itself, so that every client gets the
-    response that it would have got without the batch. A thread's wait for its batch counts as time of SQL
+    response that it would have got without the batch. If the batch raises an error, all its clients get it.
+    A thread's wait for its batch counts as time of SQL
     statements in the request statistics.
     """
 

@@ -27,8 +27,8 @@ class ClaimService:
         (`unknown_class_message` with its name for ``{}``), and `Conflict` if the inventories cannot grant
         the claims.
 
-        PostgreSQL grants or refuses within one statement, however many amounts are claimed. Only a refusal
-        costs more: its reason is found here.
+        PostgreSQL grants or refuses by one call of a procedure, however many amounts are claimed. Only a
+        refusal costs more: its reason is found here.
         """
         if compare_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
             refusal = self.batcher.submit(claims[0])

@@ -62,8 +62,8 @@ def find_anchors(
     `placement_svc.domain.constraints`. The SQL for `same_subtree` in `selective_lookup`, and that for the
     traits of the unsuffixed group, are extra filters: they only exclude roots that cannot yield a candidate.
 
-    One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it finds
-    all anchors that are left (`selective_lookup`).
+    One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it
+    searches all roots that are left (`selective_lookup`).
     """
     build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
     scans = roots_to_scan is not None

@@ -57,8 +57,8 @@ def find_candidates(
 
     Five statements: names, sharing providers (omitted if no provider shares), anchors, providers of the
     trees, their inventories and traits; and one more if amounts of several groups have to be summed. The
-    last three or four run again for each further batch, of which there are at most two. The numbers of
-    groups, trees and candidates do not change that.
+    last three or four run again for each further batch, of which there are at most two. More groups, trees or
+    candidates make a statement larger, but add none.
 
     Without a limit, the candidates are not generated yet when this returns.
     """

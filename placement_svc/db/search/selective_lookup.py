@@ -1,7 +1,7 @@
 """The second strategy to find anchors: let PostgreSQL start from the rarest criterion.
 
 It reads the index on (resource_class_id, max_allocatable), that of a trait, or that of an aggregate. It suits
-requests that few trees can satisfy, and finds all anchors that are left.
+requests that few trees can satisfy, and searches all roots that are left.
 """
 
 from collections.abc import Iterable, Sequence
