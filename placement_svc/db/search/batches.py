@@ -9,7 +9,7 @@ FIRST_SCAN = (4, 100)
 """The first batch scans at most this multiple of the limit, plus this number of roots."""
 
 MIN_ANCHOR_RATIO = 1 / 20
-"""The part of the roots scanned that must be anchors; otherwise, the second batch uses the selective lookup."""
+"""The part of the scanned roots that must be anchors; otherwise the second batch is a selective lookup."""
 
 MAX_ANCHORS_PER_CANDIDATE = 8
 """The most anchors for each one with a candidate that the size of the second batch assumes."""
@@ -45,9 +45,9 @@ class BatchSize:
 def next_batch(state: SearchState, limit: int, *, has_rare_criterion: bool) -> BatchSize | None:
     """Return the size of the next batch, or None if a limited search stops fetching.
 
-    After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has yielded,
-    or if no root is left. It fetches at most three batches, because the third takes all anchors that are left.
-    In depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
+    After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
+    yielded, or if no root is left. It fetches at most three batches, because the third takes all anchors that
+    are left. In depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
     """
     if state.counted >= limit or state.cursor.exhausted:
         return None

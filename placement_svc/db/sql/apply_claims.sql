@@ -18,7 +18,8 @@
 -- It is a function of several statements, and not one statement with many parts. A function is
 -- VOLATILE by default, and the transaction is READ COMMITTED: so each statement in it has a new
 -- snapshot, and sees what was committed while the statements before it waited for locks. It calls no
--- function that returns rows, as such a call costs as much as the statements in it; and what only a refusal needs is computed only for a refusal.
+-- function that returns rows, as such a call costs as much as the statements in it; and what only a
+-- refusal needs is computed only for a refusal.
 --
 -- Locks are taken in the order of docs/reliability.md, "Lock order". Step 1 is about the names of
 -- projects, users and consumer types; resource classes and providers must exist. Step 2 locks a
