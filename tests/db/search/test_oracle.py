@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
 
 from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.oracle import Group, Request, candidates, faults
+from tests.support.query_keys import CANDIDATES, keys, without_suffix
 from tests.support.strategies import clouds
 
 P2 = read(
@@ -235,6 +237,7 @@ def test_query_has_every_parameter() -> None:
         group_policy="none",
         limit=3,
     )
+    assert {without_suffix(key) for key, _ in parse_qsl(asked.query())} == keys(CANDIDATES)
     assert asked.query() == "&".join(
         [
             "resources=V:1,M:2",
