@@ -14,9 +14,9 @@ from tests.conftest import examples
 from tests.differential.known import Exchange
 from tests.differential.services import Service, api_request
 from tests.support.cloud import Cloud, load, uuid_of
-from tests.support.oracle import Request, faults
+from tests.support.oracle import Request, response_errors
 from tests.support.query_keys import without_suffix
-from tests.support.strategies import NEWEST, OLDER, rarely, scenarios
+from tests.support.strategies import NEWEST, OLDER, one_in_four, scenarios
 
 NO_DEADLINE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -50,7 +50,7 @@ def test_random_clouds(
         )
         note(f"cloud: {cloud}\n{exchange}")
         assert not exchange.unexplained
-        assert faults(cloud, request, exchange.ours.json) == []
+        assert response_errors(cloud, request, exchange.ours.json) == []
 
 
 @st.composite
@@ -66,7 +66,7 @@ def queries(draw: st.DrawFn, request: Request) -> str:
 @st.composite
 def _unusual_pairs(draw: st.DrawFn, request: Request, key: str, value: str) -> list[tuple[str, str]]:
     """Draw pairs with the meaning of one pair; of a repeated key, the first or the last value counts."""
-    if not rarely(draw):
+    if not one_in_four(draw):
         return [(key, value)]
     name, (first, *others) = without_suffix(key), value.split(",")
     if name == "resources":

@@ -1,4 +1,4 @@
-"""Each query key of a schema is in the OpenAPI document, docs/api.md, a gabbit and the requests of the oracle."""
+"""Each query key of a schema is in the OpenAPI document, docs/api.md, a gabbit and the oracle's requests."""
 
 import importlib
 import pkgutil
