@@ -90,7 +90,7 @@ def _add_middleware(
 
 
 def access(settings: config.Settings) -> tuple[AuthStrategy, Policy]:
-    """Return the authentication strategy and the policy that the settings select.
+    """Return the authentication method and the policy that the settings select.
 
     Raises `SetupError` if a file that the settings name for them cannot be used.
     """

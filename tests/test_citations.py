@@ -3,7 +3,8 @@
 A citation is the path of a Markdown file: `docs/operations.md`. Sections can follow if the headings of the
 file have numbers: `docs/spec/candidates.md 3.6`, `docs/spec/http.md 3 to 7, 12`. Identifiers of differences
 and examples can follow too: `docs/spec/allocations.md 13`, Q1 to Q10. In a document with numbered headings,
-"section 3.6" is a section of the same document.
+"section 3.6" is a section of the same document. In Markdown, the path of a file of the code, such as
+`placement_svc/config.py`, is a citation too.
 """
 
 import re
@@ -15,7 +16,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SEARCHED = ("placement_svc", "migrations", "gabbits", "tests", "bench", "docs", "README.md")
+SEARCHED = (
+    "placement_svc",
+    "migrations",
+    "gabbits",
+    "tests",
+    "bench",
+    "docs",
+    "README.md",
+    "CONTRIBUTING.md",
+)
 TEXT_SUFFIXES = frozenset(
     {".cfg", ".html", ".ini", ".json", ".mako", ".md", ".py", ".sql", ".toml", ".txt", ".yaml"}
 )
@@ -29,6 +39,9 @@ _NEXT = r"`?(?:,\s+and\s+|,\s+|\s+and\s+)`?"
 _PLACES = rf"{_PLACE}(?:(?:{_RANGE}|{_NEXT}){_PLACE})*"
 CITATION = re.compile(
     rf"(?<![\w./-])(?P<path>[\w./-]*\w\.md)\b(?:`?,?\s+(?:#\s+)?`?(?:sections?\s+)?(?P<places>{_PLACES}))?"
+)
+CODE_FILE = re.compile(
+    r"(?<![\w./-])(?:placement_svc|tests|gabbits|migrations|bench)/[\w./-]*\w\.(?:py|sql|yaml)\b"
 )
 OWN_SECTION = re.compile(rf"\b[Ss]ections?\s+(?P<places>{_PLACES})(?!`?\s+of\b)")
 HEADING = re.compile(r"^#{2,4}\s+(\d+(?:\.\d+)?)\.?\s", re.MULTILINE)
@@ -69,6 +82,8 @@ def citations(file: Path, text: str) -> Iterator[Citation]:
     """Yield the citations in the text of a file; URLs are not citations."""
     text = re.sub(r"https?://\S+", lambda url: "_" * len(url[0]), text)
     found = [(match.start(), match["path"], match["places"] or "") for match in CITATION.finditer(text)]
+    if file.suffix == ".md":
+        found += [(match.start(), match[0], "") for match in CODE_FILE.finditer(text)]
     if file.suffix == ".md" and HEADING.search(text):
         rest = CITATION.sub(lambda match: "_" * len(match[0]), text)
         found += [(match.start(), file.name, match["places"]) for match in OWN_SECTION.finditer(rest)]
@@ -124,7 +139,7 @@ def problems(citation: Citation) -> list[str]:
     """Return a message for each thing that a citation names and that does not exist."""
     path = document(citation)
     if path is None:
-        return [f"{citation}: the repository has no such document"]
+        return [f"{citation}: the repository has no such file"]
     return [
         f"{citation}: {path.relative_to(ROOT)} has no {place}"
         for place in cited_places(citation.places)
@@ -195,15 +210,23 @@ def test_section_of_the_same_document_is_read() -> None:
     ]
 
 
+def test_file_of_the_code_is_a_citation_in_markdown() -> None:
+    text = "`placement_svc/config.py`, `tests/none.py`, gabbits/usages-*.yaml and `docs/none.py`"
+    found = list(citations(ROOT / "README.md", text))
+    assert [each.path for each in found] == ["placement_svc/config.py", "tests/none.py"]
+    assert [bool(problems(each)) for each in found] == [False, True]
+    assert not list(citations(Path(__file__), text))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("\n`docs/spec/http.md 99`", ":2: docs/spec/http.md 99: docs/spec/http.md has no 99"),
         ("docs/spec/http.md 6, 6.1", ":1: docs/spec/http.md 6, 6.1: docs/spec/http.md has no 6.1"),
         ("docs/spec/http.md 3, Z9", ":1: docs/spec/http.md 3, Z9: docs/spec/http.md has no Z9"),
-        ("spec/http.md 6", ":1: spec/http.md 6: the repository has no such document"),
-        ("`design.md 4`", ":1: design.md 4: the repository has no such document"),
-        ("docs/nothing.md", ":1: docs/nothing.md: the repository has no such document"),
+        ("spec/http.md 6", ":1: spec/http.md 6: the repository has no such file"),
+        ("`design.md 4`", ":1: design.md 4: the repository has no such file"),
+        ("docs/nothing.md", ":1: docs/nothing.md: the repository has no such file"),
         ("https://example.org/nothing.md", None),
         ("docs/spec/http.md 14 and 15, docs/api.md, README.md", None),
     ],

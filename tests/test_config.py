@@ -1,10 +1,11 @@
 """Settings are read from environment variables, and invalid ones are rejected."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from placement_svc.config import DATA_DIR, Settings, SettingsError, from_environ
+from placement_svc.config import DATA_DIR, Settings, SettingsError, from_environ, variable
 
 URL = "postgresql+psycopg2://user:secret@host/placement"
 
@@ -121,6 +122,13 @@ def test_invalid_value_is_rejected(variable: str, text: str, message: str) -> No
     with pytest.raises(SettingsError) as raised:
         from_environ({variable: text})
     assert str(raised.value).startswith(f"{variable} {message}")
+
+
+@pytest.mark.parametrize("text", ["-1", "many"])
+@pytest.mark.parametrize("setting", [field.name for field in fields(Settings) if field.type in (int, float)])
+def test_number_rejects_negative_values_and_other_text(setting: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{variable(setting)} must be "):
+        from_environ({variable(setting): text})
 
 
 def test_error_message_does_not_contain_the_password() -> None:

@@ -1,7 +1,7 @@
 """Length limits of names and ids, in characters; schemas, tables and settings share them."""
 
 UUID_LENGTH = 36
-"""The length of a UUID with dashes."""
+"""The length of a UUID with hyphens."""
 
 MAX_PROVIDER_NAME_LENGTH = 200
 

@@ -22,7 +22,7 @@ CONFIRMED = "204 No Content"
 
 
 def keystone_strategy(config_file: Path | None) -> AuthStrategy:
-    """Return the strategy that validates tokens with Keystone.
+    """Return the authentication method that validates tokens with Keystone.
 
     The settings of keystonemiddleware are in the section `GROUP` of `config_file`, an oslo.config file,
     and in environment variables such as ``OS_KEYSTONE_AUTHTOKEN__AUTH_URL``, which take precedence.

@@ -23,7 +23,7 @@ class UnknownToken(Unauthorized):
 
 
 def token_strategy(path: Path) -> AuthStrategy:
-    """Return the strategy that authenticates callers by the tokens in a file.
+    """Return the authentication method that identifies callers by the tokens in a file.
 
     The file is reloaded when it has changed. Raises `SetupError` if it is unreadable or malformed.
     """

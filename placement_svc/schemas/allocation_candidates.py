@@ -43,7 +43,11 @@ MAX_LIMIT_DIGITS = 18
 
 
 class GroupQuery(Schema):
-    """The keys of a request group, each followed by the group's suffix."""
+    """The keys of a request group, each followed by the group's suffix.
+
+    The names, `since` and `metadata` of these fields count at all microversions. From 1.25 on, no other
+    argument (`pattern`, `min_length`, `choices`) is applied: the parsers in `GROUP_PARSERS` check the values.
+    """
 
     resources = String(metadata=RESOURCES)
     required = String(since="1.17", metadata=REQUIRED)
@@ -233,15 +237,17 @@ def _check_resourceless(groups: Iterable[RequestGroup], same_subtree: Iterable[f
 
 def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
     resourceless = [group for group in groups if not group.resources]
-    if orphans := [f"required{group.suffix}" for group in resourceless if group.required.any_of]:
+    if keys_without_resources := [
+        f"required{group.suffix}" for group in resourceless if group.required.any_of
+    ]:
         raise Invalid(
             "All traits parameters must be associated with resources. Found the following orphaned"
-            f" traits keys: {', '.join(orphans)}"
+            f" traits keys: {', '.join(keys_without_resources)}"
         )
-    if orphans := [f"member_of{group.suffix}" for group in resourceless if group.member_of]:
+    if keys_without_resources := [f"member_of{group.suffix}" for group in resourceless if group.member_of]:
         raise Invalid(
             "All member_of parameters must be associated with resources. Found the following orphaned"
-            f" member_of keys: {', '.join(orphans)}"
+            f" member_of keys: {', '.join(keys_without_resources)}"
         )
     if resourceless:
         raise Invalid("All request groups must specify resources.")

@@ -21,7 +21,7 @@ _REQUIRED, _NULL, _UNKNOWN = "required", "null", "unknown"
 """Markers for what marshmallow itself detects, used in place of its error messages."""
 
 UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
-"""Every spelling that `uuid.UUID` accepts: dashes at any place, and braces that need not be closed."""
+"""Every spelling that `uuid.UUID` accepts: hyphens at any place, and braces that need not be closed."""
 
 DASHED_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NAME = r"^[A-Z0-9_]+$"

@@ -95,7 +95,7 @@ def test_maximum_applies_to_every_limit(client_with: Callable[..., Get], limit: 
 
 
 @pytest.mark.parametrize(("strategy", "hosts"), [("breadth-first", 6), ("depth-first", 3)])
-def test_strategy_decides_how_many_hosts_a_limit_leaves(
+def test_candidate_order_decides_how_many_hosts_a_limit_leaves(
     client_with: Callable[..., Get], strategy: str, hosts: int
 ) -> None:
     found = suppliers(client_with(candidates_strategy=strategy)(f"{QUERY}&limit=6"))
@@ -103,7 +103,7 @@ def test_strategy_decides_how_many_hosts_a_limit_leaves(
     assert len({HOST_OF[uuid] for uuid in found}) == hosts
 
 
-def test_strategy_does_not_matter_without_a_limit(client_with: Callable[..., Get]) -> None:
+def test_candidate_order_does_not_matter_without_a_limit(client_with: Callable[..., Get]) -> None:
     assert sorted(suppliers(client_with(candidates_strategy="depth-first")(QUERY))) == sorted(NODES)
 
 

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 
+from placement_svc.schemas.allocation_candidates import GROUP_KEYS
 from tests.conftest import examples
 from tests.support.cloud import uuid_of
+from tests.support.query_keys import SCHEMAS, keys
 
 NO_DEADLINE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -88,12 +90,10 @@ PATHS = [
     *(f"/resource_providers/{HOST}/{what}" for what in ("inventories", "usages", "aggregates", "traits")),
     *(f"/resource_providers/{HOST}/{what}" for what in ("allocations", "inventories/VCPU")),
 ]
-QUERIES = ["/resource_providers", "/allocation_candidates", "/traits", "/usages"]
-KEYS = [
-    *("name", "uuid", "in_tree", "member_of", "required", "resources", "limit", "group_policy", "associated"),
-    *("root_required", "same_subtree", "resources1", "required_A", "member_of1", "in_tree_A", "resources_A"),
-    *("project_id", "user_id", "consumer_type"),
-]
+KEYS = sorted(
+    {key for path in SCHEMAS for key in keys(path)}
+    | {f"{key}{suffix}" for key in GROUP_KEYS for suffix in ("1", "_A")}
+)
 FRAGMENTS = [
     *(HOST, AGGREGATE, "in:", "!", ",", ":", "VCPU", "VCPU:1", "VGPU:9999999999999999999999", "1", "0", "_A"),
     *("HW_CPU_X86_AVX", "CUSTOM_BLUE", "none", "isolate", "project", "all", "startswith:", "true", " ", "%"),
@@ -236,7 +236,7 @@ def test_nearly_valid_bodies(
 
 
 @settings(NO_DEADLINE, max_examples=examples(300))
-@given(path=st.sampled_from(QUERIES), query=queries | latin, version=st.sampled_from(VERSIONS))
+@given(path=st.sampled_from(sorted(SCHEMAS)), query=queries | latin, version=st.sampled_from(VERSIONS))
 def test_any_query(app: Flask, path: str, query: str, version: str) -> None:
     send(app, "GET", path, b"", {"OpenStack-API-Version": version}, query)
 

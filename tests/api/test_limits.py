@@ -12,7 +12,7 @@ from placement_svc.config import Settings
 from placement_svc.db.search import anchors
 from tests.conftest import ADMIN, Api, application
 
-LIMIT = 3
+MAXIMUM = 3
 
 Get = Callable[[str], TestResponse]
 
@@ -20,7 +20,7 @@ Get = Callable[[str], TestResponse]
 @pytest.fixture(scope="module")
 def limited(database_url: str) -> Iterator[Flask]:
     """An application with low limits."""
-    settings = Settings(database_url=database_url, max_body=100, max_groups=LIMIT, max_items=LIMIT)
+    settings = Settings(database_url=database_url, max_body=100, max_groups=MAXIMUM, max_items=MAXIMUM)
     with application(settings) as app:
         yield app
 
@@ -69,21 +69,21 @@ LISTS = {
 
 
 def test_number_of_request_groups_is_limited(send: Callable[..., TestResponse]) -> None:
-    assert send("GET", groups(LIMIT)).status_code == 200
-    assert f"there are more than {LIMIT} request groups" in detail(send("GET", groups(LIMIT + 1)))
+    assert send("GET", groups(MAXIMUM)).status_code == 200
+    assert f"there are more than {MAXIMUM} request groups" in detail(send("GET", groups(MAXIMUM + 1)))
 
 
 @pytest.mark.parametrize("path", LISTS.values(), ids=LISTS)
 def test_number_of_list_items_is_limited(
     send: Callable[..., TestResponse], path: Callable[[int], str]
 ) -> None:
-    assert f"lists more than {LIMIT} items" in detail(send("GET", path(LIMIT + 1)))
-    within = send("GET", path(LIMIT))
+    assert f"lists more than {MAXIMUM} items" in detail(send("GET", path(MAXIMUM + 1)))
+    within = send("GET", path(MAXIMUM))
     assert within.status_code == 200 or "more than" not in detail(within)
 
 
 def test_lists_of_each_group_are_limited_separately(send: Callable[..., TestResponse]) -> None:
-    listed = "&".join(f"resources_{n}=VCPU:1&member_of_{n}={uuids(LIMIT)}" for n in range(LIMIT))
+    listed = "&".join(f"resources_{n}=VCPU:1&member_of_{n}={uuids(MAXIMUM)}" for n in range(MAXIMUM))
     assert send("GET", f"/allocation_candidates?{listed}&group_policy=none").status_code == 200
 
 

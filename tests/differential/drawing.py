@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from placement_svc.schemas.allocation_candidates import GROUP_KEYS
 from tests.differential.services import Request, api_request
 from tests.differential.values import CUSTOM_CLASSES, CUSTOM_TRAITS, NAMES, TYPES, VERSIONS, RandomValues
 
@@ -386,7 +387,7 @@ def list_candidates(draw: RandomValues) -> Request:
     return api_request("GET", f"/allocation_candidates?{query}", version=draw.version("1.10"))
 
 
-FILTERS = ("required", "member_of", "in_tree")
+FILTERS = tuple(key for key in GROUP_KEYS if key != "resources")
 
 
 def _filter(draw: RandomValues, key: str) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 from urllib.parse import parse_qsl
 
+from placement_svc.schemas.allocation_candidates import GROUP_KEYS
 from tests.differential.services import Pair, Request, Response, Service, differences, sort_key
 from tests.differential.wording import fixed_fragments
 
@@ -93,7 +94,7 @@ def _groups(e: Exchange) -> dict[str, dict[str, list[str]]]:
     """Return the values of each key of each request group, by the suffix of the group."""
     groups: dict[str, dict[str, list[str]]] = {}
     for key, value in e.query:
-        match = re.fullmatch(r"(resources|required|member_of|in_tree)(.*)", key, re.DOTALL)
+        match = re.fullmatch(rf"({'|'.join(GROUP_KEYS)})(.*)", key, re.DOTALL)
         if match:
             groups.setdefault(match[2], {}).setdefault(match[1], []).append(value)
     return groups

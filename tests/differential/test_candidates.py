@@ -14,8 +14,9 @@ from tests.conftest import examples
 from tests.differential.known import Exchange
 from tests.differential.services import Service, api_request
 from tests.support.cloud import Cloud, load, uuid_of
-from tests.support.oracle import Request, faults
-from tests.support.strategies import NEWEST, OLDER, rarely, scenarios
+from tests.support.oracle import Request, response_errors
+from tests.support.query_keys import without_suffix
+from tests.support.strategies import NEWEST, OLDER, one_in_four, scenarios
 
 NO_DEADLINE = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -49,7 +50,7 @@ def test_random_clouds(
         )
         note(f"cloud: {cloud}\n{exchange}")
         assert not exchange.unexplained
-        assert faults(cloud, request, exchange.ours.json) == []
+        assert response_errors(cloud, request, exchange.ours.json) == []
 
 
 @st.composite
@@ -65,23 +66,26 @@ def queries(draw: st.DrawFn, request: Request) -> str:
 @st.composite
 def _unusual_pairs(draw: st.DrawFn, request: Request, key: str, value: str) -> list[tuple[str, str]]:
     """Draw pairs with the meaning of one pair; of a repeated key, the first or the last value counts."""
-    if not rarely(draw):
+    if not one_in_four(draw):
         return [(key, value)]
-    first, *others = value.split(",")
-    if key.startswith("resources"):
-        name, _, amount = first.partition(":")
-        unusual = draw(st.sampled_from([f"{name}:+{amount}", f"{name}: 0{amount} ", f"{name}:1_000,{first}"]))
-        return [(key, f"{name}:77"), (key, ",".join([unusual, *others]))]
-    if key.startswith("in_tree"):
+    name, (first, *others) = without_suffix(key), value.split(",")
+    if name == "resources":
+        resource, _, amount = first.partition(":")
+        unusual = draw(
+            st.sampled_from([f"{resource}:+{amount}", f"{resource}: 0{amount} ", f"{resource}:1_000,{first}"])
+        )
+        return [(key, f"{resource}:77"), (key, ",".join([unusual, *others]))]
+    if name == "in_tree":
         return [(key, uuid_of("nowhere")), (key, f" {value} ")]
-    if key in ("limit", "group_policy"):
+    if name in ("limit", "group_policy"):
         return [(key, value), (key, "1" if key == "limit" else "isolate")]
-    if key == "same_subtree":
+    if name == "same_subtree":
         return [(key, f" {value}, {first} "), (key, value)]
-    if key.startswith("member_of"):
+    if name == "member_of":
         uuids = value.removeprefix("!").removeprefix("in:")
         return [(key, f"{'!' * value.startswith('!')}in:{uuids},{uuids}")]
-    if request.since("1.39") and key != "root_required" and not value.startswith("in:"):
+    assert name in ("required", "root_required"), f"no unusual form of {key} is defined"
+    if request.since("1.39") and name != "root_required" and not value.startswith("in:"):
         return [(key, trait.replace("!", "!!!")) for trait in (first, *others)]
     blank = (key, " , ".join([first, *others, *others]))
-    return [blank] if request.since("1.39") or key == "root_required" else [(key, "NOPE"), blank]
+    return [blank] if request.since("1.39") or name == "root_required" else [(key, "NOPE"), blank]

@@ -1,4 +1,4 @@
-"""docs/api.md says what is so: its examples, its tables and its history."""
+"""The examples, tables and history in docs/api.md agree with the service."""
 
 import json
 import re
@@ -6,21 +6,21 @@ from pathlib import Path
 
 from flask import Flask
 
-from docs.history import renewed
+from docs.history import updated
 from placement_svc.domain import errors
-from tests.support.curl import AS_ADMIN, Answer, run
+from tests.support.curl import AS_ADMIN, CurlResponse, run
 
 PAGE = (Path(__file__).parents[2] / "docs/api.md").read_text()
 
 EXAMPLE = re.compile(r"```sh\n(.*?)```(?:\n\n```json\n(.*?)```)?", re.S)
-"""Calls, and what is shown of the last one's answer."""
+"""Calls, and the expected part of the last response."""
 
 
-def examples(url: str) -> list[tuple[list[Answer], str]]:
-    """Do all that the page says, in its order; return the answers of each example, and what is shown."""
+def examples(url: str) -> list[tuple[list[CurlResponse], str]]:
+    """Execute the examples in order; return the responses and the documented body of each example."""
     return [
-        ([run(line, url) for line in calls.splitlines() if line.startswith("curl ")], shown)
-        for calls, shown in EXAMPLE.findall(PAGE)
+        ([run(line, url) for line in calls.splitlines() if line.startswith("curl ")], documented)
+        for calls, documented in EXAMPLE.findall(PAGE)
     ]
 
 
@@ -28,19 +28,19 @@ def without_request_id(text: str) -> str:
     return re.sub('"req-[0-9a-f-]+"', '"req-"', text)
 
 
-def test_examples_answer_as_shown(live: str) -> None:
-    for answers, shown in examples(live):
-        for status, content in answers[: -1 if shown else None]:
+def test_examples_have_the_documented_responses(live: str) -> None:
+    for responses, documented in examples(live):
+        for status, content in responses[: -1 if documented else None]:
             assert status < 300, content
-        if shown:
-            status, content = answers[-1]
-            expected = json.loads(without_request_id(shown))
-            answer = json.loads(without_request_id(content))
-            assert {member: answer.get(member) for member in expected} == expected
+        if documented:
+            status, content = responses[-1]
+            expected = json.loads(without_request_id(documented))
+            body = json.loads(without_request_id(content))
+            assert {member: body.get(member) for member in expected} == expected
             assert (status < 300) == ("errors" not in expected)
 
 
-def test_examples_say_who_calls() -> None:
+def test_page_defines_the_options_of_the_examples() -> None:
     assert AS_ADMIN in PAGE
 
 
@@ -62,5 +62,5 @@ def test_every_error_code_is_listed() -> None:
     assert sorted(listed) == sorted(codes)
 
 
-def test_history_is_that_of_the_code() -> None:
-    assert renewed(PAGE) == PAGE, "renew it: python -m docs.history"
+def test_history_equals_that_of_the_code() -> None:
+    assert updated(PAGE) == PAGE, "update it: python -m docs.history"

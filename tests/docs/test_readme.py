@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placement_svc.config import Settings, default_text, variable
-from tests.support.curl import AS_ADMIN, Answer, run
+from tests.support.curl import AS_ADMIN, CurlResponse, run
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -19,7 +19,7 @@ SET_UP_LINES = [
 
 
 @pytest.fixture
-def tour(live: str) -> list[Answer]:
+def tour(live: str) -> list[CurlResponse]:
     """The responses to the curl lines of the tour, in their order."""
     return [run(line, live) for line in README.splitlines() if line.startswith("curl ")]
 
@@ -28,18 +28,18 @@ def test_tour_sends_the_headers_of_an_administrator() -> None:
     assert AS_ADMIN in README
 
 
-def test_tour_requests_return_the_expected_statuses(tour: list[Answer]) -> None:
+def test_tour_requests_return_the_expected_statuses(tour: list[CurlResponse]) -> None:
     assert [status for status, _ in tour] == [200] * 7 + [204, 200, 200, 409] + [204] * 4
 
 
-def test_tour_shows_the_candidate_it_claims(tour: list[Answer]) -> None:
+def test_tour_shows_the_candidate_it_claims(tour: list[CurlResponse]) -> None:
     candidates = json.loads(tour[6][1])["allocation_requests"]
     shown = re.findall(r"```json\n(.*?)```", README, re.S)
     assert len(candidates) == 2
     assert candidates[0] == json.loads(shown[0])
 
 
-def test_tour_sees_the_usage_of_its_claim(tour: list[Answer]) -> None:
+def test_tour_sees_the_usage_of_its_claim(tour: list[CurlResponse]) -> None:
     of_provider, of_project = (json.loads(body)["usages"] for _, body in tour[8:10])
     assert of_provider == {"VCPU": 2, "MEMORY_MB": 4096}
     assert of_project == {"INSTANCE": {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 20, "consumer_count": 1}}

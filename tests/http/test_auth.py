@@ -42,7 +42,7 @@ IDENTITY_HEADERS = [
 
 
 TokenAndSettings = tuple[str, dict[str, object]]
-"""A valid token, and the settings of the strategy that accepts it."""
+"""A valid token, and the settings of the authentication method that accepts it."""
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def keystone(directory: Path) -> Iterator[TokenAndSettings]:
 def authenticated(
     request: pytest.FixtureRequest, new_app: NewApp, tmp_path: Path
 ) -> Iterator[tuple[Flask, str]]:
-    """The application with one strategy, and a token that it accepts."""
+    """The application with one authentication method, and a token that it accepts."""
     auth: str
     strategy: Callable[[Path], AbstractContextManager[TokenAndSettings]]
     auth, strategy = request.param

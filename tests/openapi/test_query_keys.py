@@ -1,16 +1,19 @@
-"""Every query key stands in its schema, the OpenAPI document, docs/api.md, a gabbit and the oracle."""
+"""Each query key of a schema is in the OpenAPI document, docs/api.md, a gabbit and the oracle's requests."""
 
 import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from flask import Flask
 from gabbi.utils import load_yaml
+from hypothesis import Phase, find, settings
 
 from placement_svc import schemas
 from placement_svc.schemas.allocation_candidates import (
@@ -19,36 +22,15 @@ from placement_svc.schemas.allocation_candidates import (
     UnsuffixedQuery,
     WholeRequestQuery,
 )
-from placement_svc.schemas.resource_providers import ProviderQuery
-from placement_svc.schemas.traits import TraitQuery
-from placement_svc.schemas.usages import UsagesQuery
 from tests.support.oracle import Group, Request
+from tests.support.query_keys import CANDIDATES, SCHEMAS, keys, without_suffix
+from tests.support.strategies import clouds, requests
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/api.md").read_text()
 
-CANDIDATES = "/allocation_candidates"
-SCHEMAS: dict[str, tuple[Any, ...]] = {
-    "/resource_providers": (ProviderQuery,),
-    CANDIDATES: (GroupQuery, WholeRequestQuery),
-    "/traits": (TraitQuery,),
-    "/usages": (UsagesQuery,),
-}
-"""The schemas of the query of each GET request that has one."""
-
 SUFFIXED = "groups"
 """The parameter of the OpenAPI document that describes the keys of all suffixed groups."""
-
-
-def keys(path: str) -> set[str]:
-    """Return the query keys of a path that its schemas declare."""
-    return {key for schema in SCHEMAS[path] for key in schema().fields}
-
-
-def without_suffix(key: str) -> str:
-    """Return the key of a candidates request without the suffix of its group."""
-    suffixed = re.fullmatch(rf"({'|'.join(GroupQuery().fields)}){SUFFIX}", key)
-    return suffixed[1] if suffixed else key
 
 
 def requests_of(test: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
@@ -136,19 +118,28 @@ def test_gabbits_send_every_key(gabbit_keys: dict[str, set[str]], path: str) -> 
     assert keys(path) - gabbit_keys[path] == set()
 
 
-def test_oracle_sends_every_key_of_a_candidates_request() -> None:
-    group = Group(
-        suffix="_A",
-        resources={"VCPU": 1},
-        required=(frozenset({"CUSTOM_A"}),),
-        member_of=(frozenset({"aggregate"}),),
-        in_tree="host",
+def test_oracle_has_every_key_of_a_candidates_request() -> None:
+    assert GroupQuery().fields.keys() <= {field.name for field in fields(Group)}
+    assert WholeRequestQuery().fields.keys() <= {field.name for field in fields(Request)}
+
+
+@pytest.mark.parametrize(
+    ("key", "suffixed"),
+    [
+        *((key, suffixed) for key in GroupQuery().fields for suffixed in (False, True)),
+        *((key, False) for key in WholeRequestQuery().fields),
+    ],
+)
+def test_property_test_draws_every_key_of_a_candidates_request(key: str, suffixed: bool) -> None:
+    """Raise `NoSuchExample` if `tests/support/strategies.py` never draws the key or the oracle omits it."""
+
+    def has_key(request: Request) -> bool:
+        sent = {name for name, _ in parse_qsl(request.query())}
+        return any(without_suffix(name) == key and (name != key) is suffixed for name in sent)
+
+    find(
+        clouds().flatmap(requests),
+        has_key,
+        settings=settings(max_examples=1000, phases=[Phase.generate], database=None),
+        random=Random(0),
     )
-    request = Request(
-        groups=(group,),
-        root_required=frozenset({"CUSTOM_B"}),
-        same_subtree=(frozenset({"_A"}),),
-        group_policy="none",
-        limit=1,
-    )
-    assert {without_suffix(key) for key, _ in parse_qsl(request.query())} == keys(CANDIDATES)

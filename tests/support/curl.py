@@ -4,7 +4,7 @@ import shlex
 import urllib.request
 from urllib.error import HTTPError
 
-Answer = tuple[int, str]
+CurlResponse = tuple[int, str]
 
 AS_ADMIN = (
     "as_admin=(-H 'X-Auth-Token: admin' -H 'OpenStack-API-Version: placement 1.39'"
@@ -13,7 +13,7 @@ AS_ADMIN = (
 """The shell variable with the common options, as the documentation sets it."""
 
 
-def run(line: str, url: str) -> Answer:
+def run(line: str, url: str) -> CurlResponse:
     """Send the request of a curl line with `url` for `$api`; return the response's status and body."""
     options = AS_ADMIN.removeprefix("as_admin=(").removesuffix(")")
     _, *words = shlex.split(line.replace('"${as_admin[@]}"', options).replace("$api", url))

@@ -2,8 +2,8 @@
 An oracle for GET /allocation_candidates: slow, and as close to the specification as possible.
 
 It implements `docs/spec/candidates.md 3` and `4` by trying every combination. Where section 7 describes a
-defect of OpenStack Placement, it follows the contract. It uses names instead of uuids; `faults` checks an
-HTTP response.
+defect of OpenStack Placement, it follows the contract. It uses names instead of uuids;
+`response_errors` checks an HTTP response.
 """
 
 from collections import Counter
@@ -100,8 +100,8 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Option:
-    """One way to satisfy a group: the providers chosen, and each (provider, class, amount) supplied."""
+class Choice:
+    """The suppliers of a group in a candidate, and each (provider, class, amount) that they supply."""
 
     providers: frozenset[str]
     amounts: tuple[tuple[str, str, int], ...] = ()
@@ -126,11 +126,11 @@ def anchors(cloud: Cloud, provider: Provider) -> list[Provider]:
     return linked
 
 
-def is_member(provider: Provider, group: Group) -> bool:
+def in_required_aggregates(provider: Provider, group: Group) -> bool:
     return all(any_of & provider.aggregates for any_of in group.member_of)
 
 
-def is_forbidden(provider: Provider, group: Group) -> bool:
+def in_forbidden_aggregate(provider: Provider, group: Group) -> bool:
     return bool(group.not_member_of & provider.aggregates)
 
 
@@ -144,20 +144,24 @@ def is_in_tree(cloud: Cloud, provider: Provider, group: Group) -> bool:
 def supplies(
     cloud: Cloud, group: Group, anchor: Provider, provider: Provider, name: str, amount: int
 ) -> bool:
-    own = cloud.root(provider) == anchor
-    foreign = anchor in anchors(cloud, provider) and group.in_tree is None and is_member(provider, group)
+    in_tree_of_anchor = cloud.root(provider) == anchor
+    shared_with_anchor = (
+        anchor in anchors(cloud, provider)
+        and group.in_tree is None
+        and in_required_aggregates(provider, group)
+    )
     return (
         fits(provider.inventories.get(name), amount)  # rule 1
-        and (own or foreign)  # rule 2
+        and (in_tree_of_anchor or shared_with_anchor)  # rule 2
         and is_in_tree(cloud, provider, group)  # rule 3
-        and (is_member(provider, group) or is_member(anchor, group))  # rule 4
-        and not is_forbidden(provider, group)  # rule 5
-        and not is_forbidden(anchor, group)
+        and (in_required_aggregates(provider, group) or in_required_aggregates(anchor, group))  # rule 4
+        and not in_forbidden_aggregate(provider, group)  # rule 5
+        and not in_forbidden_aggregate(anchor, group)
         and not provider.traits & group.forbidden  # rule 6
     )
 
 
-def unsuffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Option]:
+def unsuffixed_choices(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Choice]:
     suppliers = [
         [provider for provider in cloud.providers if supplies(cloud, group, anchor, provider, name, amount)]
         for name, amount in group.resources.items()
@@ -165,7 +169,7 @@ def unsuffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator
     for chosen in product(*suppliers):
         traits = frozenset().union(*(provider.traits for provider in chosen))
         if all(any_of & traits for any_of in group.required):
-            yield Option(
+            yield Choice(
                 providers=frozenset(provider.name for provider in chosen),
                 amounts=tuple(
                     (provider.name, name, amount)
@@ -177,18 +181,18 @@ def unsuffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator
 # 3.3 Suffixed group with resources at an anchor, 3.4 resourceless suffixed group (D5 and D6 corrected)
 
 
-def suffixed_options(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Option]:
+def suffixed_choices(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Choice]:
     for provider in cloud.providers:
         if (
             all(fits(provider.inventories.get(name), amount) for name, amount in group.resources.items())
             and all(any_of & provider.traits for any_of in group.required)
             and not provider.traits & group.forbidden
-            and is_member(provider, group)
-            and not is_forbidden(provider, group)
+            and in_required_aggregates(provider, group)
+            and not in_forbidden_aggregate(provider, group)
             and is_in_tree(cloud, provider, group)
             and anchor in anchors(cloud, provider)
         ):
-            yield Option(
+            yield Choice(
                 providers=frozenset([provider.name]),
                 amounts=tuple((provider.name, name, amount) for name, amount in group.resources.items()),
             )
@@ -218,18 +222,18 @@ def in_one_subtree(cloud: Cloud, providers: Iterable[Provider]) -> bool:
 # 3.8 group_policy=isolate
 
 
-def are_isolated(chosen: Mapping[str, Option]) -> bool:
-    suffixed = [option.providers for suffix, option in chosen.items() if suffix]
+def are_isolated(chosen: Mapping[str, Choice]) -> bool:
+    suffixed = [choice.providers for suffix, choice in chosen.items() if suffix]
     return not any(one & other for one, other in pairs(suffixed, 2))
 
 
 # 3.9 Summing
 
 
-def summed(chosen: Mapping[str, Option]) -> frozenset[tuple[str, str, int]]:
+def summed(chosen: Mapping[str, Choice]) -> frozenset[tuple[str, str, int]]:
     sums: Counter[tuple[str, str]] = Counter()
-    for option in chosen.values():
-        for provider, name, amount in option.amounts:
+    for choice in chosen.values():
+        for provider, name, amount in choice.amounts:
             sums[provider, name] += amount
     return frozenset((provider, name, amount) for (provider, name), amount in sums.items())
 
@@ -254,13 +258,13 @@ def uses_one_provider_per_tree(cloud: Cloud, candidate: Candidate) -> bool:
 # 3 All candidates
 
 
-def options_at(cloud: Cloud, request: Request, anchor: Provider) -> list[list[Option]]:
-    """Return the options of each group at the anchor (`docs/spec/candidates.md 3.2` to `3.4`)."""
+def choices_at(cloud: Cloud, request: Request, anchor: Provider) -> list[list[Choice]]:
+    """Return the choices of each group at the anchor (`docs/spec/candidates.md 3.2` to `3.4`)."""
     return [
         list(
-            suffixed_options(cloud, group, anchor)
+            suffixed_choices(cloud, group, anchor)
             if group.suffix
-            else unsuffixed_options(cloud, group, anchor)
+            else unsuffixed_choices(cloud, group, anchor)
         )
         for group in request.groups
     ]
@@ -269,7 +273,7 @@ def options_at(cloud: Cloud, request: Request, anchor: Provider) -> list[list[Op
 def combinations(cloud: Cloud, request: Request) -> int:
     """Return the number of combinations that `candidates` has to try."""
     return sum(
-        prod(map(len, options_at(cloud, request, anchor))) for anchor in allowed_anchors(cloud, request)
+        prod(map(len, choices_at(cloud, request, anchor))) for anchor in allowed_anchors(cloud, request)
     )
 
 
@@ -277,8 +281,8 @@ def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
     """Return all candidates of the request with their mappings, without regard to its limit."""
     found = set()
     for anchor in allowed_anchors(cloud, request):
-        for options in product(*options_at(cloud, request, anchor)):
-            chosen = {group.suffix: option for group, option in zip(request.groups, options, strict=True)}
+        for choices in product(*choices_at(cloud, request, anchor)):
+            chosen = {group.suffix: choice for group, choice in zip(request.groups, choices, strict=True)}
             subtrees = [
                 [cloud.provider(name) for suffix in suffixes for name in chosen[suffix].providers]
                 for suffixes in request.same_subtree
@@ -289,7 +293,9 @@ def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
                 and (request.group_policy != "isolate" or are_isolated(chosen))
                 and fits_summed(cloud, amounts)
             ):
-                mappings = frozenset((suffix, tuple(sorted(o.providers))) for suffix, o in chosen.items())
+                mappings = frozenset(
+                    (suffix, tuple(sorted(choice.providers))) for suffix, choice in chosen.items()
+                )
                 found.add(Candidate(amounts, mappings))
     if not request.since("1.29"):
         found = {candidate for candidate in found if uses_one_provider_per_tree(cloud, candidate)}
@@ -302,7 +308,7 @@ def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
 def summary(cloud: Cloud, request: Request, provider: Provider) -> dict[str, Any]:
     """Return the provider's summary in the response, with sorted traits (`docs/spec/candidates.md 4`)."""
     requested = {name for group in request.groups for name in group.resources}
-    shown: dict[str, Any] = {
+    content: dict[str, Any] = {
         "resources": {
             name: {
                 "capacity": floor((inventory.total - inventory.reserved) * inventory.allocation_ratio),
@@ -313,11 +319,11 @@ def summary(cloud: Cloud, request: Request, provider: Provider) -> dict[str, Any
         }
     }
     if request.since("1.17"):
-        shown["traits"] = sorted(provider.traits)
+        content["traits"] = sorted(provider.traits)
     if request.since("1.29"):
-        shown["parent_provider_uuid"] = uuid_of(provider.parent) if provider.parent else None
-        shown["root_provider_uuid"] = cloud.root(provider).uuid
-    return shown
+        content["parent_provider_uuid"] = uuid_of(provider.parent) if provider.parent else None
+        content["root_provider_uuid"] = cloud.root(provider).uuid
+    return content
 
 
 def suppliers(found: Iterable[Candidate]) -> set[str]:
@@ -326,16 +332,16 @@ def suppliers(found: Iterable[Candidate]) -> set[str]:
 
 
 def summarized(
-    cloud: Cloud, request: Request, full: Iterable[Candidate], kept: Iterable[Candidate]
+    cloud: Cloud, request: Request, all_candidates: Iterable[Candidate], returned: Iterable[Candidate]
 ) -> set[str]:
     """
-    Return the names of the providers that may have a summary if the response has the candidates `kept`.
+    Return the names of the providers that may have a summary if the response has the candidates `returned`.
 
-    From 1.29 on, all of them must have one; before, only the suppliers of `kept` must. `full` holds all
-    candidates.
+    From 1.29 on, all of them must have one; before, only the suppliers of `returned` must.
+    `all_candidates` holds all candidates.
     """
-    trees = [provider.name for name in suppliers(kept) for provider in cloud.tree(cloud.provider(name))]
-    return set(trees) if request.since("1.29") else set(trees) & suppliers(full)
+    trees = [provider.name for name in suppliers(returned) for provider in cloud.tree(cloud.provider(name))]
+    return set(trees) if request.since("1.29") else set(trees) & suppliers(all_candidates)
 
 
 def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> Candidate:
@@ -370,9 +376,9 @@ def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> 
     )
 
 
-def faults(cloud: Cloud, request: Request, response: Mapping[str, Any]) -> list[str]:
+def response_errors(cloud: Cloud, request: Request, response: Mapping[str, Any]) -> list[str]:
     """
-    Return the faults of a response to the request, one line each; an empty list if it is correct.
+    Return the errors of a response to the request, one line each; an empty list if it is correct.
 
     Without a limit the response must contain every candidate once; with one, any min(limit, count) distinct
     candidates; in both cases with the summaries of their providers (`docs/spec/candidates.md 4` and `5`).
@@ -381,28 +387,30 @@ def faults(cloud: Cloud, request: Request, response: Mapping[str, Any]) -> list[
         AssertionError: an entry does not have the format of the microversion.
         KeyError: an entry contains an unknown provider.
     """
-    full = candidates(cloud, request)
-    expected = Counter(full if request.since("1.34") else [replace(one, mappings=None) for one in full])
-    kept = Counter(read_candidate(cloud, request, entry) for entry in response["allocation_requests"])
-    problems = [f"not a candidate, or shown too often: {candidate}" for candidate in kept - expected]
-    count = len(full) if request.limit is None else min(request.limit, len(full))
-    if kept.total() != count:
-        missing = sorted(map(str, expected - kept))
-        problems.append(f"{kept.total()} candidates instead of {count}; not shown: {missing}")
+    all_candidates = candidates(cloud, request)
+    expected = Counter(
+        all_candidates if request.since("1.34") else [replace(one, mappings=None) for one in all_candidates]
+    )
+    returned = Counter(read_candidate(cloud, request, entry) for entry in response["allocation_requests"])
+    errors = [f"not a candidate, or returned too often: {candidate}" for candidate in returned - expected]
+    count = len(all_candidates) if request.limit is None else min(request.limit, len(all_candidates))
+    if returned.total() != count:
+        missing = sorted(map(str, expected - returned))
+        errors.append(f"{returned.total()} candidates instead of {count}; not returned: {missing}")
 
-    allowed = summarized(cloud, request, full, kept)
-    needed = allowed if request.since("1.29") or request.limit is None else suppliers(kept)
+    allowed = summarized(cloud, request, all_candidates, returned)
+    needed = allowed if request.since("1.29") or request.limit is None else suppliers(returned)
     names = {provider.uuid: provider.name for provider in cloud.providers}
-    shown = {
+    summaries = {
         names.get(uuid, uuid): _sorted_traits(one) for uuid, one in response["provider_summaries"].items()
     }
-    problems += [f"no summary of {name}" for name in sorted(needed - set(shown))]
-    problems += [f"a summary of {name}" for name in sorted(set(shown) - allowed)]
-    for name in allowed & set(shown):
+    errors += [f"no summary of {name}" for name in sorted(needed - set(summaries))]
+    errors += [f"a summary of {name}" for name in sorted(set(summaries) - allowed)]
+    for name in allowed & set(summaries):
         expected_summary = summary(cloud, request, cloud.provider(name))
-        if shown[name] != expected_summary:
-            problems.append(f"summary of {name}: {shown[name]} instead of {expected_summary}")
-    return problems
+        if summaries[name] != expected_summary:
+            errors.append(f"summary of {name}: {summaries[name]} instead of {expected_summary}")
+    return errors
 
 
 def _sorted_traits(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,12 +32,12 @@ FILTERS = {
 }
 MOST_COMBINATIONS = 3000
 
-_ROLL = st.integers(0, 3)
+_ONE_IN_FOUR = st.integers(0, 3)
 
 
-def rarely(draw: st.DrawFn) -> bool:
+def one_in_four(draw: st.DrawFn) -> bool:
     """Draw True in about one of four cases."""
-    return draw(_ROLL) == 3
+    return draw(_ONE_IN_FOUR) == 3
 
 
 def subsets(members: Iterable[str], least: int = 0, most: int = 2) -> st.SearchStrategy[frozenset[str]]:
@@ -66,7 +66,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
         max_unit=draw(st.integers(1, 4)) if "max_unit" in irregular else MAX_INT,
         step_size=draw(st.integers(2, 3)) if "step_size" in irregular else 1,
         allocation_ratio=draw(st.sampled_from([0.29, 0.5, 1.25, 1.5, 16.0])) if "ratio" in irregular else 1.0,
-        used=draw(st.integers(1, total + 1)) if rarely(draw) else 0,
+        used=draw(st.integers(1, total + 1)) if one_in_four(draw) else 0,
     )
 
 
@@ -81,8 +81,8 @@ def clouds(draw: st.DrawFn) -> Cloud:
             parents = [other for other, level in levels.items() if level < 4]
             parent = draw(st.sampled_from(parents)) if number else None
             levels[name] = levels[parent] + 1 if parent else 1
-            sharing = {SHARING} if rarely(draw) else frozenset()
-            linked = bool(sharing) or not rarely(draw)
+            sharing = {SHARING} if one_in_four(draw) else frozenset()
+            linked = bool(sharing) or not one_in_four(draw)
             providers.append(
                 Provider(
                     name=name,
@@ -98,41 +98,41 @@ def clouds(draw: st.DrawFn) -> Cloud:
 @st.composite
 def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) -> Request:
     """Draw a valid request for the cloud at one of the microversions, with only the keys of that version."""
-    asked = Request((), version=draw(st.sampled_from(versions)))
+    request = Request((), version=draw(st.sampled_from(versions)))
     target_root = draw(st.sampled_from([provider for provider in cloud.providers if provider.parent is None]))
     serving = [provider for provider in cloud.providers if target_root in anchors(cloud, provider)]
     top = draw(st.sampled_from(cloud.tree(target_root)))
     below = [provider for provider in serving if top in cloud.lineage(provider)]
 
-    known = SUFFIXES if asked.since("1.33") else NUMBERS
-    suffixes = known[: draw(st.sampled_from([0, 0, 1, 1, 2, 2, 3, 4]))] if asked.since("1.25") else []
+    known = SUFFIXES if request.since("1.33") else NUMBERS
+    suffixes = known[: draw(st.sampled_from([0, 0, 1, 1, 2, 2, 3, 4]))] if request.since("1.25") else []
     targets = below if draw(st.booleans()) else serving
-    groups = [draw(_suffixed_group(asked, cloud, targets, suffix)) for suffix in suffixes]
-    if not any(group.resources for group in groups) or not rarely(draw):
+    groups = [draw(_suffixed_group(request, cloud, targets, suffix)) for suffix in suffixes]
+    if not any(group.resources for group in groups) or not one_in_four(draw):
         groups.insert(
-            draw(st.integers(0, len(groups))), draw(_unsuffixed_group(asked, cloud, serving, target_root))
+            draw(st.integers(0, len(groups))), draw(_unsuffixed_group(request, cloud, serving, target_root))
         )
 
     same_subtree: list[frozenset[str]] = []
-    if asked.since("1.36") and suffixes and (targets == below or rarely(draw)):
+    if request.since("1.36") and suffixes and (targets == below or one_in_four(draw)):
         same_subtree = draw(st.lists(subsets(suffixes, 1, 3), max_size=2))
     resourceless = frozenset(group.suffix for group in groups if not group.resources)
     alone = resourceless.difference(*same_subtree)
     if alone:
         same_subtree.append(alone | draw(subsets(suffixes, 0, 1)))
     required, forbidden = frozenset[str](), frozenset[str]()
-    if asked.since("1.35"):
-        required = draw(subsets(target_root.traits, 1, 1)) if rarely(draw) else required
-        forbidden = draw(_unlike(target_root.traits)) - required if rarely(draw) else forbidden
+    if request.since("1.35"):
+        required = draw(subsets(target_root.traits, 1, 1)) if one_in_four(draw) else required
+        forbidden = draw(_other_traits(target_root.traits)) - required if one_in_four(draw) else forbidden
     policies = ["none", "isolate"] if len(suffixes) > 1 else [None, "none", "isolate"]
     return Request(
         groups=tuple(groups),
         root_required=required,
         root_forbidden=forbidden,
         same_subtree=tuple(same_subtree),
-        group_policy=draw(st.sampled_from(policies)) if asked.since("1.25") else None,
-        limit=draw(st.sampled_from([None, None, 1, 2, 5, 1000])) if asked.since("1.16") else None,
-        version=asked.version,
+        group_policy=draw(st.sampled_from(policies)) if request.since("1.25") else None,
+        limit=draw(st.sampled_from([None, None, 1, 2, 5, 1000])) if request.since("1.16") else None,
+        version=request.version,
     )
 
 
@@ -140,22 +140,24 @@ def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) ->
 def scenarios(draw: st.DrawFn, versions: Sequence[str] = NEWEST) -> tuple[Cloud, list[Request]]:
     """Draw a cloud and requests for it; no request has too many combinations for the oracle."""
     cloud = draw(clouds())
-    feasible = requests(cloud, versions).filter(lambda asked: combinations(cloud, asked) <= MOST_COMBINATIONS)
+    feasible = requests(cloud, versions).filter(
+        lambda request: combinations(cloud, request) <= MOST_COMBINATIONS
+    )
     return cloud, [draw(feasible) for _ in range(draw(st.integers(1, 10)))]
 
 
 @st.composite
 def _suffixed_group(
-    draw: st.DrawFn, asked: Request, cloud: Cloud, targets: Sequence[Provider], suffix: str
+    draw: st.DrawFn, request: Request, cloud: Cloud, targets: Sequence[Provider], suffix: str
 ) -> Group:
-    may_be_resourceless = asked.since("1.36")
-    suppliers = [provider for provider in targets if _suppliable(provider)]
+    may_be_resourceless = request.since("1.36")
+    suppliers = [provider for provider in targets if _suppliable_classes(provider)]
     target = draw(st.sampled_from(targets if may_be_resourceless else suppliers or targets))
     resources = {}
-    if not may_be_resourceless or not (rarely(draw) or not _suppliable(target)):
-        for name in sorted(draw(subsets(_suppliable(target) or CLASSES, 1, 2))):
+    if not may_be_resourceless or not (one_in_four(draw) or not _suppliable_classes(target)):
+        for name in sorted(draw(subsets(_suppliable_classes(target) or CLASSES, 1, 2))):
             resources[name] = draw(_amounts(target.inventories.get(name)))
-    filters = draw(_filters(asked, cloud, target, target.traits, target.aggregates))
+    filters = draw(_filters(request, cloud, target, target.traits, target.aggregates))
     if not resources and not any(filters.values()):
         filters["required"] = (frozenset([draw(st.sampled_from(sorted(target.traits) or TRAITS))]),)
     return Group(suffix, resources, **filters)
@@ -163,21 +165,23 @@ def _suffixed_group(
 
 @st.composite
 def _unsuffixed_group(
-    draw: st.DrawFn, asked: Request, cloud: Cloud, serving: Sequence[Provider], target_root: Provider
+    draw: st.DrawFn, request: Request, cloud: Cloud, serving: Sequence[Provider], target_root: Provider
 ) -> Group:
-    known = {name for provider in serving for name in _suppliable(provider)}
+    known = {name for provider in serving for name in _suppliable_classes(provider)}
     resources, traits, target = {}, frozenset[str](), target_root
     for name in sorted(draw(subsets(known or CLASSES, 1, 3))):
-        suppliers = [provider for provider in serving if name in _suppliable(provider)]
-        foreign = [provider for provider in suppliers if cloud.root(provider) != target_root]
-        prefers_foreign = draw(st.booleans())
-        target = draw(st.sampled_from((foreign if prefers_foreign else suppliers) or suppliers or serving))
+        suppliers = [provider for provider in serving if name in _suppliable_classes(provider)]
+        in_other_trees = [provider for provider in suppliers if cloud.root(provider) != target_root]
+        prefers_other_trees = draw(st.booleans())
+        target = draw(
+            st.sampled_from((in_other_trees if prefers_other_trees else suppliers) or suppliers or serving)
+        )
         resources[name] = draw(_amounts(target.inventories.get(name)))
         traits |= target.traits
-    return Group("", resources, **draw(_filters(asked, cloud, target, traits, target_root.aggregates)))
+    return Group("", resources, **draw(_filters(request, cloud, target, traits, target_root.aggregates)))
 
 
-def _suppliable(provider: Provider) -> list[str]:
+def _suppliable_classes(provider: Provider) -> list[str]:
     return [name for name, inventory in provider.inventories.items() if _allocatable(inventory)]
 
 
@@ -193,37 +197,37 @@ def _amounts(inventory: Inventory | None) -> st.SearchStrategy[int]:
 @st.composite
 def _filters(
     draw: st.DrawFn,
-    asked: Request,
+    request: Request,
     cloud: Cloud,
     target: Provider,
     traits: frozenset[str],
     aggregates: frozenset[str],
 ) -> dict[str, Any]:
     """Draw filters of a group that these traits and aggregates meet, mostly in the target's tree."""
-    known = [kind for kind, version in FILTERS.items() if asked.since(version)]
-    kinds = draw(subsets(known, 0, 3))
+    known = [name for name, version in FILTERS.items() if request.since(version)]
+    filters_to_draw = draw(subsets(known, 0, 3))
     filters: dict[str, Any] = {}
-    if "required" in kinds:
+    if "required" in filters_to_draw:
         filters["required"] = tuple(frozenset([trait]) for trait in sorted(draw(subsets(traits, 1))))
-    if "required=in" in kinds:
-        clauses = st.tuples(subsets(traits, 1, 1), subsets(TRAITS, 1)).map(lambda sets: sets[0] | sets[1])
-        filters["required"] = (*filters.get("required", ()), *draw(st.lists(clauses, min_size=1, max_size=2)))
-    if "forbidden" in kinds:
-        forbidden = draw(_unlike(traits))
-        in_conflict = any(clause <= forbidden for clause in filters.get("required", ()))
+    if "required=in" in filters_to_draw:
+        sets = st.tuples(subsets(traits, 1, 1), subsets(TRAITS, 1)).map(lambda pair: pair[0] | pair[1])
+        filters["required"] = (*filters.get("required", ()), *draw(st.lists(sets, min_size=1, max_size=2)))
+    if "forbidden" in filters_to_draw:
+        forbidden = draw(_other_traits(traits))
+        in_conflict = any(any_of <= forbidden for any_of in filters.get("required", ()))
         filters["forbidden"] = frozenset() if in_conflict else forbidden
-    if "member_of" in kinds:
-        most = 2 if asked.since("1.24") else 1
+    if "member_of" in filters_to_draw:
+        most = 2 if request.since("1.24") else 1
         member_of = draw(st.lists(subsets(aggregates or AGGREGATES, 1), min_size=1, max_size=most))
         filters["member_of"] = tuple(member_of)
-    if "not_member_of" in kinds:
+    if "not_member_of" in filters_to_draw:
         filters["not_member_of"] = draw(subsets(set(AGGREGATES) - aggregates or AGGREGATES, 1))
-    if "in_tree" in kinds:
+    if "in_tree" in filters_to_draw:
         tree = [provider.name for provider in cloud.tree(target)]
         anywhere = [*(provider.name for provider in cloud.providers), "nowhere"]
-        filters["in_tree"] = draw(st.sampled_from(anywhere if rarely(draw) else tree))
+        filters["in_tree"] = draw(st.sampled_from(anywhere if one_in_four(draw) else tree))
     return filters
 
 
-def _unlike(traits: frozenset[str]) -> st.SearchStrategy[frozenset[str]]:
+def _other_traits(traits: frozenset[str]) -> st.SearchStrategy[frozenset[str]]:
     return subsets({*TRAITS, SHARING} - traits, 1)

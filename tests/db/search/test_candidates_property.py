@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, example, given, note, settings
 
 from tests.conftest import LoadCloud, examples
 from tests.support.cloud import Cloud, read
-from tests.support.oracle import Group, Request, faults
+from tests.support.oracle import Group, Request, response_errors
 from tests.support.strategies import NEWEST, OLDER, scenarios
 
 NO_DEADLINE = settings(
@@ -52,8 +52,8 @@ def compare(
 ) -> None:
     clean_database()
     load_cloud(cloud)
-    for asked in requests:
-        response = api("GET", f"/allocation_candidates?{asked.query()}", version=asked.version)
-        note(f"cloud: {cloud}\nrequest: {asked.version} {asked}")
+    for request in requests:
+        response = api("GET", f"/allocation_candidates?{request.query()}", version=request.version)
+        note(f"cloud: {cloud}\nrequest: {request.version} {request}")
         assert response.status_code == 200, response.json
-        assert faults(cloud, asked, response.json) == []
+        assert response_errors(cloud, request, response.json) == []

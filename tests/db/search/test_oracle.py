@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
 
 from tests.support.cloud import Cloud, read, uuid_of
-from tests.support.oracle import Group, Request, candidates, faults
+from tests.support.oracle import Group, Request, candidates, response_errors
+from tests.support.query_keys import CANDIDATES, keys, without_suffix
 from tests.support.strategies import clouds
 
 P2 = read(
@@ -214,17 +216,17 @@ def amounts(cloud: Cloud, request: Request) -> list[str]:
 
 
 def test_mappings_contain_every_group() -> None:
-    asked = Request(
+    request = Request(
         (group(V=1, M=1), group("_F", FPGA=1, required="TYPE2"), group("_N", required="NUMA")),
         **same("_N", "_F"),
     )
-    shown = {candidate.mappings for candidate in candidates(P6, asked)}
+    mappings = {candidate.mappings for candidate in candidates(P6, request)}
     spread = [("N0",), ("N1",), ("N0", "N1")]
-    assert shown == {frozenset([("", found), ("_F", ("F11",)), ("_N", ("N1",))]) for found in spread}
+    assert mappings == {frozenset([("", found), ("_F", ("F11",)), ("_N", ("N1",))]) for found in spread}
 
 
 def test_query_has_every_parameter() -> None:
-    asked = Request(
+    request = Request(
         groups=(
             group(V=1, M=2, required="A B,C !D", member_of="X Y,Z !W", in_tree="CN"),
             group("_N", required="A"),
@@ -235,7 +237,8 @@ def test_query_has_every_parameter() -> None:
         group_policy="none",
         limit=3,
     )
-    assert asked.query() == "&".join(
+    assert {without_suffix(key) for key, _ in parse_qsl(request.query())} == keys(CANDIDATES)
+    assert request.query() == "&".join(
         [
             "resources=V:1,M:2",
             "required=A,!D",
@@ -267,12 +270,12 @@ SMALL = read("a{V4 used1 ratio1.5 M9}#T@A; b<a; c<a{V1}; s{D9 res1}$@A")
 A, SHARED = uuid_of("a"), uuid_of("s")
 
 
-def asked(version: str) -> Request:
+def small_request(version: str) -> Request:
     return Request((group(required="T" if version >= "1.17" else "", V=2, D=1),), version=version)
 
 
 def correct_response(version: str) -> dict[str, Any]:
-    """Return the response body for SMALL and `asked(version)`."""
+    """Return the response body for SMALL and `small_request(version)`."""
     entry: dict[str, Any] = {
         "allocations": {A: {"resources": {"V": 2}}, SHARED: {"resources": {"D": 1}}},
         "mappings": {"": [SHARED, A]},
@@ -303,8 +306,8 @@ def correct_response(version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1.10", "1.12", "1.17", "1.27", "1.29", "1.34", "1.39"])
-def test_correct_response_has_no_faults(version: str) -> None:
-    assert faults(SMALL, asked(version), correct_response(version)) == []
+def test_correct_response_has_no_errors(version: str) -> None:
+    assert response_errors(SMALL, small_request(version), correct_response(version)) == []
 
 
 def drop_candidate(response: dict[str, Any]) -> None:
@@ -347,20 +350,20 @@ def drop_root(response: dict[str, Any]) -> None:
     ("break_response", "found"),
     [
         (drop_candidate, "0 candidates instead of 1"),
-        (repeat_candidate, "shown too often: a(V:2)+s(D:1)"),
-        (change_amount, "not a candidate, or shown too often: a(V:3)+s(D:1)"),
-        (change_mapping, "not a candidate, or shown too often: a(V:2)+s(D:1) →a"),
-        (repeat_in_mapping, "not a candidate, or shown too often: a(V:2)+s(D:1) →a,a,s"),
+        (repeat_candidate, "returned too often: a(V:2)+s(D:1)"),
+        (change_amount, "not a candidate, or returned too often: a(V:3)+s(D:1)"),
+        (change_mapping, "not a candidate, or returned too often: a(V:2)+s(D:1) →a"),
+        (repeat_in_mapping, "not a candidate, or returned too often: a(V:2)+s(D:1) →a,a,s"),
         (drop_summary, "no summary of b"),
         (add_summary, f"a summary of {uuid_of('stranger')}"),
         (change_capacity, "summary of a: "),
         (drop_root, "summary of a: "),
     ],
 )
-def test_fault_is_detected(break_response: Callable[[dict[str, Any]], None], found: str) -> None:
+def test_error_is_detected(break_response: Callable[[dict[str, Any]], None], found: str) -> None:
     response = correct_response("1.39")
     break_response(response)
-    assert found in "\n".join(faults(SMALL, asked("1.39"), response))
+    assert found in "\n".join(response_errors(SMALL, small_request("1.39"), response))
 
 
 TWINS = read("a{V4}; b{V4}; b1<b{V4}")
@@ -394,4 +397,4 @@ def response_with(names: str, also: str) -> dict[str, Any]:
 )
 def test_limited_response_holds_any_candidates(limit: int, names: str, also: str, right: bool) -> None:
     request = Request((group(V=1),), limit=limit, version="1.28")
-    assert (faults(TWINS, request, response_with(names, also)) == []) is right
+    assert (response_errors(TWINS, request, response_with(names, also)) == []) is right

@@ -16,7 +16,6 @@ from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGr
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, GROUP_PARSERS
 
 A_UUID = "aaaaaaaa-0000-4000-8000-000000000000"
-GROUP = RequestGroup("_A", {"VCPU": 1})
 SAMPLES: dict[str, list[Any]] = {
     "resources": [{"VCPU": 1, "MEMORY_MB": 2}],
     "required": [
@@ -28,6 +27,9 @@ SAMPLES: dict[str, list[Any]] = {
 }
 """For each field, values that exclude providers; a new field needs an entry, and the code that handles it."""
 
+each_group = pytest.mark.parametrize(
+    "group", [RequestGroup("", {"VCPU": 1}), RequestGroup("_A", {"VCPU": 1})], ids=["unsuffixed", "suffixed"]
+)
 each_value = pytest.mark.parametrize(
     ("field", "value"),
     [(field, value) for field, values in SAMPLES.items() for value in values],
@@ -53,23 +55,30 @@ def test_every_key_of_a_group_has_a_parser_and_a_field() -> None:
     assert set(GROUP_PARSERS) == set(GROUP_KEYS) == set(SAMPLES)
 
 
+@each_group
 @each_value
-def test_candidates_depend_on_field(connection: Connection, field: str, value: Any) -> None:
-    def supplier_sql(group: RequestGroup) -> str:
+def test_candidates_depend_on_field(
+    connection: Connection, group: RequestGroup, field: str, value: Any
+) -> None:
+    def conditions(group: RequestGroup) -> list[Any]:
         criteria: SearchCriteria = resolve_criteria(
             connection, CandidatesRequest((group,)), one_provider_per_tree=False
         )
-        query = supplier_query(criteria.by_demand[0]).query
+        queries = [supplier_query(each).query for each in criteria.by_demand]
         # More than one would be a cross join.
-        assert len(query.get_final_froms()) == 1
-        return sql(query)
+        assert {len(query.get_final_froms()) for query in queries} == {1}
+        # The required traits of the unsuffixed group concern all its suppliers together.
+        return [*map(sql, queries), criteria.rules.unsuffixed_required]
 
-    assert supplier_sql(replace(GROUP, **{field: value})) != supplier_sql(GROUP)
+    assert conditions(replace(group, **{field: value})) != conditions(group)
 
 
+@each_group
 @each_value
-def test_list_of_providers_depends_on_field(connection: Connection, field: str, value: Any) -> None:
+def test_list_of_providers_depends_on_field(
+    connection: Connection, group: RequestGroup, field: str, value: Any
+) -> None:
     def condition_sql(group: RequestGroup) -> list[str]:
         return [sql(condition) for condition, _ in providers._group_conditions(connection, group)]
 
-    assert condition_sql(replace(GROUP, **{field: value})) != condition_sql(GROUP)
+    assert condition_sql(replace(group, **{field: value})) != condition_sql(group)

@@ -1,0 +1,29 @@
+"""The query keys of GET requests, from the schemas of the service."""
+
+import re
+from typing import Any
+
+from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.resource_providers import ProviderQuery
+from placement_svc.schemas.traits import TraitQuery
+from placement_svc.schemas.usages import UsagesQuery
+
+CANDIDATES = "/allocation_candidates"
+SCHEMAS: dict[str, tuple[Any, ...]] = {
+    "/resource_providers": (ProviderQuery,),
+    CANDIDATES: (GroupQuery, WholeRequestQuery),
+    "/traits": (TraitQuery,),
+    "/usages": (UsagesQuery,),
+}
+"""The schemas of the query of each GET request that has one."""
+
+
+def keys(path: str) -> set[str]:
+    """Return the query keys of a path that its schemas declare."""
+    return {key for schema in SCHEMAS[path] for key in schema().fields}
+
+
+def without_suffix(key: str) -> str:
+    """Return the key of a candidates request without the suffix of its group."""
+    suffixed = re.fullmatch(rf"({'|'.join(GROUP_KEYS)}){SUFFIX}", key)
+    return suffixed[1] if suffixed else key
