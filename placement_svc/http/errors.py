@@ -41,7 +41,8 @@ EXPLANATIONS = {
 }
 """The first sentence of `detail` for each status; clients match those of 400 to 409, 415 and 500.
 
-`{method}` is the method of the request; `{type}` is its `Accept` header in a 406, its `Content-Type` in a 415.
+`{method}` is the method of the request. `{type}` is its `Accept` header in a 406 and its `Content-Type` in a
+415.
 """
 
 MAX_TYPE = 200
