@@ -61,12 +61,15 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["claim_service"] = ClaimService(database)
     app.extensions["policy"] = policy
     metrics = Metrics(database) if settings.metrics else None
-    access_log.install(app, settings.slow_request, metrics.count if metrics else None)
+    record = access_log.install(app, settings.slow_request, metrics.count if metrics else None)
     pipeline.install(app, strategy, _cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
     check_endpoints(app)
+    app.wsgi_app = DocumentationMiddleware(  # type: ignore[method-assign]
+        app.wsgi_app, cache(partial(describe, app)), record
+    )
     _add_middleware(app, settings, database, metrics)
     try:
         database.prepare()
@@ -79,7 +82,7 @@ def _add_middleware(
     app: Flask, settings: config.Settings, database: Database, metrics: Metrics | None
 ) -> None:
     """Wrap the WSGI application of `app`; the last middleware added sees a request first."""
-    wsgi_app: WSGIApplication = DocumentationMiddleware(app.wsgi_app, cache(partial(describe, app)))
+    wsgi_app: WSGIApplication = app.wsgi_app
     if settings.proxy_headers:
         wsgi_app = proxy.ProxyHeadersMiddleware(wsgi_app)
     app.wsgi_app = ProbesMiddleware(  # type: ignore[method-assign]

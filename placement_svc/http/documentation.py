@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -46,12 +47,19 @@ class DocumentationMiddleware:
     """A WSGI middleware that serves the OpenAPI document and its page, and passes other requests on.
 
     `describe` returns the OpenAPI document without `servers`. It is called for each request of the
-    document, so it should cache.
+    document, so it should cache. `record` gets the WSGI environment of each request that the middleware
+    serves, its response before it is sent, and the time of `perf_counter` at which the request started.
     """
 
-    def __init__(self, app: WSGIApplication, describe: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        app: WSGIApplication,
+        describe: Callable[[], Mapping[str, Any]],
+        record: Callable[[WSGIEnvironment, Response, float], None],
+    ) -> None:
         self.app = app
         self.describe = describe
+        self.record = record
         self._handlers = {
             DOCUMENT: self._document,
             PAGE: self._page,
@@ -60,12 +68,16 @@ class DocumentationMiddleware:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request, or pass it on."""
+        started = perf_counter()
         handler = self._handlers.get(environ["PATH_INFO"])
         if handler is None:
             return self.app(environ, start_response)
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return Response(status=405, headers={"Allow": "GET, HEAD"})(environ, start_response)
-        return handler(environ)(environ, start_response)
+            response = Response(status=405, headers={"Allow": "GET, HEAD"})
+        else:
+            response = handler(environ)
+        self.record(environ, response, started)
+        return response(environ, start_response)
 
     def _document(self, environ: WSGIEnvironment) -> Response:
         servers = [{"url": environ.get("SCRIPT_NAME") or "/"}]

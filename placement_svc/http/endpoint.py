@@ -9,7 +9,7 @@ from flask import current_app, request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
 from placement_svc.http.accept import JSON, accepts_json
-from placement_svc.http.microversion import since
+from placement_svc.http.microversion import HEADER, OLDEST, is_requested, since
 from placement_svc.http.rules import PREFIX
 from placement_svc.schemas.query import parse_pairs
 
@@ -72,7 +72,7 @@ def endpoint(
 
     def check_version() -> None:
         if not since(introduced):
-            raise error_before()
+            raise error_before(description=None if is_requested() else _missing_version(introduced))
 
     def check_media_types() -> None:
         if checks_accept:
@@ -95,6 +95,14 @@ def endpoint(
         return protected
 
     return decorate
+
+
+def _missing_version(introduced: str) -> str:
+    """Return the text of an error that a request without a microversion gets."""
+    return (
+        f"This request needs microversion {introduced} or later. Microversion {OLDEST} applies because the"
+        f" request names none: send the header {HEADER}: placement {introduced}."
+    )
 
 
 def _check_accept() -> None:

@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 
 from placement_svc.domain import errors
 from placement_svc.http import microversion
-from placement_svc.http.accept import error_format
+from placement_svc.http.accept import JSON, error_format
 from placement_svc.http.json import dumps
 
 log = logging.getLogger(__name__)
@@ -25,19 +25,28 @@ STATUS = {
 """The status of each kind of error; a subclass has the status of its nearest base class listed here."""
 
 EXPLANATIONS = {
-    400: "The request cannot be understood, or it contradicts itself.",
+    400: (
+        "The server could not comply with the request since it is either malformed or otherwise incorrect."
+    ),
     401: "The request needs a token: send one as X-Auth-Token.",
     403: "Access was denied to this resource.",
     404: "The resource could not be found.",
     405: "The method {method} is not allowed for this resource.",
-    406: "The resource has no representation that the request accepts.",
-    409: "The request conflicts with the present state of the resource.",
+    406: "The resource could not be generated that was acceptable to your browser (content of type {type}. ",
+    409: "There was a conflict when trying to complete your request.",
     413: "The request body is too large.",
-    415: "The request body is of a type that this resource does not read.",
-    500: "The server failed in a way it did not foresee; its log tells more under this request id.",
+    415: "The request media type {type} is not supported by this server. ",
+    500: "The server has either erred or is incapable of performing the requested operation.",
     503: "The service cannot answer for the moment.",
 }
-"""The sentence at the start of `detail` for each status."""
+"""The first sentence of `detail` for each status; clients match those of 400 to 409, 415 and 500.
+
+`{method}` is the method of the request. `{type}` is its `Accept` header in a 406 and its `Content-Type` in a
+415.
+"""
+
+MAX_TYPE = 200
+"""The most characters of a media type that the first sentence quotes."""
 
 RETRY_AFTER = "1"
 """Seconds after which a client should retry after a 503."""
@@ -45,10 +54,20 @@ RETRY_AFTER = "1"
 
 def _detail(status: int, text: str) -> str:
     template = EXPLANATIONS.get(status, HTTPStatus(status).description)
-    explanation = template.format(method=request.environ["REQUEST_METHOD"])
+    explanation = template.format(
+        method=request.environ["REQUEST_METHOD"], type=_media_type(status)[:MAX_TYPE]
+    )
     # Clients show the last line as the reason. It must be one line without markup.
     reason = re.sub(r"<[^<>]*>", "", " ".join(text.split("\n")))
     return f"{explanation}\n\n {reason}  "
+
+
+def _media_type(status: int) -> str:
+    """Return the media type to which the first sentence of an error refers."""
+    if status == 406:
+        accept = request.headers.get("Accept", "")
+        return JSON if accept in ("", "*/*") else accept
+    return str(request.headers.get("Content-Type"))
 
 
 def _error_response(status: int, text: str, code: str, extra: dict[str, str] | None = None) -> Response:

@@ -94,6 +94,12 @@ def negotiate(header: str) -> Version:
     return version
 
 
+def is_requested() -> bool:
+    """Return whether the current request selects a microversion; otherwise 1.0 applies by default."""
+    sent = {HEADER: request.headers.get(HEADER, "")}
+    return bool(microversion_parse.get_version(sent, "placement"))
+
+
 def negotiate_request() -> None:
     """Set `g.microversion` for the current request; raise what `negotiate` raises."""
     g.microversion = negotiate(request.headers.get(HEADER, ""))

@@ -10,11 +10,20 @@ HEADER = "X-Openstack-Request-Id"
 _GLOBAL = re.compile(r"req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
+def generate() -> str:
+    """Return a new request id."""
+    return f"req-{uuid4()}"
+
+
+def global_id(sent: str) -> str | None:
+    """Return the id that a caller sent, None if it is not valid."""
+    return sent if _GLOBAL.fullmatch(sent) else None
+
+
 def assign() -> None:
     """Set `g.request_id` to a new id, and `g.global_request_id` to the id that the caller sent, if valid."""
-    g.request_id = f"req-{uuid4()}"
-    sent = request.headers.get(HEADER, "")
-    g.global_request_id = sent if _GLOBAL.fullmatch(sent) else None
+    g.request_id = generate()
+    g.global_request_id = global_id(request.headers.get(HEADER, ""))
 
 
 def set_header(response: Response) -> Response:

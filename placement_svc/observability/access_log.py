@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
+from wsgiref.types import WSGIEnvironment
 
-from flask import Flask, Response, g, request
+from flask import Flask, Request, Response, g, request
 
 from placement_svc.domain.errors import PlacementError
-from placement_svc.http import microversion
+from placement_svc.domain.limits import MAX_ID_LENGTH
+from placement_svc.http import microversion, request_id
+from placement_svc.http.auth import Caller
 from placement_svc.observability import request_stats
 from placement_svc.observability.request_stats import RequestStats
 
@@ -25,7 +28,8 @@ class CompletedRequest:
 
     `route` is the URL rule that matches the path. `seconds` is the time from the start of the request to the
     last byte of the response. `error` is the API error in the response, if any. `body_bytes` is None for a
-    chunked body.
+    chunked body. `user_id` and `project_id` are those of an authenticated caller. `client` is the address of
+    the other end of the connection, None for a Unix socket.
     """
 
     method: str
@@ -38,16 +42,32 @@ class CompletedRequest:
     microversion: str | None
     request_id: str
     global_request_id: str | None
+    user_id: str | None
+    project_id: str | None
+    client: str | None
     error: PlacementError | None
     seconds: float
     stats: RequestStats
 
 
-def install(app: Flask, slow_seconds: float, report: Callable[[CompletedRequest], None] | None) -> None:
+def install(
+    app: Flask, slow_seconds: float, report: Callable[[CompletedRequest], None] | None
+) -> Callable[[WSGIEnvironment, Response, float], None]:
     """Make `app` log each completed request and pass it to `report`.
 
     A request that took more than `slow_seconds` is logged as a warning, with its parameters.
+
+    Return a function that does the same for a request that a WSGI middleware serves. It takes the
+    environment, the response before it is sent, and the time of `perf_counter` at which the request started.
     """
+
+    def end_with(response: Response, complete: Callable[[float], CompletedRequest]) -> None:
+        @response.call_on_close
+        def sent() -> None:
+            completed = complete(perf_counter())
+            _log(completed, slow_seconds)
+            if report is not None:
+                report(completed)
 
     @app.before_request
     def start() -> None:
@@ -56,16 +76,13 @@ def install(app: Flask, slow_seconds: float, report: Callable[[CompletedRequest]
 
     @app.after_request
     def end(response: Response) -> Response:
-        complete = _completion(response)
-
-        @response.call_on_close
-        def sent() -> None:
-            completed = complete(perf_counter())
-            _log(completed, slow_seconds)
-            if report is not None:
-                report(completed)
-
+        end_with(response, _completion(response))
         return response
+
+    def record(environ: WSGIEnvironment, response: Response, started: float) -> None:
+        end_with(response, _completion_outside(environ, response, started))
+
+    return record
 
 
 def _completion(response: Response) -> Callable[[float], CompletedRequest]:
@@ -75,6 +92,7 @@ def _completion(response: Response) -> Callable[[float], CompletedRequest]:
     """
     version = microversion.current()
     started: float = g.started
+    caller: Caller | None = g.get("caller")
     values = {
         "method": request.environ["REQUEST_METHOD"],
         "path": request.path,
@@ -86,8 +104,42 @@ def _completion(response: Response) -> Callable[[float], CompletedRequest]:
         "microversion": str(version) if version else None,
         "request_id": g.request_id,
         "global_request_id": g.global_request_id,
+        "user_id": caller and caller.user_id[:MAX_ID_LENGTH],
+        "project_id": caller and caller.project_id and caller.project_id[:MAX_ID_LENGTH],
+        "client": request.remote_addr or None,
         "error": g.get("error"),
         "stats": g.stats,
+    }
+    return lambda now: CompletedRequest(seconds=now - started, **values)
+
+
+def _completion_outside(
+    environ: WSGIEnvironment, response: Response, started: float
+) -> Callable[[float], CompletedRequest]:
+    """Return the same function for a request that does not reach Flask; its path must be a fixed one.
+
+    The request gets an id, which the response shows.
+    """
+    received = Request(environ)
+    response.headers[request_id.HEADER.lower()] = own_id = request_id.generate()
+    # Otherwise Werkzeug closes only the file of a response, and not the response itself.
+    response.direct_passthrough = False
+    values: dict[str, Any] = {
+        "method": environ["REQUEST_METHOD"],
+        "path": received.path,
+        "query": received.query_string.decode(errors="backslashreplace"),
+        "body_bytes": received.content_length,
+        "route": received.path,
+        "endpoint": None,
+        "status": response.status_code,
+        "microversion": None,
+        "request_id": own_id,
+        "global_request_id": request_id.global_id(received.headers.get(request_id.HEADER, "")),
+        "user_id": None,
+        "project_id": None,
+        "client": received.remote_addr or None,
+        "error": None,
+        "stats": RequestStats(),
     }
     return lambda now: CompletedRequest(seconds=now - started, **values)
 
@@ -105,6 +157,9 @@ def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, An
         "microversion": completed.microversion,
         "request_id": completed.request_id,
         "global_request_id": completed.global_request_id,
+        "user_id": completed.user_id,
+        "project_id": completed.project_id,
+        "client": completed.client,
     }
     if completed.seconds > slow_seconds:
         fields |= {"query": completed.query, "body_bytes": completed.body_bytes}

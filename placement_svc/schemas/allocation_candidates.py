@@ -19,7 +19,7 @@ from placement_svc.domain.groups import (
     RequestGroup,
 )
 from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
-from placement_svc.schemas.base import UUID, Map, Schema, String, check
+from placement_svc.schemas.base import UUID, Schema, String, matches
 from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
@@ -32,6 +32,7 @@ from placement_svc.schemas.groups import (
     parse_root_required,
 )
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.violations import Violation, shorten
 
 Pairs = list[tuple[str, str]]
 
@@ -146,16 +147,30 @@ def _values(pairs: Pairs, key: str) -> list[str]:
     return [value for k, value in pairs if k == key]
 
 
-def _keys(version: Version) -> str:
-    """Return the pattern of the keys at a microversion with suffixes."""
-    group_keys, request_keys = ("|".join(keys.at(version).fields) for keys in (GroupQuery, WholeRequestQuery))
+def _group_key_patterns(version: Version) -> list[str]:
+    """Return the pattern of each kind of group key at a microversion with suffixes, in alphabetical order."""
     suffix = SUFFIX if version >= (1, 33) else r"[1-9][0-9]*"
-    return rf"^(({group_keys})({suffix})?|{request_keys})$"
+    return [f"^{key}({suffix})?$" for key in sorted(GroupQuery.at(version).fields)]
+
+
+def _check_suffixed_keys(pairs: Pairs, version: Version) -> None:
+    """Raise `Invalid` for keys that a microversion with suffixes does not have.
+
+    The error names the patterns of group keys only, although the keys for the whole request are valid too.
+    """
+    patterns = _group_key_patterns(version)
+    group_keys, request_keys = "|".join(patterns), WholeRequestQuery.at(version).fields
+    unknown = sorted({key for key, _ in pairs if key not in request_keys and not matches(group_keys, key)})
+    if unknown:
+        keys = shorten(", ".join(map(repr, unknown)))
+        verb = "does" if len(unknown) == 1 else "do"
+        reason = f"{keys} {verb} not match any of the regexes: {', '.join(map(repr, patterns))}"
+        raise Invalid(f"{ERROR_PREFIX}{Violation('additionalProperties', False, reason, dict(pairs))}")
 
 
 def _check_keys(pairs: Pairs, version: Version) -> None:
     if version >= (1, 25):
-        check(Map(_keys(version), String()), dict(pairs), ERROR_PREFIX)
+        _check_suffixed_keys(pairs, version)
     else:
         UnsuffixedQuery.at(version).check(dict(pairs), ERROR_PREFIX)
     whole_request = WholeRequestQuery.at(version)
@@ -252,7 +267,7 @@ def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
     if resourceless:
         raise Invalid("All request groups must specify resources.")
     if not any(True for _ in groups):
-        raise Invalid("At least one request group (`resources` or `resources{N}`) is required.")
+        raise Invalid("At least one request group (`resources` or `resources{$S}`) is required.")
 
 
 def _check_contradictions(groups: Iterable[RequestGroup]) -> None:

@@ -20,6 +20,11 @@ def quote(value: Any) -> str:
         text = repr(value)
     except RecursionError:
         text = "a deeply nested value"
+    return shorten(text)
+
+
+def shorten(text: str) -> str:
+    """Return `text`, cut to `MAX_QUOTE` characters."""
     return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
 
 

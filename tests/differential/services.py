@@ -10,7 +10,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.differential.wording import fixed_fragments
+from tests.differential.wording import first_sentence, fixed_fragments
 
 JSON = "application/json"
 TOKEN = ("X-Auth-Token", "admin")
@@ -242,4 +242,6 @@ def _error_differences(reference: Response, ours: Response) -> Iterator[tuple[st
     yield "error members", (sorted(reference.error), sorted(ours.error))
     if reference.error and ours.error:
         yield "specified", (True, bool(fixed_fragments(reference.detail)) or reference.status >= 500)
+        if reference.status == ours.status:
+            yield "first sentence", (first_sentence(reference.detail), first_sentence(ours.detail))
         yield "detail", (fixed_fragments(reference.detail), fixed_fragments(ours.detail))

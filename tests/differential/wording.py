@@ -21,7 +21,7 @@ FRAGMENTS = [
     r"On instance\S*(?=: )",
     r"Invalid query string parameters: (Additional properties are not allowed \(.*?\))?",
     r"'\S*' is a required property",
-    r"does not match any of the regexes",
+    r"do(?:es)? not match any of the regexes(?:: '\^(?:in_tree|member_of)\(.*?(?=  Failed))?",
     r"is not a 'uuid'",
     # docs/spec/resources.md 3
     r"No resource provider with uuid .*? found( for delete)?",
@@ -108,6 +108,11 @@ def fixed_fragments(detail: str) -> list[str]:
     """Return the fixed fragments of a `detail`, each once, in the order of `FRAGMENTS`."""
     matches = (match[0] for fragment in _COMPILED for match in fragment.finditer(detail))
     return list(dict.fromkeys(" ".join(_sorted_names(match).split()) for match in matches))
+
+
+def first_sentence(detail: str) -> str:
+    """Return the sentence for the status, with which a `detail` begins (docs/spec/http.md 6)."""
+    return detail.split("\n\n ")[0].strip()
 
 
 def _sorted_names(fragment: str) -> str:

@@ -243,6 +243,122 @@ def test_too_large_chunked_body_gets_413(send):
     assert error_of(response, 413)["title"] == HTTPStatus(413).phrase
 
 
+def test_error_for_many_unknown_keys_is_short(send):
+    query = "&".join(f"key{number}=1" for number in range(1000))
+    response = send("GET", "/allocation_candidates", QUERY_STRING=query)
+    assert "'key0', 'key1', 'key10'" in error_of(response, 400)["detail"]
+    assert len(response.data) < 4000
+
+
+# The first sentence of the detail
+
+
+MALFORMED = (
+    "The server could not comply with the request since it is either malformed or otherwise incorrect."
+)
+NOT_ACCEPTABLE = (
+    "The resource could not be generated that was acceptable to your browser (content of type {}. "
+)
+UNSUPPORTED = "The request media type {} is not supported by this server. "
+UNVERSIONED = {"X-Auth-Token": "admin"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "sentence"),
+    [
+        ("GET", "/resource_providers", {"OpenStack-API-Version": "placement x"}, 400, MALFORMED),
+        ("GET", "/usages", {}, 400, MALFORMED),
+        ("GET", "/traits", {"X-Roles": ""}, 403, "Access was denied to this resource."),
+        ("GET", "/house", {}, 404, "The resource could not be found."),
+        ("PUT", "/traits", {}, 405, "The method PUT is not allowed for this resource."),
+        (
+            "GET",
+            "/",
+            {"OpenStack-API-Version": "placement 1.40", "Accept": "application/json, a/b"},
+            406,
+            NOT_ACCEPTABLE.format("application/json, a/b"),
+        ),
+        (
+            "GET",
+            "/",
+            {"OpenStack-API-Version": "placement 1.40"},
+            406,
+            NOT_ACCEPTABLE.format("application/json"),
+        ),
+        (
+            "GET",
+            "/",
+            {"OpenStack-API-Version": "placement 1.40", "Accept": "*/*"},
+            406,
+            NOT_ACCEPTABLE.format("application/json"),
+        ),
+        ("POST", "/resource_providers", {"Content-Type": "a/b"}, 415, UNSUPPORTED.format("a/b")),
+        ("POST", "/resource_providers", {}, 415, UNSUPPORTED.format("None")),
+    ],
+)
+def test_first_sentence_of_the_detail(method, path, headers, status, sentence, send):
+    response = send(method, path, headers=ADMIN | headers)
+    error = response.json["errors"][0]
+    assert (error["status"], error["detail"].split("\n\n ")[0]) == (status, sentence)
+
+
+def test_first_sentence_in_plain_text(send):
+    response = send("GET", "/traits", headers=ADMIN | {"Accept": "a/b"})
+    assert NOT_ACCEPTABLE.format("a/b") + "\n\n Only application/json is provided" in response.text
+
+
+def test_first_sentence_of_a_conflict(send):
+    body = b'{"name": "conflict"}'
+    send("POST", "/resource_providers", body, ADMIN | JSON)
+    detail = error_of(send("POST", "/resource_providers", body, ADMIN | JSON), 409)["detail"]
+    assert detail.startswith("There was a conflict when trying to complete your request.\n\n ")
+
+
+def test_first_sentence_quotes_little_of_a_long_type(send):
+    response = send("POST", "/resource_providers", headers=ADMIN | {"Content-Type": "a/" + "b" * 8000})
+    assert len(response.json["errors"][0]["detail"].split("\n\n ")[0]) < 300
+
+
+# Requests that name no microversion
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "introduced"),
+    [
+        ("GET", "/traits", "1.6"),
+        ("GET", "/usages", "1.9"),
+        ("GET", "/allocation_candidates", "1.10"),
+        ("POST", "/reshaper", "1.30"),
+        ("PUT", "/resource_classes/CUSTOM_X", "1.2"),
+        ("GET", "/resource_providers/x/aggregates", "1.1"),
+    ],
+)
+@pytest.mark.parametrize("headers", [{}, {"OpenStack-API-Version": "compute 2.1"}])
+def test_missing_version_is_explained(method, path, introduced, headers, send):
+    detail = error_of(send(method, path, headers=UNVERSIONED | JSON | headers), 404)["detail"]
+    assert detail.startswith("The resource could not be found.\n\n ")
+    assert f"send the header OpenStack-API-Version: placement {introduced}." in detail
+
+
+def test_missing_version_is_explained_for_a_method(send):
+    response = send("DELETE", "/resource_providers/x/inventories", headers=UNVERSIONED)
+    detail = error_of(response, 405)["detail"]
+    assert "The method DELETE is not allowed for this resource." in detail
+    assert "send the header OpenStack-API-Version: placement 1.5." in detail
+    assert "Allow" not in response.headers
+
+
+def test_version_that_is_too_old_is_not_explained(send):
+    headers = UNVERSIONED | {"OpenStack-API-Version": "placement 1.0"}
+    assert error_of(send("GET", "/traits", headers=headers), 404)["detail"] == (
+        "The resource could not be found.\n\n   "
+    )
+
+
+def test_unknown_path_is_not_explained_by_the_version(send):
+    assert "OpenStack-API-Version" not in error_of(send("GET", "/house", headers=UNVERSIONED), 404)["detail"]
+
+
 # Unexpected errors
 
 
@@ -262,6 +378,9 @@ def test_unexpected_error_reveals_nothing(send):
     error = error_of(response, 500)
     assert error.keys() == {"status", "title", "detail", "request_id"}
     assert error["title"] == "Internal Server Error"
+    assert error["detail"].split("\n\n ")[0] == (
+        "The server has either erred or is incapable of performing the requested operation."
+    )
     assert "secret" not in response.text
     for name in ("openstack-api-version", "vary", "cache-control", "last-modified"):
         assert name not in response.headers

@@ -63,6 +63,64 @@ def test_request_is_one_record(new_app: NewApp, lines: Lines) -> None:
     assert fields["statements"] >= 1
     assert fields["duration"] >= fields["statement_duration"] > 0
     assert "query" not in fields
+    assert (fields["user_id"], fields["project_id"], fields["client"]) == ("admin", "admin", "127.0.0.1")
+
+
+def test_request_without_a_caller_has_a_client(new_app: NewApp, lines: Lines) -> None:
+    new_app().test_client().get("/traits", buffered=True)
+    fields = lines()[0].__dict__
+    assert (fields["user_id"], fields["project_id"], fields["client"]) == (None, None, "127.0.0.1")
+
+
+def test_caller_in_the_log_is_bounded(new_app: NewApp, lines: Lines) -> None:
+    headers = {"X-Auth-Token": f"{'u' * 3000}:{'p' * 3000}"}
+    new_app().test_client().get("/", headers=headers, buffered=True)
+    new_app().test_client().get("/traits", headers=headers, buffered=True)
+    assert [(line.__dict__["user_id"] or "") for line in lines()] == ["", "u" * 255]
+    assert lines()[1].__dict__["project_id"] == "p" * 255
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/openapi.json", 200),
+        ("GET", "/docs", 200),
+        ("HEAD", "/docs", 200),
+        ("POST", "/docs", 405),
+        ("GET", "/docs/swagger-ui.css", 200),
+        ("HEAD", "/docs/swagger-ui.css", 200),
+    ],
+)
+def test_request_for_the_documentation_is_logged_and_counted(
+    new_app: NewApp, lines: Lines, method: str, path: str, status: int
+) -> None:
+    client = new_app().test_client()
+    headers = {"X-Openstack-Request-Id": GLOBAL_ID}
+    response = client.open(path, method=method, headers=headers)
+    assert lines() == []
+    response.get_data()
+    response.close()
+    [line] = lines()
+    fields = line.__dict__
+    assert (fields["method"], fields["path"], fields["route"], fields["status"]) == (
+        method,
+        path,
+        path,
+        status,
+    )
+    assert (fields["microversion"], fields["user_id"], fields["client"]) == (None, None, "127.0.0.1")
+    assert fields["request_id"] == response.headers["x-openstack-request-id"]
+    assert fields["global_request_id"] == GLOBAL_ID
+    assert fields["duration"] > 0
+    labels = f'method="{method}",microversion="none",route="{path}",status="{status}"'
+    assert f"placement_requests_total{{{labels}}} 1.0" in client.get("/metrics").text
+
+
+def test_unchanged_file_of_the_documentation_is_logged(new_app: NewApp, lines: Lines) -> None:
+    client = new_app().test_client()
+    etag = client.get("/docs/swagger-ui.css", buffered=True).headers["ETag"]
+    client.get("/docs/swagger-ui.css", headers={"If-None-Match": etag}, buffered=True)
+    assert [line.__dict__["status"] for line in lines()] == [200, 304]
 
 
 @pytest.mark.parametrize(
