@@ -1,8 +1,7 @@
 """Read allocations, and replace them within a reshape (`docs/spec/allocations.md 4, 8 and 11`).
 
-`placement_svc.db.claims` grants claims. Every write locks rows in the same order: consumers by uuid,
-providers by id, inventories by provider id and resource class id. Concurrent requests therefore wait for
-each other instead of ending in a deadlock, and the data that was checked does not change before the commit.
+`placement_svc.db.claims` grants claims. Every write locks rows in the same order (`docs/reliability.md`,
+"Lock order"), so that the data that was checked does not change before the commit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -167,9 +167,10 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._snapshots = engine.execution_options(
+        self._read_engine = engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
+        """The same connections as `engine`; each transaction is one read-only snapshot."""
         self._is_prepared = False
         self._preparing = Lock()
 
@@ -180,7 +181,7 @@ class Database:
         """
 
         def attempt() -> T:
-            with self._snapshots.connect() as connection:
+            with self._read_engine.connect() as connection:
                 return query(connection, *args, **kwargs)
 
         return self.run_with_retries(attempt)

@@ -118,8 +118,8 @@ FIND_CONTRADICTIONS = (
     """,
 )
 
-# Starts at the staged providers whose parent is in the database or who have none, and descends level by
-# level. A provider that is part of a cycle, or below one, is never reached.
+# Starts at the staged providers whose parent is in the database or who have none (`top`), and descends level
+# by level. A provider that is part of a cycle, or below one, is never reached.
 COMPUTE_PATHS = """
     CREATE TEMPORARY TABLE provider_paths ON COMMIT DROP AS
     WITH RECURSIVE reached AS (

@@ -79,7 +79,8 @@ def _products(suppliers: SuppliersByDemand, order: Sequence[int], deadline: Dead
 class _DepthFirstSearch:
     """A depth-first search that chooses a supplier for each demand of one anchor, in a given order.
 
-    `dead_states` are the states that led to no candidate: the search does not enter an equal state again.
+    A state is what the constraints depend on after some demands have their suppliers. `failed_states` are
+    those that led to no candidate: the search does not enter an equal state again.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class _DepthFirstSearch:
         self.constraints = constraints
         self.deadline = deadline
         self.chosen = [0] * len(order)
-        self.dead_states: set[Hashable] = set()
+        self.failed_states: set[Hashable] = set()
         self.failures = 0
         """How many combinations have failed in a row."""
         self.failure_limit = min(FEASIBILITY_CHECK_AFTER, MAX_FAILURES)
@@ -114,8 +115,8 @@ class _DepthFirstSearch:
             if provider_id is None:
                 untried.pop()
                 if not candidates_below.pop():
-                    if len(self.dead_states) < MAX_FAILURES:
-                        self.dead_states.add(self._state(depth))
+                    if len(self.failed_states) < MAX_FAILURES:
+                        self.failed_states.add(self._state(depth))
                 elif candidates_below:
                     candidates_below[-1] += 1
                 if untried:
@@ -130,7 +131,7 @@ class _DepthFirstSearch:
                 continue
             for constraint in self.constraints:
                 constraint.assign(demand, provider_id)
-            if self.dead_states and self._state(depth + 1) in self.dead_states:
+            if self.failed_states and self._state(depth + 1) in self.failed_states:
                 self._unassign(demand)
             else:
                 candidates_below.append(0)

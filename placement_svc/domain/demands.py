@@ -46,10 +46,11 @@ class CombinationRules:
         """The resource classes of which one provider may have to supply several demands."""
         suffixed = Counter(name for demand in self.demands if demand.suffix for name, _ in demand.resources)
         unsuffixed = {name for demand in self.demands if not demand.suffix for name, _ in demand.resources}
-        # With group_policy=isolate, no two suffixed groups share a provider.
+        # With group_policy=isolate, no two suffixed groups have the same supplier.
         isolated = self.group_policy is GroupPolicy.ISOLATE
-        harmless = len(self.demands) if isolated else 1
-        return frozenset(name for name, n in suffixed.items() if n > harmless or name in unsuffixed)
+        return frozenset(
+            name for name, count in suffixed.items() if (count > 1 and not isolated) or name in unsuffixed
+        )
 
 
 def demands_of(group: RequestGroup) -> list[Demand]:

@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 from werkzeug.test import TestResponse
 
 from placement_svc.db import providers, schema
+from placement_svc.db.claims import procedures
 from placement_svc.db.engine import MAX_ATTEMPTS, Database, connect
 from placement_svc.domain.errors import Conflict, Unavailable
 from tests.conftest import ADMIN, Api, NewApp
@@ -374,6 +375,44 @@ def test_sessions_have_timeouts(database: Database) -> None:
             "jit": "off",
         }.items():
             assert connection.scalar(text(f"SHOW {setting}")) == value
+
+
+@pytest.fixture
+def serializable(database_url: str, engine: Engine) -> Iterator[Database]:
+    """A database whose default isolation level is not that of the service, with a single connection."""
+    name = make_url(database_url).database
+    setting = f"ALTER DATABASE {name} {{}} default_transaction_isolation"
+    with engine.begin() as connection:
+        connection.execute(text(f"{setting.format('SET')} = 'serializable'"))
+    connected = connect(database_url, pool_size=1)
+    yield Database(connected)
+    connected.dispose()
+    with engine.begin() as connection:
+        connection.execute(text(setting.format("RESET")))
+
+
+def isolation(connection: Connection) -> tuple[Any, Any]:
+    """Return the isolation level of the transaction, and whether it is read-only."""
+    return (
+        connection.scalar(text("SHOW transaction_isolation")),
+        connection.scalar(text("SHOW transaction_read_only")),
+    )
+
+
+def test_writes_are_read_committed_also_after_a_read(serializable: Database) -> None:
+    assert serializable.write(isolation) == ("read committed", "off")
+    assert serializable.read(isolation) == ("repeatable read", "on")
+    assert serializable.write(isolation) == ("read committed", "off")
+
+
+def test_calls_of_procedures_are_read_committed_also_after_a_read(serializable: Database) -> None:
+    shown = """
+        SELECT ARRAY[current_setting('transaction_isolation'), current_setting('transaction_read_only')]
+    """
+    # Every call of a stored procedure is sent by this function.
+    assert procedures._execute(serializable, shown, {}) == ["read committed", "off"]
+    serializable.read(isolation)
+    assert procedures._execute(serializable, shown, {}) == ["read committed", "off"]
 
 
 def test_options_of_the_url_override_the_defaults(database_url: str) -> None:

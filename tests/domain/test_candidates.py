@@ -295,7 +295,7 @@ def test_the_first_of_very_many_come_at_once(max_failures):
     assert len(set(first)) == 10
 
 
-def test_dead_state_is_not_entered_twice(max_failures):
+def test_failed_state_is_not_entered_twice(max_failures):
     max_failures(20_000)
     # Whichever of ten providers the first eight demands use: none can supply the last demand.
     suppliers = [supplier(id_, VCPU=1) for id_ in range(1, 11)]

@@ -274,7 +274,7 @@ def test_stored_data_is_what_was_acknowledged(service: Service, served_engine: E
     assert reshaped.consumers[reshaped.uuids[0]][0] > 1
 
 
-def test_claims_are_granted_up_to_the_exact_capacity(service: Service) -> None:
+def test_concurrent_claims_that_fill_the_capacity_are_all_granted(service: Service) -> None:
     each = 12
     hosts = [create_host(service.client(), {"VCPU": CLIENTS * each}) for _ in range(2)]
 

@@ -16,17 +16,20 @@ ProviderUuids = frozenset[str]
 
 @dataclass(eq=False)
 class Batch:
-    """Claims of different consumers on the same providers. The thread of the first claim leads the batch.
+    """Claims of different consumers on the same providers; a batch of one claim is that claim alone.
 
-    Claims are added while the preceding claim or batch runs. When it ends, `may_start` is set, and no claim
-    is added any more. `is_granted` is the result of the batch for the threads of the other claims.
+    Claims are added while the preceding batch on these providers runs. When that ends, `preceding_ended` is
+    set, and no claim is added any more. Then the thread of the first claim, which is the `leader`, runs the
+    batch; the threads of the other claims wait for the result, `is_granted`.
     """
 
     claims: dict[str, Claim] = field(default_factory=dict)
     """Claims by consumer uuid, in the order in which they were submitted."""
 
     leader: Claim | None = None
-    may_start: Event = field(default_factory=Event)
+    """The first claim; its thread runs the batch. None while the batch is empty."""
+
+    preceding_ended: Event = field(default_factory=Event)
     is_granted: "Future[bool]" = field(default_factory=Future)
 
     def add(self, claim: Claim) -> None:
@@ -62,7 +65,10 @@ class ClaimBatcher:
         self._claim_batch = claim_batch
         self._lock = Lock()
         self._next: dict[ProviderUuids, Batch] = {}
-        """The batch that runs next, perhaps still empty, of each set of providers on which a claim runs."""
+        """The batch that runs next, perhaps still empty, by set of providers.
+
+        A set of providers is a key exactly while a batch on these providers runs or is about to run.
+        """
 
     def submit(self, claim: Claim) -> Refusal | None:
         """Claim, alone or in a batch; return the refusal, None if the claim is granted."""
@@ -80,12 +86,15 @@ class ClaimBatcher:
             return sum(len(batch.claims) for batch in self._next.values())
 
     def _join(self, providers: ProviderUuids, claim: Claim) -> Batch | None:
-        """Add a claim to the next batch; return None if that has a claim of the same consumer already."""
+        """Add a claim to the next batch, or to a new one that can run at once, and return the batch.
+
+        Return None if the next batch has a claim of the same consumer already.
+        """
         with self._lock:
-            batch = self._next.get(providers)
-            if batch is None:
-                batch = Batch()
-                batch.may_start.set()
+            is_running = providers in self._next
+            batch = self._next[providers] if is_running else Batch()
+            if not is_running:
+                batch.preceding_ended.set()
                 self._next[providers] = Batch()
             elif claim.consumer_uuid in batch.claims:
                 return None
@@ -93,8 +102,8 @@ class ClaimBatcher:
         return batch
 
     def _lead(self, providers: ProviderUuids, batch: Batch, claim: Claim) -> Refusal | None:
-        """Run a batch when it may start, then let the next one start."""
-        _wait(batch.may_start.wait)
+        """Run a batch after the preceding one, then let the next one start."""
+        _wait(batch.preceding_ended.wait)
         try:
             if len(batch.claims) > 1 and batch.run(self._claim_batch):
                 return None
@@ -103,11 +112,12 @@ class ClaimBatcher:
             self._start_next(providers)
 
     def _start_next(self, providers: ProviderUuids) -> None:
+        """Let the leader of the next batch run it; forget the providers if no claim waits."""
         with self._lock:
             batch = self._next.pop(providers)
             if batch.claims:
                 self._next[providers] = Batch()
-        batch.may_start.set()
+        batch.preceding_ended.set()
 
 
 def _wait(wait: Callable[[], Any]) -> Any:

@@ -1,8 +1,9 @@
 """Calls of the stored procedures that change allocations.
 
 Each call is one statement and one round trip, without BEGIN and COMMIT around it: most of the cost of a
-claim is Python and the network, so the calls use the driver directly. The procedures `claim` and
-`claim_batch` end their transaction themselves, which PostgreSQL allows only outside of a transaction block.
+claim is Python and the network, so the calls use the driver directly. PostgreSQL commits when the statement
+ends. The procedures `claim` and `claim_batch` roll back if they refuse the claims, which PostgreSQL allows
+only outside of a transaction block.
 """
 
 from collections.abc import Mapping, Sequence

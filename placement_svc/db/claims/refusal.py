@@ -17,10 +17,11 @@ from placement_svc.domain.allocations import (
 )
 from placement_svc.domain.errors import Invalid
 
-# Keys of the JSON document with which the stored procedures refuse claims.
+# Keys of the JSON document with which the stored procedures refuse claims: `apply_claims.sql` describes it.
+# After a generation conflict, it has only the key GENERATIONS; otherwise it has all three.
 GENERATIONS = "generations"
 PROVIDERS = "providers"
-USAGES = "inventories"
+INVENTORIES = "inventories"
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,14 @@ class Refusal:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Refusal":
         """Return the refusal that a stored procedure reports."""
-        provider_ids = document.get(PROVIDERS, {})
+        is_generation_conflict = document.keys() == {GENERATIONS}
+        provider_ids = {} if is_generation_conflict else document[PROVIDERS]
+        inventories = () if is_generation_conflict else document[INVENTORIES]
         return cls(
             generations=document[GENERATIONS],
-            is_generation_conflict=PROVIDERS not in document,
+            is_generation_conflict=is_generation_conflict,
             provider_ids=provider_ids,
-            usages=allocations.inventory_usages(document.get(USAGES, ()), provider_ids),
+            usages=allocations.inventory_usages(inventories, provider_ids),
         )
 
 

@@ -2,10 +2,10 @@
 
 Read the modules in this order:
 
-* `candidates`: the whole search, a loop that fetches and combines one batch of trees after the other;
-  `batches` decides how large each batch is and when the search stops.
+* `candidates`: the whole search, a loop that fetches and combines one batch of anchors after the
+  other; `batches` decides how large each batch is and when fetching stops.
 * `criteria`: the request with ids instead of names, which `name_lookup` finds; each request group
-  becomes one or several demands with the criteria for their suppliers.
+  becomes one or several demands, each with its supplier criteria.
 * `sharing`: the sharing providers that can supply a demand to other trees.
 * `anchors`: the root providers around which every demand has a supplier. Two strategies find them:
   `root_scan` examines root by root, `selective_lookup` starts from the rarest criterion.

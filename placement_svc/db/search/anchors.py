@@ -13,7 +13,7 @@ from placement_svc.db.engine import driver_rows
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupply
-from placement_svc.db.search.suppliers import suppliers
+from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import tree_aggregates
 
 STATEMENT_CACHE_SIZE = 128
@@ -27,7 +27,7 @@ class Anchor(NamedTuple):
     """A root provider, and for each demand the ascending ids of the providers that can supply it."""
 
     id: int
-    suppliers: tuple[tuple[int, ...], ...]
+    supplier_ids: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ScanCursor:
 def find_anchors(
     connection: Connection,
     criteria: SearchCriteria,
-    shared: Sequence[SharedSupply],
+    shared_supplies: Sequence[SharedSupply],
     cursor: ScanCursor,
     *,
     max_anchors: int | None,
@@ -57,21 +57,23 @@ def find_anchors(
 ) -> tuple[list[Anchor], ScanCursor]:
     """Return the next anchors behind `cursor`, at most `max_anchors`, and the cursor behind them.
 
-    An anchor meets all conditions on single suppliers. Conditions on several suppliers (summed amounts,
-    `group_policy`, in most cases `same_subtree`) are left to `placement_svc.domain.constraints`.
+    An anchor meets all conditions on single suppliers. The conditions on several suppliers (summed amounts,
+    `group_policy`, `same_subtree`, traits of the unsuffixed group) are always checked by
+    `placement_svc.domain.constraints`. The SQL for `same_subtree` in `selective_lookup`, and that for the
+    traits of the unsuffixed group, are extra filters: they only exclude roots that cannot yield a candidate.
 
     One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it finds
     all anchors that are left (`selective_lookup`).
     """
-    build = _cached_statement if len(criteria.suppliers) <= MAX_CACHED_DEMANDS else _build_statement
+    build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
     scans = roots_to_scan is not None
-    statement = build(criteria, tuple(shared), scans=scans, randomized=cursor.start is not None)
-    batch_limit = roots_to_scan if scans else max_anchors
+    statement = build(criteria, tuple(shared_supplies), scans=scans, randomized=cursor.start is not None)
+    max_examined = roots_to_scan if scans else max_anchors
     values = {
         "start": cursor.start,
         "after": cursor.after,
         "max_anchors": max_anchors,
-        "batch_limit": batch_limit,
+        "max_examined": max_examined,
     }
     rows = driver_rows(connection, statement.query, values)
     anchors = [
@@ -79,22 +81,24 @@ def find_anchors(
         for _, _, _, root_id, *id_lists in rows
         if root_id is not None
     ]
-    batch_size, last_of_batch, last_of_anchors, *_ = rows[-1]
+    examined_count, last_examined, last_anchor, *_ = rows[-1]
     if scans:
-        cursor = replace(cursor, roots_scanned=cursor.roots_scanned + batch_size)
+        cursor = replace(cursor, roots_scanned=cursor.roots_scanned + examined_count)
     if len(anchors) == max_anchors:
-        return anchors, replace(cursor, after=last_of_anchors)
-    if batch_size == batch_limit:
-        return anchors, replace(cursor, after=last_of_batch)
+        return anchors, replace(cursor, after=last_anchor)
+    if examined_count == max_examined:
+        return anchors, replace(cursor, after=last_examined)
     return anchors, replace(cursor, exhausted=True)
 
 
 class _Statement(NamedTuple):
     """A statement that finds anchors.
 
-    Each row has the size of the batch, the position of its last root, the position and the id of an anchor,
-    and the lists of the ids of its suppliers: one list for each distinct supplier criteria. If there is no
-    anchor, there is one row without one. `id_list_of_demand` holds the index of the list for each demand.
+    The statement examines roots in their order: `root_scan` those that are next, `selective_lookup` those
+    that PostgreSQL has found by their rarest criterion. Each row has the number of examined roots, the
+    position of the last one, the position and the id of an anchor, and the lists of the ids of its
+    suppliers: one list for each distinct supplier criteria. If there is no anchor, there is one row without
+    one. `id_list_of_demand` holds the index of the list for each demand.
     """
 
     query: Select[Any]
@@ -102,55 +106,63 @@ class _Statement(NamedTuple):
 
 
 def _build_statement(
-    criteria: SearchCriteria, shared: tuple[SharedSupply, ...], *, scans: bool, randomized: bool
+    criteria: SearchCriteria, shared_supplies: tuple[SharedSupply, ...], *, scans: bool, randomized: bool
 ) -> _Statement:
-    distinct = tuple(dict.fromkeys(criteria.suppliers))
-    select_batch = root_scan.select_roots if scans else selective_lookup.select_anchors
-    batch = (
-        select_batch(criteria, shared, randomized)
-        .limit(bindparam("batch_limit", type_=Integer))
-        .cte("batch")
+    distinct = tuple(dict.fromkeys(criteria.by_demand))
+    select_examined = root_scan.select_roots if scans else selective_lookup.select_anchors
+    examined_roots = (
+        select_examined(criteria, shared_supplies, randomized)
+        .limit(bindparam("max_examined", type_=Integer))
+        .cte("examined_roots")
         .prefix_with("MATERIALIZED")
     )
     id_lists = [
-        func.array(_supplier_ids(criteria, shared, each, batch.c.id)).label(f"suppliers_{number}")
+        func.array(_supplier_ids_query(criteria, shared_supplies, each, examined_roots.c.id)).label(
+            f"supplier_ids_{number}"
+        )
         for number, each in enumerate(distinct)
     ]
-    conditions = root_scan.conditions_on_batch(batch, criteria, shared) if scans else ()
+    conditions = root_scan.conditions_on_roots(examined_roots, criteria, shared_supplies) if scans else ()
     # The OFFSET makes PostgreSQL compute each list once, root after root.
-    with_suppliers = select(batch, *id_lists).where(*conditions).offset(0).subquery("with_suppliers")
+    with_supplier_ids = (
+        select(examined_roots, *id_lists).where(*conditions).offset(0).subquery("with_supplier_ids")
+    )
     anchors = (
-        select(with_suppliers)
-        .where(*(func.cardinality(with_suppliers.c[each.name]) > 0 for each in id_lists))
+        select(with_supplier_ids)
+        .where(*(func.cardinality(with_supplier_ids.c[each.name]) > 0 for each in id_lists))
         .limit(bindparam("max_anchors", type_=Integer))
         .subquery("anchors")
     )
-    batch_state = select(
-        func.count().label("batch_size"), func.max(batch.c.position).label("last_of_batch")
+    examined = select(
+        func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
     ).subquery()
     query = (
-        select(batch_state, anchors.c.position, anchors.c.id, *(anchors.c[each.name] for each in id_lists))
-        .select_from(batch_state.outerjoin(anchors, true()))
+        select(examined, anchors.c.position, anchors.c.id, *(anchors.c[each.name] for each in id_lists))
+        .select_from(examined.outerjoin(anchors, true()))
         .order_by(anchors.c.position)
     )
-    return _Statement(query, tuple(distinct.index(each) for each in criteria.suppliers))
+    return _Statement(query, tuple(distinct.index(each) for each in criteria.by_demand))
 
 
 # Building a statement costs more than running it.
 _cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
 
 
-def _supplier_ids(
+def _supplier_ids_query(
     criteria: SearchCriteria,
-    shared: Iterable[SharedSupply],
+    shared_supplies: Iterable[SharedSupply],
     supplier_criteria: SupplierCriteria,
     anchor_id: ColumnElement[int],
 ) -> Any:
     """Return the query for the ids of the providers that can supply a demand around an anchor."""
-    matching = suppliers(supplier_criteria)
+    matching = supplier_query(supplier_criteria)
     in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == anchor_id)
     supplies = sorted(
-        {(s.provider_id, s.aggregate_id) for s in shared if criteria.suppliers[s.demand] == supplier_criteria}
+        {
+            (supply.provider_id, supply.aggregate_id)
+            for supply in shared_supplies
+            if criteria.by_demand[supply.demand] == supplier_criteria
+        }
     )
     if not supplies:
         return in_tree.scalar_subquery()

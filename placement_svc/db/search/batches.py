@@ -1,4 +1,4 @@
-"""How large the batches of a limited search are, and when the search stops."""
+"""How large the batches of a limited search are, and when it stops fetching them."""
 
 import math
 from dataclasses import dataclass
@@ -12,22 +12,23 @@ MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots scanned that must be anchors; below, the second batch uses the selective lookup."""
 
 MAX_ANCHORS_PER_CANDIDATE = 8
-"""How many anchors the second batch takes in at most for each candidate that the first did not yield."""
+"""The most anchors for each one with a candidate that the size of the second batch assumes."""
 
 
 @dataclass(frozen=True)
 class SearchState:
     """The state of a search after some batches.
 
-    `anchors` are those that the batches found, `trees_with_candidates` those that yielded a candidate, and
-    `candidates` the candidates taken: in breadth-first order one of each such tree, in depth-first order all.
+    `anchors` counts the anchors that the batches found, and `anchors_with_candidates` those that have yielded
+    a candidate which no earlier anchor had yielded. `counted` is the number that is compared with the limit:
+    in breadth-first order it is `anchors_with_candidates`, in depth-first order the number of candidates.
     """
 
     cursor: ScanCursor
     batches: int = 0
     anchors: int = 0
-    trees_with_candidates: int = 0
-    candidates: int = 0
+    anchors_with_candidates: int = 0
+    counted: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ class BatchSize:
 
 
 def next_batch(state: SearchState, limit: int, *, has_rare_criterion: bool) -> BatchSize | None:
-    """Return the size of the next batch, or None if the search stops.
+    """Return the size of the next batch, or None if a limited search stops fetching.
 
-    A limited search stops when `limit` trees have each yielded a candidate (in depth-first order: when it has
-    `limit` candidates), when no roots are left, or after three batches.
+    It stops as soon as `limit` anchors have each yielded a candidate that no earlier anchor has yielded, or
+    when no root is left. It fetches at most three batches, because the third takes all anchors that are left.
+    In depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
     """
-    if state.candidates >= limit or state.cursor.exhausted:
+    if state.counted >= limit or state.cursor.exhausted:
         return None
     match state.batches:
         case 0:
@@ -61,7 +63,7 @@ def next_batch(state: SearchState, limit: int, *, has_rare_criterion: bool) -> B
 
 
 def _first_batch(limit: int, *, has_rare_criterion: bool) -> BatchSize:
-    """Return a batch of `limit` anchors: enough if each tree yields a candidate."""
+    """Return a batch of `limit` anchors: enough if each yields a candidate."""
     factor, extra = FIRST_SCAN
     return BatchSize(limit, None if has_rare_criterion else factor * limit + extra)
 
@@ -73,9 +75,9 @@ def _second_batch(state: SearchState, limit: int) -> BatchSize:
     exceed what a provider has, groups cannot be isolated, or no combination has the required traits.
     """
     anchors_per_candidate = min(
-        MAX_ANCHORS_PER_CANDIDATE, state.anchors / max(state.trees_with_candidates, 1)
+        MAX_ANCHORS_PER_CANDIDATE, state.anchors / max(state.anchors_with_candidates, 1)
     )
-    max_anchors = math.ceil(1.5 * anchors_per_candidate * (limit - state.trees_with_candidates)) + 10
+    max_anchors = math.ceil(1.5 * anchors_per_candidate * (limit - state.anchors_with_candidates)) + 10
     roots_scanned = state.cursor.roots_scanned
     anchor_ratio = state.anchors / roots_scanned if roots_scanned else 0
     if anchor_ratio <= MIN_ANCHOR_RATIO:

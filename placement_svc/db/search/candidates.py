@@ -27,9 +27,9 @@ class SearchOptions:
     """The settings of a search, and what depends on the microversion.
 
     With `one_provider_per_tree`, a candidate uses at most one provider of each tree (before 1.29).
-    `summary_classes` are the resource classes that the summaries show (None: all). `randomize` puts
-    trees, and the providers in each, in random order. `depth_first` takes all candidates of a tree before
-    those of the next tree; the default takes one of each tree, then the next of each.
+    `summary_classes` are the resource classes that the summaries show (None: all). `randomize` puts anchors,
+    and the suppliers of each demand, in random order. `depth_first` takes all candidates of an anchor before
+    those of the next anchor; the default takes one of each anchor, then the next of each.
     `max_candidates` is an upper bound of the request's limit (None: no bound).
     """
 
@@ -63,12 +63,12 @@ def find_candidates(
     Without a limit, the candidates are not generated yet when this returns.
     """
     criteria = resolve_criteria(connection, request, one_provider_per_tree=options.one_provider_per_tree)
-    shared = find_shared_supplies(connection, criteria)
+    shared_supplies = find_shared_supplies(connection, criteria)
     limit = min((n for n in (request.limit, options.max_candidates) if n is not None), default=None)
     trees = Trees(options.summary_classes, criteria.rules.summed_classes)
     with ThreadPoolExecutor(1) as executor:
         fetcher = TreeFetcher(connection, executor, trees, bool(criteria.rules.unsuffixed_required))
-        search = CandidateSearch(connection, criteria, shared, options, fetcher)
+        search = CandidateSearch(connection, criteria, shared_supplies, options, fetcher)
         candidates = search.find_all() if limit is None else search.find(limit)
         fetcher.wait()
         return SearchResult(criteria.rules.demands, candidates, trees)
@@ -81,16 +81,16 @@ class CandidateSearch:
         self,
         connection: Connection,
         criteria: SearchCriteria,
-        shared: Sequence[SharedSupply],
+        shared_supplies: Sequence[SharedSupply],
         options: SearchOptions,
         fetcher: TreeFetcher,
     ) -> None:
         self._connection = connection
         self._criteria = criteria
-        self._shared = shared
+        self._shared_supplies = shared_supplies
         self._options = options
         self._fetcher = fetcher
-        self._repeated = RepeatedCandidates(shared)
+        self._repeated = RepeatedCandidates(shared_supplies)
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all anchors and their trees are fetched at once."""
@@ -100,15 +100,16 @@ class CandidateSearch:
     def find(self, limit: int) -> list[Candidate]:
         """Return at most `limit` candidates: fetch a batch of anchors, combine, decide whether to continue.
 
-        In breadth-first order the loop takes one candidate of each tree, so that the candidates are from as
-        many trees as possible. After the loop, the remaining candidates come from the same trees, one of
-        each at a time.
+        In breadth-first order the loop takes the first new candidate of each anchor, so that the candidates
+        are from as many trees as possible. If fewer than `limit` anchors yield one, further candidates of
+        the same anchors follow in turn, until there are `limit` or none is left.
         """
         depth_first = self._options.depth_first
-        has_rare_criterion = self._criteria.has_rare_criterion({supply.demand for supply in self._shared})
+        shared_demands = {supply.demand for supply in self._shared_supplies}
+        has_rare_criterion = self._criteria.has_rare_criterion(shared_demands)
         state = self._initial_state()
         candidates: list[Candidate] = []
-        trees_with_candidates: list[Iterator[Candidate]] = []
+        generators: list[Iterator[Candidate]] = []
         while batch_size := next_batch(state, limit, has_rare_criterion=has_rare_criterion):
             anchors, state = self._fetch_batch(state, batch_size)
             for anchor in anchors:
@@ -116,13 +117,11 @@ class CandidateSearch:
                 taken = list(islice(generator, limit - len(candidates) if depth_first else 1))
                 if taken:
                     candidates += taken
-                    trees_with_candidates.append(generator)
+                    generators.append(generator)
                 if len(candidates) == limit:
                     break
-            state = replace(
-                state, trees_with_candidates=len(trees_with_candidates), candidates=len(candidates)
-            )
-        candidates += islice(round_robin(trees_with_candidates), limit - len(candidates))
+            state = replace(state, anchors_with_candidates=len(generators), counted=len(candidates))
+        candidates += islice(round_robin(generators), limit - len(candidates))
         return candidates
 
     def _initial_state(self) -> SearchState:
@@ -134,7 +133,7 @@ class CandidateSearch:
         all_anchors, cursor = find_anchors(
             self._connection,
             self._criteria,
-            self._shared,
+            self._shared_supplies,
             state.cursor,
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
@@ -150,8 +149,8 @@ class CandidateSearch:
 
     def _combine(self, anchor: Anchor) -> Iterator[Candidate]:
         """Return a generator of the candidates around an anchor."""
-        suppliers: Sequence[Sequence[int]] = anchor.suppliers
+        supplier_ids: Sequence[Sequence[int]] = anchor.supplier_ids
         if self._options.randomize:
-            suppliers = [random.sample(ids, len(ids)) for ids in suppliers]
-        candidates = combine(self._criteria.rules, suppliers, self._fetcher.trees, self._options.deadline)
+            supplier_ids = [random.sample(ids, len(ids)) for ids in supplier_ids]
+        candidates = combine(self._criteria.rules, supplier_ids, self._fetcher.trees, self._options.deadline)
         return self._repeated.new_candidates(candidates)

@@ -57,13 +57,13 @@ class SupplierCriteria:
 class SearchCriteria:
     """Everything that the statements of one search depend on.
 
-    `suppliers` holds the criteria for each of `rules.demands`. `root_required` is a condition on the
+    `by_demand` holds the supplier criteria of each of `rules.demands`. `root_required` is a condition on the
     traits of the anchor, which is also in none of the aggregates `root_member_of_forbidden`: those that the
     unsuffixed group forbids. `frequent_traits` are the traits named in the request that are not rare.
     """
 
     rules: CombinationRules
-    suppliers: tuple[SupplierCriteria, ...]
+    by_demand: tuple[SupplierCriteria, ...]
     root_required: ResolvedMembership
     root_member_of_forbidden: frozenset[int]
     frequent_traits: frozenset[int]
@@ -77,7 +77,7 @@ class SearchCriteria:
         demand does not make the trees few.
         """
         return any(self.is_rare_set(any_of) for any_of in self.rules.unsuffixed_required) or any(
-            criteria.is_rare for demand, criteria in enumerate(self.suppliers) if demand not in shared_demands
+            criteria.is_rare for demand, criteria in enumerate(self.by_demand) if demand not in shared_demands
         )
 
     def is_rare_set(self, any_of: frozenset[int]) -> bool:
@@ -95,14 +95,14 @@ def resolve_criteria(
     names = look_up_names(connection, request)
     root_required = _resolve_traits(names, request.root_required)
     demands: list[Demand] = []
-    suppliers: list[SupplierCriteria] = []
+    by_demand: list[SupplierCriteria] = []
     unsuffixed_required: tuple[frozenset[int], ...] = ()
     root_member_of_forbidden: frozenset[int] = frozenset()
     for group in request.groups:
         resolved = _ResolvedGroup.of(names, group)
         for demand in demands_of(group):
             demands.append(demand)
-            suppliers.append(resolved.supplier_criteria(demand))
+            by_demand.append(resolved.supplier_criteria(demand))
         if not group.suffix:
             unsuffixed_required = resolved.required.any_of
             root_member_of_forbidden = resolved.member_of.forbidden
@@ -111,7 +111,7 @@ def resolve_criteria(
         rules=combination_rules(
             request, demands, unsuffixed_required, one_provider_per_tree=one_provider_per_tree
         ),
-        suppliers=tuple(suppliers),
+        by_demand=tuple(by_demand),
         root_required=root_required,
         root_member_of_forbidden=root_member_of_forbidden,
         frequent_traits=names.frequent_traits,

@@ -14,10 +14,10 @@ class RepeatedCandidates:
     first appearance counts.
     """
 
-    def __init__(self, shared: Sequence[SharedSupply]) -> None:
-        self._sharing_ids = frozenset(supply.provider_id for supply in shared)
-        self._root_by_provider = {supply.provider_id: supply.root_id for supply in shared}
-        self._seen_suppliers: set[tuple[tuple[int, ...], ...]] = set()
+    def __init__(self, shared_supplies: Sequence[SharedSupply]) -> None:
+        self._sharing_ids = frozenset(supply.provider_id for supply in shared_supplies)
+        self._root_by_provider = {supply.provider_id: supply.root_id for supply in shared_supplies}
+        self._seen_supplier_ids: set[tuple[tuple[int, ...], ...]] = set()
         self._seen_candidates: set[Candidate] = set()
 
     def new_anchors(self, anchors: list[Anchor]) -> list[Anchor]:
@@ -25,11 +25,11 @@ class RepeatedCandidates:
         return [anchor for anchor in anchors if self._is_new(anchor)] if self._sharing_ids else anchors
 
     def _is_new(self, anchor: Anchor) -> bool:
-        if not all(self._sharing_ids.issuperset(ids) for ids in anchor.suppliers):
+        if not all(self._sharing_ids.issuperset(ids) for ids in anchor.supplier_ids):
             return True
-        if anchor.suppliers in self._seen_suppliers:
+        if anchor.supplier_ids in self._seen_supplier_ids:
             return False
-        self._seen_suppliers.add(anchor.suppliers)
+        self._seen_supplier_ids.add(anchor.supplier_ids)
         return True
 
     def root_ids(self, anchors: Collection[Anchor]) -> Collection[int]:
@@ -39,7 +39,7 @@ class RepeatedCandidates:
         return {
             self._root_by_provider.get(provider_id, anchor.id)
             for anchor in anchors
-            for ids in anchor.suppliers
+            for ids in anchor.supplier_ids
             for provider_id in ids
         }
 

@@ -23,25 +23,29 @@ from placement_svc.db.search.tree_conditions import (
 )
 
 
-def select_roots(criteria: SearchCriteria, shared: Sequence[SharedSupply], randomized: bool) -> Select[Any]:
+def select_roots(
+    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply], randomized: bool
+) -> Select[Any]:
     """Return the query for the roots behind the cursor, in their order, whatever their trees can supply.
 
     The index on the id of roots serves it, or the one on their uuid.
     """
     position = position_column(randomized)
-    query = select(roots.c.id, position).where(*is_allowed_root(criteria, shared), is_after_cursor(position))
+    query = select(roots.c.id, position).where(
+        *is_allowed_root(criteria, shared_supplies), is_after_cursor(position)
+    )
     if not randomized:
         return query.order_by(roots.c.id)
-    batch_limit = bindparam("batch_limit", type_=Integer)
+    max_examined = bindparam("max_examined", type_=Integer)
     parts = (
-        query.where(part).order_by(roots.c.uuid).limit(batch_limit)
+        query.where(part).order_by(roots.c.uuid).limit(max_examined)
         for part in (at_or_after_start, not_(at_or_after_start))
     )
     return select(union_all(*(part.subquery().select() for part in parts)).subquery())
 
 
-def conditions_on_batch(
-    batch: FromClause, criteria: SearchCriteria, shared: Sequence[SharedSupply]
+def conditions_on_roots(
+    scanned_roots: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
 ) -> Iterable[ColumnElement[bool]]:
-    """Return the conditions on a scanned root in addition to those that each demand has a supplier."""
-    return has_unsuffixed_required(batch, criteria, shared)
+    """Return the conditions on each scanned root, besides the condition that every demand has a supplier."""
+    return has_unsuffixed_required(scanned_roots, criteria, shared_supplies)

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal,
 
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupply
-from placement_svc.db.search.suppliers import suppliers
+from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import (
     has_supplier,
     has_supplier_with_any_of,
@@ -30,76 +30,80 @@ MAX_JOINED_DEMANDS = 5
 _descendant = resource_providers.alias("descendant")
 
 
-def select_anchors(criteria: SearchCriteria, shared: Sequence[SharedSupply], randomized: bool) -> Select[Any]:
+def select_anchors(
+    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply], randomized: bool
+) -> Select[Any]:
     """Return the query for all anchors behind the cursor, in their order.
 
     The conditions that most likely exclude most roots come first; PostgreSQL turns them into joins. The other
-    ones are checked root by root, on what is left of the roots; the OFFSET enforces that. Otherwise
-    PostgreSQL would plan every order of the joins, and compute subtrees for the whole cloud.
+    conditions are checked root by root, for `joined_roots` only. Its OFFSET, an optimization fence, enforces
+    that: otherwise PostgreSQL would plan every order of the joins, and compute subtrees for the whole cloud.
     """
-    rare_first = sorted(dict.fromkeys(criteria.suppliers), key=lambda each: not each.is_rare)
+    rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
     position = position_column(randomized)
     joined = (
         select(roots.c.id, position)
         .where(
-            *is_allowed_root(criteria, shared),
+            *is_allowed_root(criteria, shared_supplies),
             is_after_cursor(position),
             *(
-                has_supplier(roots, suppliers(each), sharing_aggregates(criteria, shared, each))
+                has_supplier(roots, supplier_query(each), sharing_aggregates(criteria, shared_supplies, each))
                 for each in rare_first[:MAX_JOINED_DEMANDS]
             ),
-            *_has_rare_required(criteria, shared),
+            *_has_rare_required(criteria, shared_supplies),
         )
         .order_by(position)
     )
-    fenced = joined.offset(0).subquery("fenced")
+    joined_roots = joined.offset(0).subquery("joined_roots")
     remaining_conditions = [
         *(
             has_supplier(
-                fenced,
-                suppliers(each).with_optimization_fence(),
-                sharing_aggregates(criteria, shared, each),
+                joined_roots,
+                supplier_query(each).with_optimization_fence(),
+                sharing_aggregates(criteria, shared_supplies, each),
             )
             for each in rare_first[MAX_JOINED_DEMANDS:]
         ),
-        *has_unsuffixed_required(fenced, criteria, shared),
-        *_same_subtree(fenced, criteria, shared),
+        *has_unsuffixed_required(joined_roots, criteria, shared_supplies),
+        *_same_subtree(joined_roots, criteria, shared_supplies),
     ]
-    return select(fenced).where(*remaining_conditions) if remaining_conditions else joined
+    return select(joined_roots).where(*remaining_conditions) if remaining_conditions else joined
 
 
 def _has_rare_required(
-    criteria: SearchCriteria, shared: Sequence[SharedSupply]
+    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition of one required set of rare traits, if there is one, as a join to start from."""
     for number, any_of in enumerate(criteria.rules.unsuffixed_required):
         if criteria.is_rare_set(any_of):
-            yield has_supplier_with_any_of(roots, criteria, shared, number, fenced=False)
+            yield has_supplier_with_any_of(roots, criteria, shared_supplies, number, optimization_fence=False)
             return
 
 
 def _same_subtree(
-    root: FromClause, criteria: SearchCriteria, shared: Sequence[SharedSupply]
+    root: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
 ) -> Iterable[ColumnElement[bool]]:
-    """Yield the conditions of `same_subtree` that concern the root's own tree only.
+    """Yield the condition that the root's own tree has a subtree for each `same_subtree`.
 
-    A sharing provider's subtree is in another tree; `placement_svc.domain.constraints` checks those.
+    This is an extra filter, which excludes roots early. `placement_svc.domain.constraints` checks every
+    `same_subtree` while combining, also those that are left out here because a sharing provider, whose
+    subtree is in another tree, could supply one of the demands.
     """
-    shared_demands = {supply.demand for supply in shared}
+    shared_demands = {supply.demand for supply in shared_supplies}
     for demands in criteria.rules.same_subtree:
         if shared_demands.isdisjoint(demands):
-            yield _has_subtree(root, [criteria.suppliers[demand] for demand in sorted(demands)])
+            yield _has_subtree(root, [criteria.by_demand[demand] for demand in sorted(demands)])
 
 
 def _has_subtree(root: FromClause, all_criteria: Sequence[SupplierCriteria]) -> ColumnElement[bool]:
     """Return the condition that one supplier has suppliers of all these demands at or below itself."""
-    queries = [suppliers(criteria) for criteria in all_criteria]
-    top = union_all(*(each.query for each in queries)).subquery("top")
+    queries = [supplier_query(criteria) for criteria in all_criteria]
+    ancestor = union_all(*(each.query for each in queries)).subquery("ancestor")
     has_descendants = (
         each.query.join(_descendant, _descendant.c.id == each.provider_id)
-        .where(each.root_id == top.c.root_id, top.c.provider_id == any_(_descendant.c.path))
-        .correlate(top)
+        .where(each.root_id == ancestor.c.root_id, ancestor.c.provider_id == any_(_descendant.c.path))
+        .correlate(ancestor)
         .exists()
         for each in queries
     )
-    return exists(select(literal(1)).where(top.c.root_id == root.c.id, *has_descendants).offset(0))
+    return exists(select(literal(1)).where(ancestor.c.root_id == root.c.id, *has_descendants).offset(0))

@@ -9,7 +9,7 @@ from sqlalchemy.types import Integer
 
 from placement_svc.db.filters import in_any_aggregate
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.suppliers import suppliers
+from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 
 
@@ -47,7 +47,7 @@ def find_shared_supplies(connection: Connection, criteria: SearchCriteria) -> li
         return []
     queries = [
         _select_shared_supplies(demand, supplier_criteria, criteria.rules.unsuffixed_required)
-        for demand, supplier_criteria in enumerate(criteria.suppliers)
+        for demand, supplier_criteria in enumerate(criteria.by_demand)
         if supplier_criteria.allows_sharing_providers
     ]
     if not queries:
@@ -71,7 +71,7 @@ def find_shared_supplies(connection: Connection, criteria: SearchCriteria) -> li
 def _select_shared_supplies(
     demand: int, criteria: SupplierCriteria, unsuffixed_required: Iterable[frozenset[int]]
 ) -> Select[Any]:
-    matching = suppliers(criteria)
+    matching = supplier_query(criteria)
     query = matching.query.with_only_columns(
         literal(demand).label("demand"),
         matching.provider_id.label("provider_id"),

@@ -35,7 +35,7 @@ _provider = resource_providers.alias("supplier")
 
 
 @lru_cache(maxsize=256)
-def suppliers(criteria: SupplierCriteria) -> SupplierQuery:
+def supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
     """Return the query for the providers that match `criteria`.
 
     Cached because one search needs it several times, and schedulers repeat the requests for the same flavors.
@@ -55,7 +55,7 @@ def suppliers(criteria: SupplierCriteria) -> SupplierQuery:
     return _select_suppliers(len(criteria.resources), conditions)
 
 
-def unsuffixed_suppliers(
+def unsuffixed_supplier_query(
     all_criteria: Iterable[SupplierCriteria], any_of: Iterable[frozenset[int]]
 ) -> SupplierQuery:
     """Return the query for the providers that have a trait of each set in `any_of`.

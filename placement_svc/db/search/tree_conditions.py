@@ -9,7 +9,7 @@ from sqlalchemy.types import String
 from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupply
-from placement_svc.db.search.suppliers import SupplierQuery, unsuffixed_suppliers
+from placement_svc.db.search.suppliers import SupplierQuery, unsuffixed_supplier_query
 from placement_svc.db.tables import provider_aggregates, resource_providers
 
 roots = resource_providers.alias("roots")
@@ -36,16 +36,16 @@ def is_after_cursor(position: Label[Any]) -> ColumnElement[bool]:
 
 
 def is_allowed_root(
-    criteria: SearchCriteria, shared: Sequence[SharedSupply]
+    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the conditions on the root itself: `root_required`, forbidden aggregates, `in_tree`."""
     yield roots.c.parent_id.is_(None)
     yield from has_traits(roots, criteria.root_required.any_of, criteria.root_required.forbidden)
     if criteria.root_member_of_forbidden:
         yield not_(in_any_aggregate(roots.c.id, criteria.root_member_of_forbidden))
-    for supplier_criteria in criteria.suppliers:
+    for supplier_criteria in criteria.by_demand:
         if supplier_criteria.in_tree is not None and not sharing_aggregates(
-            criteria, shared, supplier_criteria
+            criteria, shared_supplies, supplier_criteria
         ):
             yield roots.c.id == supplier_criteria.in_tree
 
@@ -67,16 +67,18 @@ def has_supplier(
 
 
 def sharing_aggregates(
-    criteria: SearchCriteria, shared: Iterable[SharedSupply], supplier_criteria: SupplierCriteria
+    criteria: SearchCriteria, shared_supplies: Iterable[SharedSupply], supplier_criteria: SupplierCriteria
 ) -> set[int]:
     """Return the aggregates through which sharing providers supply a demand."""
     return {
-        supply.aggregate_id for supply in shared if criteria.suppliers[supply.demand] == supplier_criteria
+        supply.aggregate_id
+        for supply in shared_supplies
+        if criteria.by_demand[supply.demand] == supplier_criteria
     }
 
 
 def has_unsuffixed_required(
-    root: FromClause, criteria: SearchCriteria, shared: Sequence[SharedSupply]
+    root: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the suppliers of the unsuffixed group can have its required traits.
 
@@ -84,35 +86,40 @@ def has_unsuffixed_required(
     """
     required = criteria.rules.unsuffixed_required
     has_each = [
-        has_supplier_with_any_of(root, criteria, shared, number, fenced=True)
+        has_supplier_with_any_of(root, criteria, shared_supplies, number, optimization_fence=True)
         for number in range(len(required))
     ]
     if len(has_each) < 2:
         yield from has_each
         return
-    matching = unsuffixed_suppliers(unsuffixed_criteria(criteria), required).with_optimization_fence()
+    matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), required).with_optimization_fence()
     yield or_(has_supplier(root, matching, ()), and_(*has_each))
 
 
 def has_supplier_with_any_of(
     root: FromClause,
     criteria: SearchCriteria,
-    shared: Iterable[SharedSupply],
+    shared_supplies: Iterable[SharedSupply],
     number: int,
     *,
-    fenced: bool,
+    optimization_fence: bool,
 ) -> ColumnElement[bool]:
-    """Return the condition that a supplier of the unsuffixed group has a trait of required set `number`."""
+    """Return the condition that a supplier of the unsuffixed group has a trait of required set `number`.
+
+    With `optimization_fence`, PostgreSQL checks the condition root by root; otherwise it can make it a join.
+    """
     any_of = criteria.rules.unsuffixed_required[number]
-    matching = unsuffixed_suppliers(unsuffixed_criteria(criteria), [any_of])
+    matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), [any_of])
     aggregate_ids = {
         supply.aggregate_id
-        for supply in shared
-        if number in supply.satisfied_required and criteria.suppliers[supply.demand].is_unsuffixed
+        for supply in shared_supplies
+        if number in supply.satisfied_required and criteria.by_demand[supply.demand].is_unsuffixed
     }
-    return has_supplier(root, matching.with_optimization_fence() if fenced else matching, aggregate_ids)
+    return has_supplier(
+        root, matching.with_optimization_fence() if optimization_fence else matching, aggregate_ids
+    )
 
 
 def unsuffixed_criteria(criteria: SearchCriteria) -> list[SupplierCriteria]:
     """Return the criteria of the demands of the unsuffixed group."""
-    return [supplier_criteria for supplier_criteria in criteria.suppliers if supplier_criteria.is_unsuffixed]
+    return [supplier_criteria for supplier_criteria in criteria.by_demand if supplier_criteria.is_unsuffixed]

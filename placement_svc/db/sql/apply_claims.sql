@@ -15,10 +15,15 @@
 -- The first four arrays and `known_generations` are parallel: one element per consumer. So are
 -- the last four: one element per allocation. A consumer without an allocation there is deleted.
 --
--- It is a function of several statements, and not one statement with many parts, because each
--- statement of a function sees what was committed while the statements before it waited for locks.
--- It calls no function that returns rows, as such a call costs as much as the statements in it; and
+-- It is a function of several statements, and not one statement with many parts. A function is
+-- VOLATILE by default, and the transaction is READ COMMITTED: so each statement in it has a new
+-- snapshot, and sees what was committed while the statements before it waited for locks. It calls no function that returns rows, as such a call costs as much as the statements in it; and
 -- what only a refusal needs is computed only for a refusal.
+--
+-- Locks are taken in the order of docs/reliability.md, "Lock order". Step 1 is about the names of
+-- projects, users and consumer types; resource classes and providers must exist. Step 2 locks a
+-- consumer by the upsert, and step 4 may delete it, which needs a stronger lock. That cannot
+-- deadlock: the same section says why.
 --
 -- Everything is found by keys, however many rows there are. So a plan that was made when the tables
 -- were empty is right when they are full: force_generic_plan lets a session plan each statement

@@ -1,10 +1,10 @@
--- Replace the allocations of consumers in one transaction: commit if all claims are granted, roll
--- back if one is refused. `refusal` is NULL if they are granted; otherwise it is the JSON of
--- apply_claims.sql.
+-- Replace the allocations of consumers in one transaction. If all claims are granted, `refusal` is
+-- NULL, and PostgreSQL commits when the CALL ends, as the client is in autocommit mode. If one is
+-- refused, the procedure rolls back, and `refusal` is the JSON of apply_claims.sql.
 --
--- A procedure that ends its own transaction makes a claim one round trip, and no lock is held while
--- the client works. For the same reason it must be called outside of a transaction. PostgreSQL
--- allows no SET options on such a procedure; they are on the function that it calls.
+-- So a claim is one round trip, and no lock is held while the client works. PostgreSQL allows a
+-- procedure to roll back only if it is called outside of a transaction block, and only if it has no
+-- SET options; they are on the function that it calls.
 CREATE OR REPLACE PROCEDURE claim(
     consumer_uuids text[],
     project_names text[],

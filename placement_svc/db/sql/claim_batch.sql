@@ -6,7 +6,8 @@
 -- increments the generations of its providers as it would alone: apply_claims increments them once
 -- for all, so the others are added here.
 --
--- It must be called outside of a transaction, as it ends its own.
+-- As in claim.sql, PostgreSQL commits when the CALL ends, and the procedure only rolls back. So it
+-- must be called outside of a transaction block.
 CREATE OR REPLACE PROCEDURE claim_batch(
     consumer_uuids text[],
     project_names text[],

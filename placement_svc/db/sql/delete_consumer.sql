@@ -1,5 +1,8 @@
 -- Delete a consumer and its allocations. Return whether it existed.
 --
+-- It locks the consumer FOR UPDATE at once, so that no lock has to be strengthened. apply_claims.sql
+-- strengthens one, for a reason: see docs/reliability.md, "Lock order".
+--
 -- One statement for the client, hence one round trip. The options keep every lookup on keys: see
 -- apply_claims.sql.
 CREATE OR REPLACE FUNCTION delete_consumer(consumer_uuid text)

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from placement_svc.db.claims.refusal import GENERATIONS, PROVIDERS, USAGES, Refusal, raise_reason
+from placement_svc.db.claims.refusal import GENERATIONS, INVENTORIES, PROVIDERS, Refusal, raise_reason
 from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim, InventoryUsage
 from placement_svc.domain.errors import ConcurrentUpdate, Conflict, Invalid, OverCapacity, PlacementError
@@ -13,7 +13,11 @@ from placement_svc.domain.inventory import Inventory
 
 CONSUMER, HOST, OTHER = (str(uuid4()) for _ in range(3))
 VCPU = InventoryUsage(Inventory(4, max_unit=3), used=3)
-FOUND = {GENERATIONS: {CONSUMER: None}, PROVIDERS: {HOST: 7}, USAGES: [[7, "VCPU", 4, 0, 1, 3, 1, 1.0, 3, 0]]}
+FOUND = {
+    GENERATIONS: {CONSUMER: None},
+    PROVIDERS: {HOST: 7},
+    INVENTORIES: [[7, "VCPU", 4, 0, 1, 3, 1, 1.0, 3, 0]],
+}
 
 
 def claim(allocations: Any, generation: int | None = None) -> Claim:

@@ -1,4 +1,4 @@
-"""When a limited search stops, and how large its batches are."""
+"""When a limited search stops fetching, and how large its batches are."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 START = SearchState(ScanCursor())
 EXHAUSTED = ScanCursor(exhausted=True)
 AFTER_FIRST = SearchState(
-    ScanCursor(after=1, roots_scanned=140), batches=1, anchors=10, trees_with_candidates=5, candidates=5
+    ScanCursor(after=1, roots_scanned=140), batches=1, anchors=10, anchors_with_candidates=5, counted=5
 )
 
 
@@ -22,17 +22,17 @@ def test_first_batch_has_as_many_anchors_as_the_limit(rare: bool, roots_to_scan:
 @pytest.mark.parametrize(
     "state",
     [
-        pytest.param(replace(AFTER_FIRST, candidates=10), id="limit reached"),
+        pytest.param(replace(AFTER_FIRST, counted=10), id="limit reached"),
         pytest.param(replace(AFTER_FIRST, cursor=EXHAUSTED), id="no roots left"),
         pytest.param(replace(AFTER_FIRST, batches=3), id="three batches"),
     ],
 )
-def test_search_stops(state: SearchState) -> None:
+def test_fetching_stops(state: SearchState) -> None:
     assert next_batch(state, 10, has_rare_criterion=False) is None
 
 
-def test_second_batch_allows_for_trees_without_candidates() -> None:
-    # Two anchors for each candidate, of which five are missing; one root in 14 is an anchor.
+def test_second_batch_allows_for_anchors_without_candidates() -> None:
+    # Every second anchor yields a candidate, five such anchors are missing; one root in 14 is an anchor.
     assert next_batch(AFTER_FIRST, 10, has_rare_criterion=False) == BatchSize(25, 2 * 25 * 14)
 
 

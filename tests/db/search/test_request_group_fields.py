@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 
 from placement_svc.db import providers
 from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
-from placement_svc.db.search.suppliers import suppliers
+from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.tables import aggregates
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, GROUP_PARSERS
@@ -59,7 +59,7 @@ def test_candidates_depend_on_field(connection: Connection, field: str, value: A
         criteria: SearchCriteria = resolve_criteria(
             connection, CandidatesRequest((group,)), one_provider_per_tree=False
         )
-        query = suppliers(criteria.suppliers[0]).query
+        query = supplier_query(criteria.by_demand[0]).query
         # More than one would be a cross join.
         assert len(query.get_final_froms()) == 1
         return sql(query)
