@@ -7,8 +7,8 @@ are not listed.
 from collections.abc import Collection
 
 from sqlalchemy import Connection, func, select
-from sqlalchemy.dialects.postgresql import insert
 
+from placement_svc.db.arrays import insert_missing
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import aggregates, provider_aggregates, resource_providers
 from placement_svc.domain.aggregates import AggregateMember, AggregateSize
@@ -27,8 +27,7 @@ def get_or_create_ids(connection: Connection, uuids: Collection[str]) -> list[in
     if len(ids) == len(uuids):
         return ids
     # Sorted: two requests that create the same aggregates insert them in one order and cannot deadlock.
-    rows = [{"uuid": uuid} for uuid in sorted(uuids)]
-    connection.execute(insert(aggregates).values(rows).on_conflict_do_nothing())
+    insert_missing(connection, [aggregates.c.uuid], [(uuid,) for uuid in sorted(uuids)])
     return aggregate_ids(connection, uuids)
 
 

@@ -16,7 +16,13 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names
-from placement_svc.db.errors import CONCURRENCY_FAILURES, OUTCOME_UNKNOWN, map_driver_errors, sqlstate
+from placement_svc.db.errors import (
+    CONCURRENCY_FAILURES,
+    OUTCOME_UNKNOWN,
+    map_driver_errors,
+    shorten,
+    sqlstate,
+)
 from placement_svc.domain.errors import OutcomeUnknown
 from placement_svc.observability import request_stats
 
@@ -110,11 +116,14 @@ def connect(
         max_overflow=0,
         pool_timeout=10,
         query_cache_size=0,
+        # Texts of errors are logged, and parameters are the data of clients.
+        hide_parameters=True,
         execution_options={"compiled_cache": _StatementCache(STATEMENT_CACHE_SIZE)},
         connect_args={"options": options}
         | ({} if "connect_timeout" in parsed.query else {"connect_timeout": 5}),
     )
     event.listen(engine, "checkout", _check_alive)
+    event.listen(engine, "handle_error", _shorten_error)
     _count_statements(engine)
     return engine
 
@@ -129,6 +138,10 @@ def _count_statements(engine: Engine) -> None:
 def _count_failed_statement(context: Any) -> None:
     if context.statement is not None:
         request_stats.statement_ends()
+
+
+def _shorten_error(context: Any) -> None:
+    shorten(context.sqlalchemy_exception or context.original_exception)
 
 
 def driver_rows(

@@ -11,6 +11,7 @@ from sqlalchemy.exc import (
     InternalError,
     OperationalError,
     ProgrammingError,
+    StatementError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -32,6 +33,19 @@ QUERY_CANCELED = "57014"
 INSUFFICIENT_RESOURCES = "53"
 """The class of the codes for a full disk, too little memory and too many connections."""
 
+PROGRAM_LIMIT_EXCEEDED = "54"
+"""The class of the codes for a statement beyond a limit of PostgreSQL, such as its stack depth.
+
+The statement is a defect of this service: the database is available, and a retry fails again.
+"""
+
+MAX_LOGGED_BYTES = 600
+"""Bytes of a statement, and of an error message, that the text of an error contains at most.
+
+Both may have megabytes, and the message may quote a value of a request. As JSON, a character of two bytes
+takes six: a log record has less than 2 kB of each.
+"""
+
 CONCURRENCY_FAILURES = {DEADLOCK, SERIALIZATION_FAILURE}
 """PostgreSQL rolled back a transaction because of a concurrent one."""
 
@@ -39,6 +53,29 @@ CONCURRENCY_FAILURES = {DEADLOCK, SERIALIZATION_FAILURE}
 def sqlstate(error: DBAPIError) -> str | None:
     """Return PostgreSQL's five-character error code, None if PostgreSQL did not report the error."""
     return getattr(error.orig, "pgcode", None)
+
+
+def shorten(error: BaseException) -> None:
+    """Shorten the texts of a driver error, or of an SQLAlchemy error and its cause, for the log.
+
+    The code and the diagnostics of PostgreSQL stay complete. No text contains parameters.
+    """
+    if isinstance(error, StatementError):
+        error.hide_parameters = True
+        if error.statement is not None:
+            error.statement = _shortened(error.statement)
+        if error.orig is not None and error.orig is not error:
+            shorten(error.orig)
+    error.args = tuple(_shortened(arg) if isinstance(arg, str) else arg for arg in error.args)
+
+
+def _shortened(value: str) -> str:
+    """Return a text of at most `MAX_LOGGED_BYTES`, with a note if it was longer."""
+    encoded = value.encode(errors="replace")
+    if len(encoded) <= MAX_LOGGED_BYTES:
+        return value
+    note = f" ... ({len(encoded)} bytes)"
+    return encoded[: MAX_LOGGED_BYTES - len(note)].decode(errors="ignore") + note
 
 
 @contextmanager
@@ -57,14 +94,18 @@ def map_constraints(**errors: PlacementError) -> Iterator[None]:
 def map_driver_errors() -> Iterator[None]:
     """Map driver errors of the block to `Unavailable` or `Invalid`.
 
-    Errors that only a defect of this service can cause, such as a syntax error, pass unchanged.
+    Errors that only a defect of this service can cause, such as a syntax error or a statement beyond a limit
+    of PostgreSQL, pass with their texts shortened.
     """
     try:
-        yield
+        with _shorten_errors():
+            yield
     except PoolTimeout as error:
         log.warning("The database failed: %s", error)
         raise Unavailable(UNREACHABLE) from error
     except OperationalError as error:
+        if (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED):
+            raise
         log.warning("The database failed: %s", error)
         raise Unavailable(_message(sqlstate(error) or "")) from error
     except InternalError as error:
@@ -80,6 +121,16 @@ def map_driver_errors() -> Iterator[None]:
             raise Unavailable("The database has no schema yet: run `placement-svc db upgrade`.") from error
         if sqlstate(error) == UNDEFINED_FUNCTION:
             raise Unavailable("The database has an older schema: run `placement-svc db upgrade`.") from error
+        raise
+
+
+@contextmanager
+def _shorten_errors() -> Iterator[None]:
+    """Shorten the errors of the block that no engine has shortened, such as those of the driver itself."""
+    try:
+        yield
+    except DBAPIError as error:
+        shorten(error)
         raise
 
 

@@ -1,13 +1,23 @@
 """Inventories of resource providers."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, not_, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    any_,
+    delete,
+    func,
+    literal_column,
+    not_,
+    select,
+    update,
+)
 
 from placement_svc.db import names, providers
+from placement_svc.db.arrays import array_rows, insert_rows
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
@@ -18,6 +28,8 @@ from placement_svc.domain.inventory import Inventory, ProviderInventories, check
 GENERATION_CONFLICT = "resource provider generation conflict"
 
 _FIELDS = [field.name for field in fields(Inventory)]
+_INSERTED = [inventories.c[name] for name in ("provider_id", "root_id", "resource_class_id", *_FIELDS)]
+"""The columns of the rows that `to_rows` returns."""
 
 
 def get(connection: Connection, uuid: str, resource_class: str | None = None) -> ProviderInventories:
@@ -58,7 +70,7 @@ def add(connection: Connection, uuid: str, resource_class: str, inventory: Inven
         ),
         inventories_resource_class_id_fkey=_class_deleted(uuid),
     ):
-        connection.execute(insert(inventories), to_rows(provider, class_ids, {resource_class: inventory}))
+        connection.execute(insert_rows(_INSERTED, to_rows(provider, class_ids, {resource_class: inventory})))
     return providers.increment_generation(connection, provider)
 
 
@@ -182,30 +194,52 @@ def _delete_unused(
     return list(connection.scalars(remaining_classes))
 
 
-def upsert(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+def upsert(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
     """Insert and update inventories of locked providers, given as `to_rows` returns them.
 
-    The used amounts do not change.
+    The used amounts do not change. One statement, however many rows there are.
     """
     if rows:
-        statement = insert(inventories)
+        statement = insert_rows(_INSERTED, rows)
         changes = {field: statement.excluded[field] for field in _FIELDS} | {"updated_at": func.now()}
-        connection.execute(
-            statement.on_conflict_do_update(constraint=inventories.primary_key, set_=changes), rows
+        connection.execute(statement.on_conflict_do_update(constraint=inventories.primary_key, set_=changes))
+
+
+def remove_unused(connection: Connection, keys: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Delete those of some locked inventories that have no allocations; return the keys of the deleted ones.
+
+    A key is a provider id and a resource class id. The subquery for each key leaves PostgreSQL no other plan
+    than a lookup by primary key, whatever it expects of the sizes of the tables. The rows are locked, so
+    their physical addresses (ctid) do not change between the lookup and the deletion.
+    """
+    key = array_rows([inventories.c.provider_id, inventories.c.resource_class_id], keys, "removed")
+    found = inventories.alias("found")
+    address = (
+        select(literal_column("found.ctid"))
+        .select_from(found)
+        .where(
+            found.c.provider_id == key.c.provider_id,
+            found.c.resource_class_id == key.c.resource_class_id,
+            found.c.used == 0,
         )
+        .correlate(key)
+        .scalar_subquery()
+    )
+    addresses = func.array(select(address).select_from(key).scalar_subquery())
+    deleted = (
+        delete(inventories)
+        .where(literal_column("inventories.ctid") == any_(addresses))
+        .returning(inventories.c.provider_id, inventories.c.resource_class_id)
+    )
+    return {(provider_id, class_id) for provider_id, class_id in connection.execute(deleted)}
 
 
 def to_rows(
     provider: LockedProvider, class_ids: Mapping[str, int], by_class: Mapping[str, Inventory]
-) -> list[dict[str, Any]]:
-    """Return the inventories of a locked provider as rows of the table `inventories`."""
+) -> list[tuple[Any, ...]]:
+    """Return the inventories of a locked provider as rows for `upsert`."""
     return [
-        {
-            "provider_id": provider.id,
-            "root_id": provider.root_id,
-            "resource_class_id": class_ids[name],
-            **asdict(inventory),
-        }
+        (provider.id, provider.root_id, class_ids[name], *astuple(inventory))
         for name, inventory in by_class.items()
     ]
 

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 
 from sqlalchemy import Connection, delete, not_, select
-from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db import providers
 from placement_svc.db.aggregates import get_or_create_ids
+from placement_svc.db.arrays import insert_missing
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import aggregates, provider_aggregates
 from placement_svc.domain.aggregates import ProviderAggregates
@@ -44,6 +44,7 @@ def replace(
         )
     )
     if ids:
-        rows = [{"provider_id": provider.id, "root_id": provider.root_id, "aggregate_id": id} for id in ids]
-        connection.execute(insert(provider_aggregates).values(rows).on_conflict_do_nothing())
+        table = provider_aggregates.c
+        rows = [(provider.id, provider.root_id, id) for id in ids]
+        insert_missing(connection, [table.provider_id, table.root_id, table.aggregate_id], rows)
     return provider.generation if generation is None else providers.increment_generation(connection, provider)

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 
 from sqlalchemy import Connection, delete, not_
-from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db import names, providers
+from placement_svc.db.arrays import insert_missing
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.provider_trees import lock_tree_shape_shared
@@ -46,12 +46,12 @@ def replace(
     ).rowcount
     inserted = 0
     if ids:
-        rows = [{"provider_id": provider.id, "trait_id": id} for id in ids.values()]
+        rows = [(provider.id, id) for id in ids.values()]
         trait_deleted = Conflict("Race condition detected when setting traits: one was deleted.")
         with map_constraints(provider_traits_trait_id_fkey=trait_deleted):
-            inserted = connection.execute(
-                insert(provider_traits).values(rows).on_conflict_do_nothing()
-            ).rowcount
+            inserted = insert_missing(
+                connection, [provider_traits.c.provider_id, provider_traits.c.trait_id], rows
+            )
     if deleted or inserted:
         providers.increment_generations(connection, [provider.id])
     return get(connection, provider_uuid)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, delete, select, tuple_
+from sqlalchemy import Connection, select
 
 from placement_svc.db import allocations, consumers, inventories, names, providers
 from placement_svc.db.errors import map_constraints
@@ -10,7 +10,6 @@ from placement_svc.db.filters import is_any
 from placement_svc.db.provider_trees import lock_tree_shape_shared
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import allocations as allocations_table
-from placement_svc.db.tables import inventories as inventories_table
 from placement_svc.db.tables import resource_classes, resource_providers
 from placement_svc.domain.allocations import (
     Claim,
@@ -46,7 +45,7 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     classes = [name for reshape in wanted.providers.values() for name in reshape.inventories]
     class_ids = names.resource_class_ids(
         connection,
-        [*classes, *resource_classes_of(wanted.claims)],
+        list(dict.fromkeys([*classes, *resource_classes_of(wanted.claims)])),
         "malformed reshaper data: No such resource class {}.",
     )
     provider_ids = {uuid: provider.id for uuid, provider in found.items()}
@@ -59,7 +58,7 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
         consumers_to_delete=deleted_consumers,
         providers_to_increment=[provider_ids[uuid] for uuid in claimed],
     )
-    _delete_inventories(connection, removed_inventories(usages, wanted.providers))
+    _delete_inventories(connection, removed_inventories(usages, wanted.providers), provider_ids)
     _increment_generations(connection, wanted.providers, provider_ids)
 
 
@@ -111,23 +110,16 @@ def _put_inventories(
         )
 
 
-def _delete_inventories(connection: Connection, removed: Sequence[tuple[str, str]]) -> None:
+def _delete_inventories(
+    connection: Connection, removed: Sequence[tuple[str, str]], provider_ids: Mapping[str, int]
+) -> None:
     """Delete inventories by provider uuid and resource class; raises `InventoryInUse` if one is in use."""
     if not removed:
         return
-    query = (
-        delete(inventories_table)
-        .where(
-            inventories_table.c.provider_id == resource_providers.c.id,
-            inventories_table.c.resource_class_id == resource_classes.c.id,
-            resource_providers.c.uuid.in_({uuid for uuid, _ in removed}),
-            tuple_(resource_providers.c.uuid, resource_classes.c.name).in_(removed),
-            inventories_table.c.used == 0,
-        )
-        .returning(resource_providers.c.uuid, resource_classes.c.name)
-    )
-    deleted = set(connection.execute(query))
-    in_use = [pair for pair in removed if pair not in deleted]
+    class_ids = names.ids(connection, resource_classes, {resource_class for _, resource_class in removed})
+    keys = {(uuid, name): (provider_ids[uuid], class_ids[name]) for uuid, name in removed}
+    deleted = inventories.remove_unused(connection, keys.values())
+    in_use = [pair for pair, key in keys.items() if key not in deleted]
     if in_use:
         uuid = in_use[0][0]
         classes = ", ".join(resource_class for provider, resource_class in in_use if provider == uuid)

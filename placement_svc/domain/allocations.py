@@ -132,9 +132,11 @@ def _check_each_provider_has_inventory(
     wanted: Sequence[tuple[str, str, int]], usages: InventoryUsages
 ) -> None:
     """Raise `Conflict` for providers without an inventory of any class that the request names."""
-    classes = list(dict.fromkeys(resource_class for _, resource_class, _ in wanted))
+    classes = dict.fromkeys(resource_class for _, resource_class, _ in wanted)
     providers = dict.fromkeys(provider for provider, _, _ in wanted)
-    without = [p for p in providers if not any((p, resource_class) in usages for resource_class in classes)]
+    # One pass over the inventories: a test of each provider with each class takes minutes for thousands.
+    with_inventory = {provider for provider, resource_class in usages if resource_class in classes}
+    without = [provider for provider in providers if provider not in with_inventory]
     if without:
         raise _missing_inventory(classes, without)
 

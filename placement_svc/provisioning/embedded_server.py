@@ -34,6 +34,8 @@ SERVER_OPTIONS = {
     "jit": "off",
     # The client that sent a failing statement reports the error; the server's log is for server events.
     "log_min_messages": "log",
+    # A statement contains the values of a request, up to megabytes of them.
+    "log_min_error_statement": "panic",
     "log_checkpoints": "off",
 }
 INITDB_OPTIONS = [

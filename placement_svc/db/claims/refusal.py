@@ -69,7 +69,7 @@ def raise_reason(
         check_providers(claims, refusal.provider_ids)
         _check_resource_classes(database, claims, refusal.usages, unknown_class_message)
         check_inventories(claims, refusal.usages)
-    raise AssertionError(f"PostgreSQL refused claims that the rules of this service grant: {refusal}")
+    raise AssertionError(f"PostgreSQL refused claims that the rules of this service grant: {refusal!s:.600}")
 
 
 def _check_resource_classes(
