@@ -10,6 +10,7 @@ from flask import Flask, Response, g, request
 
 from placement_svc.domain.errors import PlacementError
 from placement_svc.http import microversion
+from placement_svc.http.log_text import shortened
 from placement_svc.observability import request_stats
 from placement_svc.observability.request_stats import RequestStats
 
@@ -93,10 +94,13 @@ def _completion(response: Response) -> Callable[[float], CompletedRequest]:
 
 
 def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, Any]:
-    """Return the fields of a request's log record, with its parameters if it took over `slow_seconds`."""
+    """Return the fields of a request's log record, with its parameters if it took over `slow_seconds`.
+
+    A long path or query is cut.
+    """
     fields = {
         "method": completed.method,
-        "path": completed.path,
+        "path": shortened(completed.path),
         "status": completed.status,
         "duration": round(completed.seconds, 6),
         "statements": completed.stats.statements,
@@ -107,7 +111,7 @@ def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, An
         "global_request_id": completed.global_request_id,
     }
     if completed.seconds > slow_seconds:
-        fields |= {"query": completed.query, "body_bytes": completed.body_bytes}
+        fields |= {"query": shortened(completed.query), "body_bytes": completed.body_bytes}
     return fields
 
 
