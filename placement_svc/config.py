@@ -69,7 +69,9 @@ class Settings:
         None, "policy.yaml file with rules that override those of the profile"
     )
     cors_allowed_origins: tuple[str, ...] = _setting(
-        (), "comma-separated origins whose pages may call the API from a browser; * allows all"
+        (),
+        "comma-separated origins whose pages may call the API from a browser; "
+        "* allows all, but not with noauth",
     )
     cors_allowed_headers: tuple[str, ...] = _setting(
         (), "comma-separated request headers that those pages may send", "the headers that OpenStack uses"
@@ -130,6 +132,12 @@ class Settings:
         _check_choice("auth", self.auth, ("noauth", "token", "keystone"))
         if self.auth == "token" and self.token_file is None:
             raise SettingsError("PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE")
+        if self.auth == "noauth" and not {"*", "null"}.isdisjoint(self.cors_allowed_origins):
+            # Any page can have the origin null: a sandboxed frame has it.
+            raise SettingsError(
+                "PLACEMENT_CORS_ALLOWED_ORIGINS may not contain * or null with PLACEMENT_AUTH=noauth:"
+                " any web page could change the data from a user's browser"
+            )
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
         for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):

@@ -188,6 +188,14 @@ def test_url_takes_precedence_over_a_data_directory() -> None:
             {"PLACEMENT_CORS_ALLOWED_HEADERS": "X-Mine"},
             "PLACEMENT_CORS_ALLOWED_HEADERS has no effect without PLACEMENT_CORS_ALLOWED_ORIGINS",
         ),
+        *(
+            (
+                {"PLACEMENT_CORS_ALLOWED_ORIGINS": origins} | auth,
+                "PLACEMENT_CORS_ALLOWED_ORIGINS may not contain * or null with PLACEMENT_AUTH=noauth",
+            )
+            for origins in ("*", "https://a, *", "null")
+            for auth in ({}, {"PLACEMENT_AUTH": "noauth"}, {"PLACEMENT_ALLOW_INSECURE": "1"})
+        ),
         ({"PLACEMENT_AUTH": "token"}, "PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE"),
     ],
 )
@@ -195,3 +203,11 @@ def test_contradictory_variables_are_rejected(variables: dict[str, str], message
     with pytest.raises(SettingsError) as raised:
         from_environ(variables)
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "variables", [{"PLACEMENT_AUTH": "keystone"}, {"PLACEMENT_AUTH": "token", "PLACEMENT_TOKEN_FILE": "t"}]
+)
+def test_all_origins_are_allowed_with_authentication(variables: dict[str, str]) -> None:
+    settings = from_environ(variables | {"PLACEMENT_CORS_ALLOWED_ORIGINS": "*"})
+    assert settings.cors_allowed_origins == ("*",)

@@ -13,6 +13,7 @@ from placement_svc.domain import errors
 from placement_svc.http import microversion
 from placement_svc.http.accept import JSON, error_format
 from placement_svc.http.json import dumps
+from placement_svc.http.log_text import shortened
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ def _http_error(error: HTTPException) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    log.error("%s %s failed", request.method, shortened(request.path), exc_info=error)
     g.pop("microversion", None)
     return _error_response(500, "", errors.PlacementError.code)
 

@@ -13,6 +13,7 @@ from placement_svc.domain.errors import PlacementError
 from placement_svc.domain.limits import MAX_ID_LENGTH
 from placement_svc.http import microversion, request_id
 from placement_svc.http.auth import Caller
+from placement_svc.http.log_text import shortened
 from placement_svc.observability import request_stats
 from placement_svc.observability.request_stats import RequestStats
 
@@ -145,10 +146,13 @@ def _completion_outside(
 
 
 def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, Any]:
-    """Return the fields of a request's log record, with its parameters if it took over `slow_seconds`."""
+    """Return the fields of a request's log record, with its parameters if it took over `slow_seconds`.
+
+    A long path or query is cut.
+    """
     fields = {
         "method": completed.method,
-        "path": completed.path,
+        "path": shortened(completed.path),
         "status": completed.status,
         "duration": round(completed.seconds, 6),
         "statements": completed.stats.statements,
@@ -162,7 +166,7 @@ def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, An
         "client": completed.client,
     }
     if completed.seconds > slow_seconds:
-        fields |= {"query": completed.query, "body_bytes": completed.body_bytes}
+        fields |= {"query": shortened(completed.query), "body_bytes": completed.body_bytes}
     return fields
 
 

@@ -9,15 +9,27 @@ from typing import Any
 
 import structlog
 from gunicorn.glogging import Logger
+from gunicorn.http.errors import NoMoreData
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from placement_svc.config import Settings
+from placement_svc.http.log_text import shortened
 from placement_svc.http.request_id import RequestIdFilter
 
 
 def _drop_none(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Remove the fields whose value is None."""
     return {name: value for name, value in event.items() if value is not None}
+
+
+def _shorten(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Bound each text, and each line of an exception: a client or a library may have written it."""
+    for name, value in event.items():
+        if name == "exception":
+            event[name] = "\n".join(shortened(line) for line in value.split("\n"))
+        elif isinstance(value, str):
+            event[name] = shortened(value)
+    return event
 
 
 def _escape_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -70,6 +82,7 @@ def formatter(log_format: str) -> logging.Formatter:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
+            _shorten,
             *last,
         ],
     )
@@ -98,3 +111,8 @@ class GunicornLogger(Logger):  # type: ignore[misc]
         super().setup(cfg)
         self.error_log.handlers.clear()
         self.error_log.propagate = True
+
+    def debug(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """Log a message, without the bytes of an incomplete request: its head may contain a token."""
+        shown = (type(arg).__name__ if isinstance(arg, NoMoreData) else arg for arg in args)
+        super().debug(msg, *shown, **kwargs)

@@ -18,12 +18,19 @@ from io import RawIOBase
 from threading import BoundedSemaphore, Lock
 from typing import Any, BinaryIO, Protocol, cast
 
-from gunicorn.http.errors import InvalidHeader, InvalidHeaderName
+from gunicorn.http.errors import (
+    InvalidHeader,
+    InvalidResponseHeader,
+    InvalidResponseHeaderName,
+    ParseException,
+    UnsupportedTransferCoding,
+)
 from gunicorn.workers.gthread import ThreadWorker
 
 from placement_svc.config import Settings
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
+from placement_svc.http.log_text import shortened
 
 BUFFER_THREADS = 200
 """Threads of a worker besides those that run the application: as many clients can be slow at a time."""
@@ -173,7 +180,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self.keepalive_slots.release()
 
     def handle_request(self, req: Any, conn: Any) -> Any:
-        """Process a request; treat a client that does not read the response as disconnected."""
+        """Process a request; treat a client that does not read the response as disconnected.
+
+        Raises `InvalidHeader` for a transfer coding other than chunked. Gunicorn accepts "gzip, chunked" but
+        does not decompress the body.
+        """
+        codings = [value for name, value in req.headers if name == "TRANSFER-ENCODING"]
+        if codings and [coding.lower() for coding in codings] != ["chunked"]:
+            raise InvalidHeader("TRANSFER-ENCODING")
         conn.sock.settimeout(self.settings.client_timeout)
         try:
             return super().handle_request(req, conn)
@@ -181,10 +195,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             raise ConnectionResetError(errno.ECONNRESET, "The client does not read the response.") from None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
-        """Reject an invalid request, without the contents of a header, which may be a secret."""
-        if isinstance(exc, InvalidHeader | InvalidHeaderName):
-            exc.hdr = "(not shown)"
-        super().handle_error(req, client, addr, exc)
+        """Reject an invalid request, without its contents, which may be a secret."""
+        if isinstance(exc, UnsupportedTransferCoding):
+            # Gunicorn's status for it is 501.
+            exc = InvalidHeader("TRANSFER-ENCODING")
+        if hasattr(req, "uri"):
+            req.uri = shortened(req.uri)
+        super().handle_error(req, client, addr, _without_contents(exc))
 
     def notify(self) -> None:
         """Report to the master, once a second, that this worker is alive; then enforce the deadlines."""
@@ -228,6 +245,18 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 accepted = self.nr_conns
                 self.accept(listener)
             listener.close()
+
+
+def _without_contents(exc: Exception) -> Exception:
+    """Remove the bytes of the client that a parse error of gunicorn quotes in its message."""
+    # A response header comes from the application, and the error contains only its name.
+    is_response = isinstance(exc, InvalidResponseHeader | InvalidResponseHeaderName)
+    if isinstance(exc, ParseException) and not is_response:
+        exc.args = ()
+        for name, value in vars(exc).items():
+            if isinstance(value, str | bytes | bytearray | tuple):
+                setattr(exc, name, "(not shown)")
+    return exc
 
 
 def _linger(sock: socket.socket) -> None:

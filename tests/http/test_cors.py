@@ -1,6 +1,8 @@
 """Cross-origin resource sharing (`docs/spec/http.md 10`)."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from werkzeug.test import TestResponse
@@ -19,7 +21,7 @@ Send = Callable[..., TestResponse]
 def configured(new_app: NewApp) -> Callable[..., Send]:
     """A function that takes CORS settings and returns one that sends requests."""
 
-    def configure(**settings: tuple[str, ...]) -> Send:
+    def configure(**settings: Any) -> Send:
         app = new_app(**settings)
         return lambda method, path, **headers: app.test_client().open(path, method=method, **headers)
 
@@ -103,8 +105,10 @@ def test_other_origins_get_no_cors_headers(send: Send, headers: dict[str, str]) 
     assert response.headers["Vary"] == "openstack-api-version"
 
 
-def test_all_origins_can_be_allowed(configured: Callable[..., Send]) -> None:
-    send = configured(cors_allowed_origins=("*",))
+def test_all_origins_can_be_allowed(configured: Callable[..., Send], tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text("{}")
+    send = configured(cors_allowed_origins=("*",), auth="token", token_file=tokens)
     assert cors_headers(send("GET", "/", headers={"Origin": ORIGIN}))["access-control-allow-origin"] == "*"
     assert cors_headers(send("OPTIONS", "/", headers=PREFLIGHT))["access-control-allow-origin"] == "*"
 

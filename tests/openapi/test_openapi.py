@@ -253,6 +253,40 @@ def test_page_loads_nothing_from_other_origins(shared_app: Flask) -> None:
     named = re.findall(r'(?:href=|src=|url: )"([^"]*)"', page.text)
     assert len(named) == 4
     assert [client.get(urljoin("/docs", name)).status_code for name in named] == [200] * 4
+    [script] = [name for name in named if name.endswith("start.js")]
+    [document] = re.findall(r'url: "([^"]*)"', client.get(urljoin("/docs", script)).text)
+    assert urljoin("/docs", document) == "/openapi.json"
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"),
+    [
+        ("/openapi.json", "application/json"),
+        ("/docs", "text/html"),
+        ("/docs/start.js", "text/javascript"),
+        ("/docs/swagger-ui-bundle.js", "text/javascript"),
+        ("/docs/swagger-ui.css", "text/css"),
+        ("/docs/favicon-32x32.png", "image/png"),
+    ],
+)
+def test_page_has_strict_headers(shared_app: Flask, path: str, media_type: str) -> None:
+    client = shared_app.test_client()
+    for response in (client.get(path), client.post(path)):
+        policy = response.headers["Content-Security-Policy"]
+        assert "unsafe" not in policy
+        assert {
+            "default-src 'self'",
+            "object-src 'none'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        } <= set(policy.split("; "))
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert client.get(path).mimetype == media_type
+
+
+def test_page_has_no_inline_script_or_style(shared_app: Flask) -> None:
+    page = shared_app.test_client().get("/docs").text
+    assert re.findall(r"<script(?! src=)|<style|\sstyle=|\son\w+=", page) == []
 
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/swagger-ui.css"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from placement_svc.db.engine import redact_url
+from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
 from tests.conftest import ADMIN, NewApp
 
@@ -150,6 +151,50 @@ def test_slow_request_is_logged_with_its_parameters(new_app: NewApp, lines: Line
     assert (read.levelname, read.getMessage()) == ("WARNING", "slow request")
     assert (read.__dict__["query"], read.__dict__["body_bytes"]) == ("name=%0Ax", None)
     assert (write.__dict__["query"], write.__dict__["body_bytes"]) == ("", len('{"name":"x"}'))
+
+
+@pytest.mark.parametrize("slow_request", [0.0, 60.0])
+def test_long_path_and_query_are_cut(new_app: NewApp, lines: Lines, slow_request: float) -> None:
+    path = "/" + "x" * 60_000
+    new_app(slow_request=slow_request).test_client().get(f"{path}?{path}", headers=ADMIN, buffered=True)
+    [line] = lines()
+    fields = line.__dict__
+    assert fields["status"] == 404
+    cut = [fields[name] for name in ("path", "query") if name in fields]
+    assert len(cut) == (2 if slow_request == 0 else 1)
+    for text in cut:
+        assert text.startswith("/xxx")
+        assert text.endswith("... (cut: 60001 characters)")
+        assert len(text) <= MAX_LENGTH
+
+
+def test_path_of_a_failed_request_is_cut(
+    new_app: NewApp, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_app()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("A bug.")
+
+    monkeypatch.setitem(app.view_functions, "traits.show_trait", fail)
+    name = "X" * 60_000
+    assert app.test_client().get(f"/traits/{name}", headers=ADMIN).status_code == 500
+    [failed] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert failed.getMessage().startswith("GET /traits/XXX")
+    assert len(failed.getMessage()) <= MAX_LENGTH + 100
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_text_of_a_record_is_unbounded(log_format: str) -> None:
+    failed = record("m" * 60_000, path="p" * 60_000)
+    try:
+        raise ValueError("v" * 60_000)
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    text = logs.formatter(log_format).format(failed)
+    assert len(text) < 4 * MAX_LENGTH
+    assert text.count("... (cut: 60000 characters)") == 2
+    assert "in test_no_text_of_a_record_is_unbounded" in text
 
 
 @pytest.mark.parametrize("text", UNUSUAL)

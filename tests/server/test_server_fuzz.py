@@ -37,8 +37,8 @@ QUIET = 1
 """Seconds without data after which a client that has all responses stops reading."""
 
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
-REFUSALS = {501, 505}
-"""The statuses for unknown transfer encodings and versions of HTTP."""
+REFUSALS = {505}
+"""The status for unknown versions of HTTP."""
 
 LENGTHS = [b"-1", b"+5", b"0x10", b"5, 5", b"", b" ", b"9" * 30, b"1_0", b"1e3", b"\xb2", b"0", b"3"]
 ENCODINGS = [

@@ -1,0 +1,23 @@
+"""Long texts are cut for the log."""
+
+import json
+
+import pytest
+
+from placement_svc.http.log_text import MAX_LENGTH, shortened
+
+
+@pytest.mark.parametrize("text", ["", "/traits", "x" * MAX_LENGTH, "\x00" * 170])
+def test_short_text_is_kept(text: str) -> None:
+    assert shortened(text) == text
+
+
+@pytest.mark.parametrize("character", ["x", "\x00", "é", "\U0001f600", "\\", "\udcff"])
+@pytest.mark.parametrize("length", [MAX_LENGTH + 1, 60_000])
+def test_long_text_is_cut_and_marked(character: str, length: int) -> None:
+    cut = shortened(character * length)
+    kept, mark, count = cut.partition("... (cut: ")
+    assert set(kept) == {character}
+    assert (mark, count) == ("... (cut: ", f"{length} characters)")
+    assert MAX_LENGTH - 60 < len(json.dumps(cut)) <= MAX_LENGTH
+    assert shortened(cut) == cut
