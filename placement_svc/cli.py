@@ -11,11 +11,9 @@ from typing import Any
 
 import click
 from alembic.util import CommandError
-from rich.console import Console
-from rich.table import Table
 from sqlalchemy import Engine
 
-from placement_svc import __version__, config, demo
+from placement_svc import __version__, audit_report, config, demo
 from placement_svc.app import access, create_app
 from placement_svc.db import audit, schema
 from placement_svc.db.engine import Database, connect, redact_url
@@ -305,36 +303,19 @@ def import_data(file: str | None, url: str | None, token: str | None, allow_over
 
 @main.command("audit")
 @click.option("--fix", is_flag=True, help="Repair what can be repaired without loss of data.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
-def audit_data(context: click.Context, fix: bool) -> None:
+def audit_data(context: click.Context, fix: bool, as_json: bool) -> None:
     """Check the database for inconsistent data.
 
-    The exit status is 1 if any is found. With --fix, it is 1 if any is left.
+    The exit status is 1 if any is found. With --fix, it is 1 if any is left. Harmless rows that nothing
+    refers to are a notice, and do not count.
     """
     with _database() as database:
         findings = database.write(audit.fix) if fix else database.read(audit.find)
-    console = Console(highlight=False, markup=False)
-    for finding in findings:
-        console.print(f"{finding}:", _audit_table(finding), sep="\n")
-    fixed = [str(finding) for finding in findings if finding.fixed]
-    left = [str(finding) for finding in findings if not finding.fixed]
-    if fixed:
-        click.echo(f"Fixed: {', '.join(fixed)}")
-    if left:
-        click.echo(f"{'Left' if fix else 'Wrong'}: {', '.join(left)}")
+    click.echo(audit_report.as_json(findings) if as_json else audit_report.as_text(findings, fix=fix))
+    if any(map(audit_report.is_wrong, findings)):
         context.exit(1)
-    if not findings:
-        click.echo("Nothing is wrong")
-
-
-def _audit_table(finding: audit.AuditFinding) -> Table:
-    table = Table("what", "is", "should be")
-    for row in finding.examples:
-        table.add_row(row.subject, row.stored, row.expected)
-    more = finding.count - len(finding.examples)
-    if more:
-        table.add_row(f"and {more:,} more", "", "")
-    return table
 
 
 if __name__ == "__main__":
