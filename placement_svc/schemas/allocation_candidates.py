@@ -19,6 +19,7 @@ from placement_svc.domain.groups import (
     RequestGroup,
 )
 from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
+from placement_svc.domain.wording import list_names, list_sorted_names
 from placement_svc.schemas.base import UUID, Map, Schema, String, check
 from placement_svc.schemas.groups import (
     MEMBER_OF,
@@ -202,7 +203,7 @@ def _parse_root_required(values: list[str], version: Version) -> Membership:
         raise DuplicateQueryKey("Query parameter 'root_required' may be specified only once.")
     traits = parse_root_required(values[0], version)
     if traits.contradictions:
-        names = ", ".join(sorted(name for any_of in traits.contradictions for name in any_of))
+        names = list_sorted_names([name for any_of in traits.contradictions for name in any_of])
         raise BadQueryValue(f"Conflicting required and forbidden traits found in root_required: {names}")
     return traits
 
@@ -224,11 +225,17 @@ def _check_resourceless(groups: Iterable[RequestGroup], same_subtree: Iterable[f
     if unlisted:
         raise BadQueryValue(
             "Resourceless suffixed group request should be specified in `same_subtree` query param:"
-            f" bad group(s) - {unlisted}"
+            f" bad group(s) - {_list_suffixes(unlisted)}"
         )
     unknown = sorted(in_same_subtree - {group.suffix for group in groups})
     if unknown:
-        raise BadQueryValue(f"Real suffixes should be specified in `same_subtree`: {unknown} don't exist.")
+        raise BadQueryValue(
+            f"Real suffixes should be specified in `same_subtree`: {_list_suffixes(unknown)} don't exist."
+        )
+
+
+def _list_suffixes(suffixes: Iterable[str]) -> str:
+    return f"[{list_names([repr(suffix) for suffix in suffixes])}]"
 
 
 def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
@@ -236,12 +243,12 @@ def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
     if orphans := [f"required{group.suffix}" for group in resourceless if group.required.any_of]:
         raise Invalid(
             "All traits parameters must be associated with resources. Found the following orphaned"
-            f" traits keys: {', '.join(orphans)}"
+            f" traits keys: {list_names(orphans)}"
         )
     if orphans := [f"member_of{group.suffix}" for group in resourceless if group.member_of]:
         raise Invalid(
             "All member_of parameters must be associated with resources. Found the following orphaned"
-            f" member_of keys: {', '.join(orphans)}"
+            f" member_of keys: {list_names(orphans)}"
         )
     if resourceless:
         raise Invalid("All request groups must specify resources.")
@@ -254,9 +261,9 @@ def _check_contradictions(groups: Iterable[RequestGroup]) -> None:
     for group in groups:
         names = sorted({name for any_of in group.required.contradictions for name in any_of})
         if names:
-            conflicts.append(f"required{group.suffix}: ({', '.join(names)})")
+            conflicts.append(f"required{group.suffix}: ({list_names(names)})")
     if conflicts:
         raise Invalid(
             "Conflicting required and forbidden traits found in the following traits keys: "
-            + ", ".join(conflicts)
+            + list_names(conflicts)
         )

@@ -14,17 +14,58 @@ MAX_QUOTE = 1000
 """The most characters of a client's own data that an error quotes."""
 
 
+MAX_DEPTH = 200
+"""The most levels of a nested value that an error quotes."""
+
+
 def quote(value: Any) -> str:
-    """Return `value` as an error shows it, cut to `MAX_QUOTE` characters."""
+    """Return `value` as an error shows it, cut to `MAX_QUOTE` characters.
+
+    The cost does not depend on the size of the value: only what is shown is converted to text.
+    """
+    pieces: list[str] = []
     try:
-        text = repr(value)
+        _append_pieces(pieces, value, remaining=MAX_QUOTE + 1, depth=0)
     except RecursionError:
-        text = "a deeply nested value"
+        return "a deeply nested value"
+    text = "".join(pieces)
     return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
 
 
+def _append_pieces(pieces: list[str], value: Any, *, remaining: int, depth: int) -> int:
+    """Append the beginning of `repr(value)`, up to `remaining` characters or more; return how many remain."""
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(value, list):
+        remaining = _append(pieces, "[", remaining)
+        for index, item in enumerate(value):
+            if remaining <= 0:
+                return remaining
+            if index:
+                remaining = _append(pieces, ", ", remaining)
+            remaining = _append_pieces(pieces, item, remaining=remaining, depth=depth + 1)
+        return _append(pieces, "]", remaining)
+    if isinstance(value, dict):
+        remaining = _append(pieces, "{", remaining)
+        for index, (key, member) in enumerate(value.items()):
+            if remaining <= 0:
+                return remaining
+            if index:
+                remaining = _append(pieces, ", ", remaining)
+            remaining = _append_pieces(pieces, key, remaining=remaining, depth=depth + 1)
+            remaining = _append(pieces, ": ", remaining)
+            remaining = _append_pieces(pieces, member, remaining=remaining, depth=depth + 1)
+        return _append(pieces, "}", remaining)
+    return _append(pieces, repr(value[:remaining] if isinstance(value, str) else value), remaining)
+
+
+def _append(pieces: list[str], text: str, remaining: int) -> int:
+    pieces.append(text)
+    return remaining - len(text)
+
+
 def _format_path(keys: Iterable[str | int]) -> str:
-    return "".join(f"[{key!r}]" for key in keys)
+    return "".join(f"[{quote(key)}]" for key in keys)
 
 
 @dataclass(frozen=True)
