@@ -24,6 +24,7 @@ from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import inventories, resource_classes
 from placement_svc.domain.errors import ConcurrentUpdate, Conflict, Invalid, InventoryInUse, NotFound
 from placement_svc.domain.inventory import Inventory, ProviderInventories, check_capacities
+from placement_svc.domain.wording import list_names
 
 GENERATION_CONFLICT = "resource provider generation conflict"
 
@@ -244,8 +245,8 @@ def to_rows(
     ]
 
 
-def _in_use_message(uuid: str, classes: Iterable[str]) -> str:
-    return f"Inventory for '{', '.join(classes)}' on resource provider '{uuid}' in use."
+def _in_use_message(uuid: str, classes: Sequence[str]) -> str:
+    return f"Inventory for '{list_names(classes)}' on resource provider '{uuid}' in use."
 
 
 def _class_deleted(uuid: str) -> Conflict:

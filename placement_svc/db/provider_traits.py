@@ -13,6 +13,7 @@ from placement_svc.db.tables import provider_traits, traits
 from placement_svc.db.traits import select_traits
 from placement_svc.domain.errors import Conflict, Invalid
 from placement_svc.domain.traits import ProviderTraits, Trait
+from placement_svc.domain.wording import list_names
 
 
 def get(connection: Connection, provider_uuid: str) -> ProviderTraits:
@@ -37,7 +38,7 @@ def replace(
     ids = names.ids(connection, traits, trait_names)
     unknown_names = [name for name in dict.fromkeys(trait_names) if name not in ids]
     if unknown_names:
-        raise Invalid(f"No such trait {', '.join(unknown_names)}")
+        raise Invalid(f"No such trait {list_names(unknown_names)}")
     deleted = connection.execute(
         delete(provider_traits).where(
             provider_traits.c.provider_id == provider.id,

@@ -25,6 +25,7 @@ from placement_svc.domain.reshaper import (
     removed_inventories,
     usages_during_reshape,
 )
+from placement_svc.domain.wording import list_names
 
 
 def reshape(connection: Connection, wanted: Reshape) -> None:
@@ -122,7 +123,7 @@ def _delete_inventories(
     in_use = [pair for pair, key in keys.items() if key not in deleted]
     if in_use:
         uuid = in_use[0][0]
-        classes = ", ".join(resource_class for provider, resource_class in in_use if provider == uuid)
+        classes = list_names([resource_class for provider, resource_class in in_use if provider == uuid])
         raise InventoryInUse(
             f"update conflict: Inventory for '{classes}' on resource provider '{uuid}' in use."
         )

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from placement_svc.domain.errors import ConcurrentUpdate, Conflict, Invalid, OverCapacity
 from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.wording import list_names
 
 UNKNOWN_TYPE = "unknown"
 """The consumer type that responses show for a consumer without a type. No stored type has this name."""
@@ -138,13 +139,13 @@ def _check_each_provider_has_inventory(
     with_inventory = {provider for provider, resource_class in usages if resource_class in classes}
     without = [provider for provider in providers if provider not in with_inventory]
     if without:
-        raise _missing_inventory(classes, without)
+        raise _missing_inventory(list(classes), without)
 
 
-def _missing_inventory(classes: Iterable[str], providers: Iterable[str]) -> Conflict:
+def _missing_inventory(classes: Sequence[str], providers: Sequence[str]) -> Conflict:
     return Conflict(
-        f"Unable to allocate inventory: Inventory for '{', '.join(classes)}' on resource provider "
-        f"'{', '.join(providers)}' invalid."
+        f"Unable to allocate inventory: Inventory for '{list_names(classes)}' on resource provider "
+        f"'{list_names(providers)}' invalid."
     )
 
 

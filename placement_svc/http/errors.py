@@ -10,6 +10,7 @@ from markupsafe import escape
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, Unauthorized
 
 from placement_svc.domain import errors
+from placement_svc.domain.wording import shorten
 from placement_svc.http import microversion
 from placement_svc.http.accept import JSON, error_format
 from placement_svc.http.json import dumps
@@ -53,14 +54,23 @@ RETRY_AFTER = "1"
 """Seconds after which a client should retry after a 503."""
 
 
-def _detail(status: int, text: str) -> str:
+MAX_ERROR_SIZE = 4000
+"""The most bytes in the body of an error response. A longer reason is cut at its end."""
+
+MAX_METHOD_LENGTH = 100
+
+
+def _one_line(text: str) -> str:
+    """Return `text` as one line without markup: clients show the last line of the detail as the reason."""
+    return re.sub(r"<[^<>]*>", "", text.replace("\n", " "))
+
+
+def _explanation(status: int) -> str:
     template = EXPLANATIONS.get(status, HTTPStatus(status).description)
-    explanation = template.format(
-        method=request.environ["REQUEST_METHOD"], type=_media_type(status)[:MAX_TYPE]
+    return template.format(
+        method=shorten(request.environ["REQUEST_METHOD"], MAX_METHOD_LENGTH),
+        type=_media_type(status)[:MAX_TYPE],
     )
-    # Clients show the last line as the reason. It must be one line without markup.
-    reason = re.sub(r"<[^<>]*>", "", " ".join(text.split("\n")))
-    return f"{explanation}\n\n {reason}  "
 
 
 def _media_type(status: int) -> str:
@@ -72,30 +82,40 @@ def _media_type(status: int) -> str:
 
 
 def _error_response(status: int, text: str, code: str, extra: dict[str, str] | None = None) -> Response:
-    title = HTTPStatus(status).phrase
     media_type = error_format(request.headers.get("Accept"))
-    detail = _detail(status, text)
-    body: str | bytes
+    explanation, reason = _explanation(status), _one_line(text)
+    length = len(reason)
+    while True:
+        detail = f"{explanation}\n\n {shorten(reason, length)}  "
+        body = _body(status, media_type, detail=detail, code=code, extra=extra or {})
+        if len(body) <= MAX_ERROR_SIZE or not length:
+            break
+        # A character takes one to six bytes, so the length that fits is found by trying.
+        length = max(0, length * MAX_ERROR_SIZE // len(body) - len("… and 16,000,000 more characters"))
+    content_type = media_type if media_type == "application/json" else f"{media_type}; charset=UTF-8"
+    return Response(body, status=status, content_type=content_type)
+
+
+def _body(status: int, media_type: str, *, detail: str, code: str, extra: dict[str, str]) -> bytes:
+    title = HTTPStatus(status).phrase
     if media_type == "text/html":
         heading = f"{status} {title}"
-        body = (
+        page = (
             f"<html>\n <head>\n  <title>{heading}</title>\n </head>\n"
             f" <body>\n  <h1>{heading}</h1>\n  {escape(detail)}\n </body>\n</html>\n"
         )
-    elif media_type == "text/plain":
-        body = f"{status} {title}\n\n{detail}\n"
-    elif status == 401:
+        return page.encode()
+    if media_type == "text/plain":
+        return f"{status} {title}\n\n{detail}\n".encode()
+    if status == 401:
         # An unauthenticated caller learns nothing about the service, not even its error format.
-        body = dumps({"message": detail.strip(), "code": f"{status} {title}", "title": title})
-    else:
-        error: dict[str, Any] = {"status": status, "title": title, "detail": detail}
-        version = microversion.current()
-        if version is not None and version >= (1, 23):
-            error["code"] = code
-        error["request_id"] = g.request_id
-        body = dumps({"errors": [error | (extra or {})]})
-    content_type = media_type if media_type == "application/json" else f"{media_type}; charset=UTF-8"
-    return Response(body, status=status, content_type=content_type)
+        return dumps({"message": detail.strip(), "code": f"{status} {title}", "title": title})
+    error: dict[str, Any] = {"status": status, "title": title, "detail": detail}
+    version = microversion.current()
+    if version is not None and version >= (1, 23):
+        error["code"] = code
+    error["request_id"] = g.request_id
+    return dumps({"errors": [error | extra]})
 
 
 def _placement_error(error: errors.PlacementError) -> Response:

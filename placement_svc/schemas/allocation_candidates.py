@@ -19,6 +19,7 @@ from placement_svc.domain.groups import (
     RequestGroup,
 )
 from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
+from placement_svc.domain.wording import list_names, list_sorted_names
 from placement_svc.schemas.base import UUID, Schema, String, matches
 from placement_svc.schemas.groups import (
     MEMBER_OF,
@@ -32,7 +33,7 @@ from placement_svc.schemas.groups import (
     parse_root_required,
 )
 from placement_svc.schemas.query import ERROR_PREFIX
-from placement_svc.schemas.violations import Violation, shorten
+from placement_svc.schemas.violations import Violation, quote
 
 Pairs = list[tuple[str, str]]
 
@@ -162,7 +163,7 @@ def _check_suffixed_keys(pairs: Pairs, version: Version) -> None:
     group_keys, request_keys = "|".join(patterns), WholeRequestQuery.at(version).fields
     unknown = sorted({key for key, _ in pairs if key not in request_keys and not matches(group_keys, key)})
     if unknown:
-        keys = shorten(", ".join(map(repr, unknown)))
+        keys = list_sorted_names(unknown, quote)
         verb = "does" if len(unknown) == 1 else "do"
         reason = f"{keys} {verb} not match any of the regexes: {', '.join(map(repr, patterns))}"
         raise Invalid(f"{ERROR_PREFIX}{Violation('additionalProperties', False, reason, dict(pairs))}")
@@ -221,7 +222,7 @@ def _parse_root_required(values: list[str], version: Version) -> Membership:
         raise DuplicateQueryKey("Query parameter 'root_required' may be specified only once.")
     traits = parse_root_required(values[0], version)
     if traits.contradictions:
-        names = ", ".join(sorted(name for any_of in traits.contradictions for name in any_of))
+        names = list_sorted_names([name for any_of in traits.contradictions for name in any_of])
         raise BadQueryValue(f"Conflicting required and forbidden traits found in root_required: {names}")
     return traits
 
@@ -243,11 +244,17 @@ def _check_resourceless(groups: Iterable[RequestGroup], same_subtree: Iterable[f
     if unlisted:
         raise BadQueryValue(
             "Resourceless suffixed group request should be specified in `same_subtree` query param:"
-            f" bad group(s) - {unlisted}"
+            f" bad group(s) - {_list_suffixes(unlisted)}"
         )
     unknown = sorted(in_same_subtree - {group.suffix for group in groups})
     if unknown:
-        raise BadQueryValue(f"Real suffixes should be specified in `same_subtree`: {unknown} don't exist.")
+        raise BadQueryValue(
+            f"Real suffixes should be specified in `same_subtree`: {_list_suffixes(unknown)} don't exist."
+        )
+
+
+def _list_suffixes(suffixes: Iterable[str]) -> str:
+    return f"[{list_names([repr(suffix) for suffix in suffixes])}]"
 
 
 def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
@@ -257,12 +264,12 @@ def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
     ]:
         raise Invalid(
             "All traits parameters must be associated with resources. Found the following orphaned"
-            f" traits keys: {', '.join(keys_without_resources)}"
+            f" traits keys: {list_names(keys_without_resources)}"
         )
     if keys_without_resources := [f"member_of{group.suffix}" for group in resourceless if group.member_of]:
         raise Invalid(
             "All member_of parameters must be associated with resources. Found the following orphaned"
-            f" member_of keys: {', '.join(keys_without_resources)}"
+            f" member_of keys: {list_names(keys_without_resources)}"
         )
     if resourceless:
         raise Invalid("All request groups must specify resources.")
@@ -275,9 +282,9 @@ def _check_contradictions(groups: Iterable[RequestGroup]) -> None:
     for group in groups:
         names = sorted({name for any_of in group.required.contradictions for name in any_of})
         if names:
-            conflicts.append(f"required{group.suffix}: ({', '.join(names)})")
+            conflicts.append(f"required{group.suffix}: ({list_names(names)})")
     if conflicts:
         raise Invalid(
             "Conflicting required and forbidden traits found in the following traits keys: "
-            + ", ".join(conflicts)
+            + list_names(conflicts)
         )

@@ -1,29 +1,38 @@
 """Marshmallow schemas and fields that word errors like a JSON Schema validator (`docs/spec/http.md 7`).
 
-A field raises a `ValidationError` with a list of `Violation`s. A container collects the violations of its
-members and puts their place in front of each path. `check` reports the shallowest violation.
+A field raises a `ValidationError` with one `Violation`: the one to report. A container puts its place in
+front of the paths of its member's violation. It looks at no member if it is wrong itself, and at no further
+member after `MAX_VIOLATIONS` wrong ones, so that the cost of an invalid body is bounded.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 import marshmallow
 import microversion_parse
-from marshmallow import RAISE, ValidationError, fields
+from marshmallow import ValidationError, fields
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import UUID_LENGTH
-from placement_svc.schemas.violations import Violation, quote, type_error, violation_error
+from placement_svc.domain.wording import list_sorted_names
+from placement_svc.schemas.violations import Violation, WorstViolation, quote, type_error, violation_error
 
-_REQUIRED, _NULL, _UNKNOWN = "required", "null", "unknown"
-"""Markers for what marshmallow itself detects, used in place of its error messages."""
+MAX_VIOLATIONS = 20
+"""The number of wrong members of one container after which it does not look for further ones."""
+
+MAX_MEMBERS = 100_000
+"""The most members that an array, or an object with freely chosen keys, can have in a body."""
+
+MAX_COMPARED = 1000
+"""The most elements of an array with a wrong element that are compared with each other for `uniqueItems`."""
 
 UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
 """Every spelling that `uuid.UUID` accepts: hyphens at any place, and braces that need not be closed."""
 
 DASHED_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+NO_NUL = r"^[^\x00]*$"
 NAME = r"^[A-Z0-9_]+$"
 CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"
 UUID_KEY = rf"^[0-9a-fA-F-]{{{UUID_LENGTH}}}$"
@@ -33,10 +42,6 @@ class Value(fields.Field[Any]):
     """A field that knows its JSON type."""
 
     json_type: ClassVar[str]
-    default_error_messages = {  # noqa: RUF012
-        "required": _REQUIRED,
-        "null": _NULL,
-    }
 
     def __init__(self, *, since: str | None = None, **options: Any) -> None:
         """Take marshmallow's options, and the microversion that introduced the field."""
@@ -109,6 +114,7 @@ class String(Value):
         self.min_length = min_length
         self.max_length = max_length
         self.pattern = pattern
+        self._search = pattern and _compile(pattern).search
         self.choices = list(choices)
         self.uuid = uuid
 
@@ -123,11 +129,12 @@ class String(Value):
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> str:
         if not isinstance(value, str):
             raise self.wrong_type(value)
-        for pattern in filter(None, (self.pattern, r"^[^\x00]*$")):
-            if not matches(pattern, value):
-                raise violation_error("pattern", pattern, f"{quote(value)} does not match {pattern!r}", value)
+        if self._search and not self._search(value):
+            raise _pattern_error(self.pattern, value)
+        if "\x00" in value:
+            raise _pattern_error(NO_NUL, value)
         if len(value) < self.min_length:
-            raise violation_error("minLength", self.min_length, f"{value!r} should be non-empty", value)
+            raise violation_error("minLength", self.min_length, f"{quote(value)} should be non-empty", value)
         if self.max_length is not None and len(value) > self.max_length:
             raise violation_error("maxLength", self.max_length, f"{quote(value)} is too long", value)
         if self.choices and value not in self.choices:
@@ -137,9 +144,28 @@ class String(Value):
         return value
 
 
+def _pattern_error(pattern: str | None, value: str) -> ValidationError:
+    return violation_error("pattern", pattern, f"{quote(value)} does not match {pattern!r}", value)
+
+
+@cache
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern in which, unlike in Python, `$` matches only at the very end."""
+    return re.compile(pattern.replace("$", r"\Z"))
+
+
 def matches(pattern: str, value: str) -> bool:
     """Return whether `pattern` occurs in `value`; unlike in Python, `$` matches only at the very end."""
-    return re.search(pattern.replace("$", r"\Z"), value) is not None
+    return _compile(pattern).search(value) is not None
+
+
+def _check_size(value: Sequence[Any] | Mapping[str, Any], minimum: int, noun: str) -> None:
+    """Raise the error of a container with fewer members than `minimum` or more than `MAX_MEMBERS`."""
+    if len(value) < minimum:
+        raise violation_error(f"min{noun}", minimum, f"{quote(value)} should be non-empty", value)
+    if len(value) > MAX_MEMBERS:
+        reason = "is too long" if noun == "Items" else "has too many properties"
+        raise violation_error(f"max{noun}", MAX_MEMBERS, f"{quote(value)} {reason}", value)
 
 
 class Array(Value):
@@ -156,19 +182,34 @@ class Array(Value):
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> list[Any]:
         if not isinstance(value, list):
             raise self.wrong_type(value)
-        if len(value) < self.min_items:
-            raise violation_error("minItems", self.min_items, f"{value!r} should be non-empty", value)
-        loaded, violations = [], []
-        for index, item in enumerate(value):
-            loaded_item, item_violations = validate(self.item, item)
-            loaded.append(loaded_item)
-            violations += [violation.under(("items",), index) for violation in item_violations]
-        if self.unique and len(set(map(quote, value))) < len(value):
-            reason = f"{quote(value)} has non-unique elements"
-            violations.append(Violation("uniqueItems", True, reason, value))
-        if violations:
-            raise ValidationError(violations)
+        _check_size(value, self.min_items, "Items")
+        loaded, worst = [], WorstViolation()
+        # Backwards: of several wrong elements, the last one is reported.
+        for index in range(len(value) - 1, -1, -1):
+            item, violation = validate(self.item, value[index])
+            if violation is None:
+                loaded.append(item)
+                continue
+            worst.add(violation.under(("items",), index))
+            if not violation.instance or worst.count == MAX_VIOLATIONS:
+                break
+        if self.unique and not (worst.violation and len(value) > MAX_COMPARED) and _has_equal(value):
+            raise violation_error("uniqueItems", True, f"{quote(value)} has non-unique elements", value)
+        if worst.violation:
+            raise ValidationError([worst.violation])
+        loaded.reverse()
         return loaded
+
+
+def _has_equal(items: Iterable[Any]) -> bool:
+    """Return whether two of `items` are equal; other values than strings are compared as quoted."""
+    seen = set[Any]()
+    for item in items:
+        key = item if isinstance(item, str) else (quote(item),)
+        if key in seen:
+            return True
+        seen.add(key)
+    return False
 
 
 class Map(Value):
@@ -184,6 +225,7 @@ class Map(Value):
     ) -> None:
         super().__init__(**options)
         self.pattern = pattern
+        self._search = _compile(pattern).search
         self.value = value
         self.min_members = min_members
         self.closed = closed
@@ -191,23 +233,24 @@ class Map(Value):
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise self.wrong_type(value)
-        if len(value) < self.min_members:
-            raise violation_error("minProperties", self.min_members, f"{value!r} should be non-empty", value)
-        loaded, violations, unmatched_keys = {}, [], []
-        for key, member in value.items():
-            if not matches(self.pattern, key):
-                unmatched_keys.append(key)
-                loaded[key] = member
-                continue
-            loaded[key], member_violations = validate(self.value, member)
-            violations += [v.under(("patternProperties", self.pattern), key) for v in member_violations]
-        if unmatched_keys and self.closed:
-            keys = ", ".join(quote(key) for key in sorted(unmatched_keys))
+        _check_size(value, self.min_members, "Properties")
+        if self.closed and (unmatched_keys := [key for key in value if not self._search(key)]):
+            keys = list_sorted_names(unmatched_keys, quote)
             verb = "does" if len(unmatched_keys) == 1 else "do"
             reason = f"{keys} {verb} not match any of the regexes: {self.pattern!r}"
-            violations.append(Violation("additionalProperties", False, reason, value))
-        if violations:
-            raise ValidationError(violations)
+            raise violation_error("additionalProperties", False, reason, value)
+        loaded, worst = {}, WorstViolation()
+        for key, member in value.items():
+            if not self.closed and not self._search(key):
+                loaded[key] = member
+                continue
+            loaded[key], violation = validate(self.value, member)
+            if violation:
+                worst.add(violation.under(("patternProperties", self.pattern), key))
+                if worst.count == MAX_VIOLATIONS:
+                    break
+        if worst.violation:
+            raise ValidationError([worst.violation])
         return loaded
 
 
@@ -223,24 +266,20 @@ class Object(Value):
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> Any:
         if not isinstance(value, Mapping):
             raise self.wrong_type(value)
-        try:
-            return self.schema.load(value)
-        except ValidationError as error:
-            violations = self.schema.violations(value, error.messages)  # type: ignore[arg-type]
-            raise ValidationError(list(violations)) from None
+        self.schema.check_keys(value)
+        loaded, worst = {}, WorstViolation()
+        for key, field in self.schema.fields.items():
+            if key in value:
+                loaded[key], violation = validate(field, value[key])  # type: ignore[arg-type]
+                if violation:
+                    worst.add(violation.under(("properties", key), key))
+        if worst.violation:
+            raise ValidationError([worst.violation])
+        return loaded
 
 
 class Schema(marshmallow.Schema):
     """A closed JSON object: it has the declared fields and no others."""
-
-    error_messages = {  # noqa: RUF012
-        "unknown": _UNKNOWN
-    }
-
-    class Meta:
-        """Make marshmallow report the keys that no field declares."""
-
-        unknown = RAISE
 
     @classmethod
     @cache
@@ -254,41 +293,35 @@ class Schema(marshmallow.Schema):
             ]
         )
 
-    def violations(self, value: Mapping[str, Any], messages: dict[str, list[Any]]) -> Iterable[Violation]:
-        """Yield the violations that the messages of a failed `load` of `value` stand for.
+    @cached_property
+    def _required(self) -> list[str]:
+        return [key for key, field in self.fields.items() if field.required]
 
-        First come those of properties, then those of `required`, then that of `additionalProperties`.
-        """
-        for key, field in self.fields.items():
-            for message in messages.get(key, ()):
-                if message == _NULL:
-                    message = field.wrong_type(None).messages[0]  # type: ignore[attr-defined]
-                if isinstance(message, Violation):
-                    yield message.under(("properties", key), key)
-        required = [key for key, field in self.fields.items() if field.required]
-        for key in required:
-            if _REQUIRED in messages.get(key, ()):
-                yield Violation("required", required, f"{key!r} is a required property", value)
-        unknown_keys = sorted(key for key, key_messages in messages.items() if _UNKNOWN in key_messages)
+    def check_keys(self, value: Mapping[str, Any]) -> None:
+        """Raise the error of an object that lacks a required key, or else of one with unknown keys."""
+        for key in self._required:
+            if key not in value:
+                raise violation_error("required", self._required, f"{key!r} is a required property", value)
+        unknown_keys = [key for key in value if key not in self.fields]
         if unknown_keys:
             verb = "was" if len(unknown_keys) == 1 else "were"
-            keys = ", ".join(quote(key) for key in unknown_keys)
+            keys = list_sorted_names(unknown_keys, quote)
             reason = f"Additional properties are not allowed ({keys} {verb} unexpected)"
-            yield Violation("additionalProperties", False, reason, value)
+            raise violation_error("additionalProperties", False, reason, value)
 
     def check(self, value: Any, prefix: str = "JSON does not validate: ") -> Any:
         """Return `value` as this schema loads it; raise `Invalid` with the shallowest violation."""
         return check(Object(self), value, prefix)
 
 
-def validate(field: Value, value: Any) -> tuple[Any, list[Violation]]:
-    """Return `value` as `field` loads it and no violations, or None and all violations."""
-    if value is None and not field.allow_none:
-        return None, field.wrong_type(value).messages  # type: ignore[return-value]
+def validate(field: Value, value: Any) -> tuple[Any, Violation | None]:
+    """Return `value` as `field` loads it and None, or None and the violation to report."""
+    if value is None:
+        return None, None if field.allow_none else field.wrong_type(value).messages[0]  # type: ignore[return-value]
     try:
-        return field.deserialize(value), []
+        return field._deserialize(value, None, None), None
     except ValidationError as error:
-        return None, error.messages  # type: ignore[return-value]
+        return None, error.messages[0]  # type: ignore[return-value]
 
 
 def check(field: Value, value: Any, prefix: str = "JSON does not validate: ") -> Any:
@@ -296,7 +329,7 @@ def check(field: Value, value: Any, prefix: str = "JSON does not validate: ") ->
 
     Raise `Invalid` with the shallowest violation; of several at one depth, the last by its path.
     """
-    loaded, violations = validate(field, value)
-    if violations:
-        raise Invalid(f"{prefix}{max(violations, key=lambda v: (-len(v.instance), v.instance))}")
+    loaded, violation = validate(field, value)
+    if violation:
+        raise Invalid(f"{prefix}{violation}")
     return loaded

@@ -63,9 +63,8 @@ def parse(line: bytes) -> Record:
 
 def _load(schema: Schema, value: Any) -> Any:
     """Return a value as the schema loads it; raises `Invalid` with the path and text of one violation."""
-    loaded, violations = validate(Object(schema), value)
-    if violations:
-        violation = min(violations, key=lambda violation: len(violation.instance))
+    loaded, violation = validate(Object(schema), value)
+    if violation:
         path = "".join(f"{key}: " for key in violation.instance)
         raise Invalid(f"{path}{violation.reason}")
     return loaded

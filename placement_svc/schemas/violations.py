@@ -14,22 +14,58 @@ MAX_QUOTE = 1000
 """The most characters of a client's own data that an error quotes."""
 
 
+MAX_DEPTH = 200
+"""The most levels of a nested value that an error quotes."""
+
+
 def quote(value: Any) -> str:
-    """Return `value` as an error shows it, cut to `MAX_QUOTE` characters."""
+    """Return `value` as an error shows it, cut to `MAX_QUOTE` characters.
+
+    The cost does not depend on the size of the value: only what is shown is converted to text.
+    """
+    pieces: list[str] = []
     try:
-        text = repr(value)
+        _append_pieces(pieces, value, remaining=MAX_QUOTE + 1, depth=0)
     except RecursionError:
-        text = "a deeply nested value"
-    return shorten(text)
-
-
-def shorten(text: str) -> str:
-    """Return `text`, cut to `MAX_QUOTE` characters."""
+        return "a deeply nested value"
+    text = "".join(pieces)
     return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
 
 
+def _append_pieces(pieces: list[str], value: Any, *, remaining: int, depth: int) -> int:
+    """Append the beginning of `repr(value)`, up to `remaining` characters or more; return how many remain."""
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(value, list):
+        remaining = _append(pieces, "[", remaining)
+        for index, item in enumerate(value):
+            if remaining <= 0:
+                return remaining
+            if index:
+                remaining = _append(pieces, ", ", remaining)
+            remaining = _append_pieces(pieces, item, remaining=remaining, depth=depth + 1)
+        return _append(pieces, "]", remaining)
+    if isinstance(value, dict):
+        remaining = _append(pieces, "{", remaining)
+        for index, (key, member) in enumerate(value.items()):
+            if remaining <= 0:
+                return remaining
+            if index:
+                remaining = _append(pieces, ", ", remaining)
+            remaining = _append_pieces(pieces, key, remaining=remaining, depth=depth + 1)
+            remaining = _append(pieces, ": ", remaining)
+            remaining = _append_pieces(pieces, member, remaining=remaining, depth=depth + 1)
+        return _append(pieces, "}", remaining)
+    return _append(pieces, repr(value[:remaining] if isinstance(value, str) else value), remaining)
+
+
+def _append(pieces: list[str], text: str, remaining: int) -> int:
+    pieces.append(text)
+    return remaining - len(text)
+
+
 def _format_path(keys: Iterable[str | int]) -> str:
-    return "".join(f"[{key!r}]" for key in keys)
+    return "".join(f"[{quote(key)}]" for key in keys)
 
 
 @dataclass(frozen=True)
@@ -68,3 +104,21 @@ def type_error(value: Any, *types: str) -> ValidationError:
     names = ", ".join(repr(name) for name in types)
     rule = types[0] if len(types) == 1 else list(types)
     return violation_error("type", rule, f"{quote(value)} is not of type {names}", value)
+
+
+class WorstViolation:
+    """The violation to report of a container's members: the shallowest; of these, the greatest path."""
+
+    def __init__(self) -> None:
+        self.violation: Violation | None = None
+        self.count = 0
+
+    def add(self, violation: Violation) -> None:
+        """Count `violation`, and keep it if it is to be reported instead of the one before."""
+        self.count += 1
+        if self.violation is None or _rank(violation) > _rank(self.violation):
+            self.violation = violation
+
+
+def _rank(violation: Violation) -> tuple[int, tuple[str | int, ...]]:
+    return -len(violation.instance), violation.instance

@@ -5,6 +5,8 @@ import pytest
 from placement_svc.domain.errors import Invalid
 from placement_svc.schemas.base import (
     DASHED_UUID,
+    MAX_MEMBERS,
+    MAX_VIOLATIONS,
     UUID,
     Array,
     Integer,
@@ -16,6 +18,7 @@ from placement_svc.schemas.base import (
     check,
     matches,
 )
+from placement_svc.schemas.violations import quote
 
 SOME_UUID = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b01"
 
@@ -307,6 +310,97 @@ def test_deep_values_are_not_quoted():
     for _ in range(10**5):
         value = [value]
     assert error_of(Integer(), value).startswith("a deeply nested value is not of type 'integer'")
+
+
+NESTED = {"a": [1, None, "it's", {"b": [[], {}, ""]}], "c": 1.5}
+
+
+@pytest.mark.parametrize("value", [NESTED, "it's", 'say "a"', [], {}, True, "x" * 998])
+def test_quote_is_what_python_prints(value):
+    assert quote(value) == repr(value)
+
+
+@pytest.mark.parametrize("value", [[NESTED] * 50, {"x" * 2000: 1}, ["\\" * 999], [0] * 334])
+def test_long_quote_is_the_beginning_of_what_python_prints(value):
+    assert quote(value) == repr(value)[:1000] + "..."
+
+
+# The cost of invalid values
+
+
+class Counted(Integer):
+    """An integer that counts how many values it validates."""
+
+    count = 0
+
+    def _deserialize(self, value, *args, **kwargs):
+        self.count += 1
+        return super()._deserialize(value, *args, **kwargs)
+
+
+def wrong_members(count):
+    return {f"A{n:06}": "x" for n in range(count)}
+
+
+def test_validation_of_an_array_ends_at_the_reported_violation():
+    item = Counted()
+    assert error_of(Array(item), ["x"] * MAX_MEMBERS).startswith("'x' is not of type")
+    assert item.count == 1
+
+
+def test_validation_of_an_object_ends_after_some_violations():
+    value = Counted()
+    error = error_of(Map("^[A-Z0-9]+$", value), wrong_members(MAX_MEMBERS))
+    assert error.endswith(f"On instance['A{MAX_VIOLATIONS - 1:06}']: 'x'")
+    assert value.count == MAX_VIOLATIONS
+
+
+def test_members_of_an_invalid_object_are_not_validated():
+    value = Counted()
+    field = Map("^[A-Z0-9]+$", value)
+    assert "does not match any of the regexes" in error_of(field, wrong_members(100) | {"a": 1})
+    assert value.count == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        (Array(Integer()), [0] * (MAX_MEMBERS + 1), "... is too long  Failed validating 'maxItems'"),
+        (
+            Map("^[A-Z0-9]+$", Integer()),
+            wrong_members(MAX_MEMBERS + 1),
+            "... has too many properties  Failed validating 'maxProperties'",
+        ),
+    ],
+)
+def test_number_of_members_is_limited(field, value, reason):
+    assert f"{reason} in schema: " in error_of(field, value)
+
+
+def test_members_up_to_the_limit_are_valid():
+    assert check(Array(Integer()), [0] * MAX_MEMBERS) == [0] * MAX_MEMBERS
+
+
+@pytest.mark.parametrize(
+    ("items", "reason"),
+    [
+        ([1] * 1001, "1 is not of type"),
+        (["a"] * 1001, "['a', 'a', "),
+        (["a", 1, 1], "['a', 1, 1] has non-unique elements"),
+        (["1", 1], "1 is not of type"),
+        ([*map(str, range(1001)), "0"], "['0', '1', "),
+    ],
+)
+def test_elements_of_long_arrays_are_compared_if_they_are_valid(items, reason):
+    assert error_of(Array(String(), unique=True), items).startswith(reason)
+
+
+def test_list_of_unknown_keys_is_cut():
+    keys = {f"k{n:06}": 1 for n in reversed(range(MAX_MEMBERS))}
+    error = error_of(Object(Inner()), {"total": 1, **keys})
+    assert error.startswith("Additional properties are not allowed ('k000000', 'k000001', ")
+    assert "'k000089', … and 99,910 more were unexpected)  Failed validating" in error
+    assert len(error) < 3000
 
 
 @pytest.mark.parametrize(

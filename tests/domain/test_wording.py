@@ -1,0 +1,31 @@
+import pytest
+
+from placement_svc.domain.wording import MAX_LISTING, list_names, list_sorted_names, shorten
+
+
+@pytest.mark.parametrize(
+    ("names", "listing"),
+    [
+        ([], ""),
+        (["b", "a"], "b, a"),
+        ([f"{n}" for n in range(100)], ", ".join(f"{n}" for n in range(100))),
+        ([f"{n}" for n in range(100_000)], ", ".join(f"{n}" for n in range(100)) + ", … and 99,900 more"),
+        (["x" * 600, "y" * 600], "x" * 600 + ", … and 1 more"),
+        (["x" * 1234, "y"], "x" * 1000 + "… and 234 more characters, … and 1 more"),
+    ],
+)
+def test_list_of_names(names, listing):
+    assert list_names(names) == listing
+
+
+def test_list_of_sorted_names():
+    assert list_sorted_names(["b", "a"], repr) == "'a', 'b'"
+    many = list_sorted_names([f"{n:06}" for n in reversed(range(100_000))], repr)
+    assert many.startswith("'000000', '000001', ")
+    assert many.endswith(" and 99,900 more") is (len(many) > MAX_LISTING)
+    assert len(many) < MAX_LISTING + 30
+
+
+def test_shortened_text():
+    assert shorten("abc", 3) == "abc"
+    assert shorten("x" * 12_345, 345) == "x" * 345 + "… and 12,000 more characters"
