@@ -11,6 +11,7 @@ class Caller:
     """An authenticated caller: ids, role names in lower case, and the scope of the token.
 
     The scope is the system if `system_scope` is set, else a domain if `domain_id` is set, else a project.
+    `is_verified` is false if nothing vouches for the ids: they then are text that the client chose.
     """
 
     user_id: str
@@ -18,6 +19,7 @@ class Caller:
     roles: frozenset[str]
     domain_id: str | None = None
     system_scope: str | None = None
+    is_verified: bool = True
 
 
 @dataclass(frozen=True)

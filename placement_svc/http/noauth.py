@@ -31,6 +31,7 @@ def identify(request: Request) -> Caller:
         roles=roles,
         domain_id=request.headers.get("X-Domain-Id") or None,
         system_scope=system_scope,
+        is_verified=False,
     )
 
 

@@ -105,13 +105,24 @@ def _completion(response: Response) -> Callable[[float], CompletedRequest]:
         "microversion": str(version) if version else None,
         "request_id": g.request_id,
         "global_request_id": g.global_request_id,
-        "user_id": caller and caller.user_id[:MAX_ID_LENGTH],
-        "project_id": caller and caller.project_id and caller.project_id[:MAX_ID_LENGTH],
+        "user_id": _logged_id(caller, caller.user_id if caller else None),
+        "project_id": _logged_id(caller, caller.project_id if caller else None),
         "client": request.remote_addr or None,
         "error": g.get("error"),
         "stats": g.stats,
     }
     return lambda now: CompletedRequest(seconds=now - started, **values)
+
+
+def _logged_id(caller: Caller | None, id_: str | None) -> str | None:
+    """Return the id of a caller's user or project as the log shows it; None if it does not show it.
+
+    Of an unverified caller (`noauth`), only `admin` is shown: any other text can be the token of another
+    service, sent here by mistake.
+    """
+    if caller is None or id_ is None or not (caller.is_verified or id_ == "admin"):
+        return None
+    return id_[:MAX_ID_LENGTH]
 
 
 def _completion_outside(

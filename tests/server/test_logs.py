@@ -4,11 +4,13 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from placement_svc.db.engine import redact_url
+from placement_svc.http import token_file
 from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
 from tests.conftest import ADMIN, NewApp
@@ -73,12 +75,20 @@ def test_request_without_a_caller_has_a_client(new_app: NewApp, lines: Lines) ->
     assert (fields["user_id"], fields["project_id"], fields["client"]) == (None, None, "127.0.0.1")
 
 
-def test_caller_in_the_log_is_bounded(new_app: NewApp, lines: Lines) -> None:
-    headers = {"X-Auth-Token": f"{'u' * 3000}:{'p' * 3000}"}
-    new_app().test_client().get("/", headers=headers, buffered=True)
-    new_app().test_client().get("/traits", headers=headers, buffered=True)
-    assert [(line.__dict__["user_id"] or "") for line in lines()] == ["", "u" * 255]
-    assert lines()[1].__dict__["project_id"] == "p" * 255
+def test_unverified_caller_is_not_in_the_log(new_app: NewApp, lines: Lines) -> None:
+    for token in ("a-secret", "admin:a-secret", "a-secret:admin"):
+        new_app().test_client().get("/traits", headers={"X-Auth-Token": token}, buffered=True)
+    logged = [(line.__dict__["user_id"], line.__dict__["project_id"]) for line in lines()]
+    assert logged == [(None, None), ("admin", None), (None, "admin")]
+
+
+def test_verified_caller_in_the_log_is_bounded(new_app: NewApp, tmp_path: Path, lines: Lines) -> None:
+    file = tmp_path / "tokens.json"
+    token = token_file.add(file, "u" * 3000, "p" * 3000, ["admin"])
+    client = new_app(auth="token", token_file=file).test_client()
+    client.get("/traits", headers={"X-Auth-Token": token}, buffered=True)
+    fields = lines()[0].__dict__
+    assert (fields["user_id"], fields["project_id"]) == ("u" * 255, "p" * 255)
 
 
 @pytest.mark.parametrize(
