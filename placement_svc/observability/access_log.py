@@ -117,8 +117,8 @@ def _completion(response: Response) -> Callable[[float], CompletedRequest]:
 def _logged_id(caller: Caller | None, id_: str | None) -> str | None:
     """Return the id of a caller's user or project as the log shows it; None if it does not show it.
 
-    Of an unverified caller (`noauth`), only `admin` is shown: any other text can be the token of another
-    service, sent here by mistake.
+    For an unverified caller (`noauth`), the log shows only `admin`: any other text can be the token of
+    another service, sent here by mistake.
     """
     if caller is None or id_ is None or not (caller.is_verified or id_ == "admin"):
         return None

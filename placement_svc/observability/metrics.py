@@ -181,7 +181,7 @@ class Metrics:
             self.retries.labels(method, route).inc(stats.retries)
         if stats.connections:
             self.connection_seconds.observe(stats.connection_seconds)
-            # Of two connections returned at the same time, each event has subtracted only its own.
+            # If two connections are returned at the same time, each event has subtracted only its own.
             self._update_checked_out()
         if completed.endpoint in CLAIMS and (outcome := _outcome(completed)):
             self.claims.labels(outcome).inc()

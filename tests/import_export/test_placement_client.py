@@ -73,7 +73,7 @@ def test_overcommitted_allocations_are_imported_with_a_warning(source: str, run:
     )
 
 
-# What each microversion does not return, although the next listed microversion does.
+# The members that a microversion lacks and that the next listed microversion returns.
 NOT_RETURNED = {
     "1.0": {"provider_aggregates"},
     "1.1": {"custom resource classes"},

@@ -76,7 +76,7 @@ def test_bad_resources(value, problem):
         (["! A"], (1, 22), membership(forbidden=[" A"])),
         (["A,in:B"], (1, 39), membership("A", ["in:B"])),
         (["!in:A"], (1, 39), membership(forbidden=["in:A"])),
-        # Of a repeated key only the last value counts, and the others are not even read.
+        # If a key is repeated, only its last value counts, and the others are not even read.
         (["A", "B"], (1, 38), membership("B")),
         (["", "B"], (1, 38), membership("B")),
         (["A", "B,!C"], (1, 39), membership("A", "B", forbidden="C")),
@@ -147,7 +147,7 @@ NO_UUID = "Expected 'member_of' parameter to contain valid UUID"
     [
         ([A, B], (1, 23), "Multiple member_of1 parameters are not supported"),
         ([f"!{A}"], (1, 31), "Forbidden member_of1 parameters are not supported"),
-        # What is wrong with the value itself comes first.
+        # Errors of the value itself come first.
         (["!A"], (1, 31), NO_UUID),
         ([f"{A},{B}"], (1, 39), "Multiple values for 'member_of' must be prefixed with"),
         ([""], (1, 39), NO_UUID),
