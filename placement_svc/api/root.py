@@ -1,10 +1,12 @@
 """The root document, which lists the supported versions (`docs/spec/http.md 2`)."""
 
-from flask import Blueprint, Response, jsonify
+from typing import Any
+
+from flask import Blueprint, Response, g, jsonify
 
 from placement_svc.http import caching
 from placement_svc.http.endpoint import public_endpoint
-from placement_svc.http.microversion import NEWEST, OLDEST
+from placement_svc.http.microversion import EXTENSION_VERSIONS, EXTENSIONS, NEWEST, OLDEST
 
 bp = Blueprint("root", __name__)
 
@@ -20,4 +22,10 @@ def show_versions() -> Response:
         "status": "CURRENT",
         "links": [{"rel": "self", "href": ""}],
     }
-    return caching.set_cache_headers(jsonify(versions=[version]), caching.now())
+    body: dict[str, Any] = {"versions": [version]}
+    if g.extension_version is not None:
+        body[EXTENSIONS] = {
+            "min_version": EXTENSION_VERSIONS[0],
+            "max_version": EXTENSION_VERSIONS[-1],
+        }
+    return caching.set_cache_headers(jsonify(body), caching.now())

@@ -24,11 +24,13 @@ class EndpointInfo:
     """The declaration of an endpoint.
 
     `rule` is the policy rule that the caller must satisfy, without its prefix, and None for an endpoint
-    that needs no token. `introduced` is the microversion that introduced the endpoint.
+    that needs no token. `introduced` is the version that introduced the endpoint: a microversion of
+    Placement, or with `is_extension` a version of the extensions.
     """
 
     rule: str | None
     introduced: str
+    is_extension: bool = False
 
 
 def get_info(view: View) -> EndpointInfo | None:
@@ -51,6 +53,7 @@ def endpoint(
     rule: str,
     *,
     introduced: str = "",
+    is_extension: bool = False,
     reads_json: bool | Callable[[], bool] = False,
     checks_accept: bool = False,
     media_first: bool = False,
@@ -62,6 +65,8 @@ def endpoint(
     - `rule`: the policy rule that the caller must satisfy, without its prefix.
     - `introduced`: the microversion that introduced the endpoint. `openapi.registry` rejects an endpoint
       that does not name one.
+    - `is_extension`: whether the endpoint is not part of Placement (`docs/spec/extensions.md`). `introduced`
+      is then a version of the extensions, and `pipeline` checks whether the request may use them.
     - `error_before`: the error that requests get at an older microversion.
     - `reads_json`: whether the request needs a JSON body; a function if that depends on the request.
     - `checks_accept`: whether the `Accept` header must allow JSON.
@@ -71,7 +76,7 @@ def endpoint(
     """
 
     def check_version() -> None:
-        if not since(introduced):
+        if not is_extension and not since(introduced):
             raise error_before(description=None if is_requested() else _missing_version(introduced))
 
     def check_media_types() -> None:
@@ -91,7 +96,7 @@ def endpoint(
             current_app.extensions["policy"].enforce(f"{PREFIX}{rule}", target)
             return view(**path)
 
-        setattr(protected, _INFO, EndpointInfo(rule, introduced))
+        setattr(protected, _INFO, EndpointInfo(rule, introduced, is_extension))
         return protected
 
     return decorate

@@ -1,5 +1,6 @@
 """Microversions: the history of changes, and negotiation (`docs/spec/http.md 3`)."""
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import microversion_parse
@@ -53,6 +54,13 @@ CHANGES: dict[str, str] = {
 
 OLDEST, *_, NEWEST = CHANGES
 
+EXTENSION_VERSIONS = ("1.0",)
+"""The versions of the extensions of this service, oldest first (`docs/spec/extensions.md 1`)."""
+
+PLACEMENT = "placement"
+EXTENSIONS = "placement-svc"
+"""The names of the two services in `HEADER`: the Placement API, and the extensions of this service."""
+
 HEADER = "OpenStack-API-Version"
 """The header with which a request selects a microversion."""
 
@@ -65,11 +73,11 @@ class BadMicroversion(BadRequest):
 
 
 class UnacceptableMicroversion(NotAcceptable):
-    """The requested microversion is not supported; `range` has the oldest and the newest that are."""
+    """The requested version of a service is not supported; `range` has the oldest and the newest that are."""
 
-    def __init__(self, sent: str) -> None:
+    def __init__(self, sent: str, supported: Sequence[str]) -> None:
         super().__init__(f"Unacceptable version header: {sent}")
-        self.range = {"max_version": NEWEST, "min_version": OLDEST}
+        self.range = {"max_version": supported[-1], "min_version": supported[0]}
 
 
 @cache
@@ -78,31 +86,57 @@ def _parsed(version: str) -> Version:
 
 
 @lru_cache
-def negotiate(header: str) -> Version:
-    """Return the microversion that the value of `HEADER` selects; 1.0 if it selects none.
+def negotiate(header: str, service: str, supported: tuple[str, ...]) -> Version | None:
+    """Return the version of `service` that the value of `HEADER` selects, None if it names no such service.
 
-    The values of a repeated header are joined with commas. Raises `BadMicroversion` for a malformed
-    version and `UnacceptableMicroversion` for an unsupported one.
+    `supported` has the versions of the service, oldest first. The values of a repeated header are joined
+    with commas. Raises `BadMicroversion` for a malformed version and `UnacceptableMicroversion` for an
+    unsupported one.
     """
-    sent = microversion_parse.get_version({HEADER: header}, "placement") or OLDEST
+    sent = microversion_parse.get_version({HEADER: header}, service)
+    if not sent:
+        return None
     try:
-        version = microversion_parse.parse_version_string(NEWEST if sent == "latest" else sent)
+        version = microversion_parse.parse_version_string(supported[-1] if sent == "latest" else sent)
     except TypeError:
         raise BadMicroversion(sent) from None
-    if str(version) not in CHANGES:
-        raise UnacceptableMicroversion(sent)
+    if str(version) not in supported:
+        raise UnacceptableMicroversion(sent, supported)
     return version
+
+
+def negotiate_request(*, is_extension_path: bool) -> None:
+    """Negotiate the versions of Placement and of the extensions for the current request.
+
+    - `g.microversion` is that of Placement: 1.0 if the request names none, and always the newest if
+      `is_extension_path`.
+    - `g.extension_version` is that of the extensions, None if the request does not name them.
+    - `g.version_header` is the value of `HEADER` in the response.
+
+    Raise what `negotiate` raises, for Placement first (`docs/spec/extensions.md 1`).
+    """
+    header = request.headers.get(HEADER, "")
+    placement = negotiate(header, PLACEMENT, tuple(CHANGES)) or _parsed(OLDEST)
+    extensions = negotiate(header, EXTENSIONS, EXTENSION_VERSIONS)
+    g.microversion = _parsed(NEWEST) if is_extension_path else placement
+    g.extension_version = extensions
+    g.version_header = f"{PLACEMENT} {placement}"
+    if extensions or is_extension_path:
+        g.version_header += f", {EXTENSIONS} {extensions or EXTENSION_VERSIONS[-1]}"
 
 
 def is_requested() -> bool:
     """Return whether the current request selects a microversion; otherwise 1.0 applies by default."""
     sent = {HEADER: request.headers.get(HEADER, "")}
-    return bool(microversion_parse.get_version(sent, "placement"))
+    return bool(microversion_parse.get_version(sent, PLACEMENT))
 
 
-def negotiate_request() -> None:
-    """Set `g.microversion` for the current request; raise what `negotiate` raises."""
-    g.microversion = negotiate(request.headers.get(HEADER, ""))
+def allows_extensions() -> bool:
+    """Return whether the current request may use extensions on paths of Placement.
+
+    It must select the newest microversion, and a version of the extensions.
+    """
+    return g.extension_version is not None and since(NEWEST)
 
 
 def current() -> Version | None:

@@ -2,19 +2,10 @@
 
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
-from werkzeug.routing import Rule
 
 from placement_svc.http import auth, microversion, request_id
 from placement_svc.http.cors import Cors
-
-
-class MethodRule(Rule):
-    """A route that supports only the methods it names: GET does not imply HEAD."""
-
-    def __init__(self, string: str, *, methods: list[str] | None = None, **options: object) -> None:
-        super().__init__(string, methods=methods, **options)  # type: ignore[arg-type]
-        if self.methods:
-            self.methods.discard("HEAD")
+from placement_svc.http.routes import MethodRule, Routes
 
 
 def _check_body_headers() -> None:
@@ -31,30 +22,21 @@ def _check_path() -> None:
         raise NotFound()
 
 
-def _methods_in_order(app: Flask, allowed: list[str]) -> list[str]:
-    """Return the methods of the current path in the order in which its routes were declared."""
-    adapter = app.create_url_adapter(request)
-    assert adapter is not None
-    path_rule, _ = adapter.match(method=allowed[0], return_rule=True)
-    declared = (rule for rule in app.url_map.iter_rules() if rule.rule == path_rule.rule)
-    return [method for rule in declared for method in sorted(rule.methods or ())]
-
-
-def _check_method(app: Flask) -> None:
+def _check_method(routes: Routes, path: str | None) -> None:
     # At the mount point without a slash, Werkzeug does not report other methods as not allowed.
     if not request.environ["PATH_INFO"] and request.url_rule is None:
         raise MethodNotAllowed(["GET"])
-    error = request.routing_exception
-    if isinstance(error, MethodNotAllowed) and error.valid_methods:
-        raise MethodNotAllowed(_methods_in_order(app, list(error.valid_methods)))
-    if request.environ["REQUEST_METHOD"] != request.method and request.url_rule is not None:
-        raise MethodNotAllowed(_methods_in_order(app, [request.method]))
+    if path is None:
+        return
+    with_extensions = routes.are_all_extensions(path) or microversion.allows_extensions()
+    allowed = routes.methods(path, with_extensions=with_extensions)
+    if request.environ["REQUEST_METHOD"] not in allowed:
+        raise MethodNotAllowed(allowed)
 
 
 def _set_version_headers(response: Response) -> Response:
-    version = microversion.current()
-    if version is not None:
-        response.headers["openstack-api-version"] = f"placement {version}"
+    if microversion.current() is not None:
+        response.headers["openstack-api-version"] = g.version_header
         response.headers["vary"] = "openstack-api-version"
     return response
 
@@ -74,6 +56,7 @@ def install(app: Flask, strategy: auth.AuthStrategy, cors: Cors | None) -> None:
     app.url_rule_class = MethodRule  # type: ignore[assignment]
     app.url_map.merge_slashes = False
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    routes = Routes(app)
 
     @app.before_request
     def check() -> Response | None:
@@ -81,10 +64,11 @@ def install(app: Flask, strategy: auth.AuthStrategy, cors: Cors | None) -> None:
         if cors and request.method == "OPTIONS":
             return cors.preflight(request)
         auth.authenticate(strategy)
-        microversion.negotiate_request()
+        path = routes.current_path()
+        microversion.negotiate_request(is_extension_path=routes.are_all_extensions(path))
         _check_body_headers()
         _check_path()
-        _check_method(app)
+        _check_method(routes, path)
         return None
 
     @app.after_request

@@ -11,7 +11,8 @@ from werkzeug.routing import Rule
 
 from placement_svc.domain.limits import MAX_NAME_LENGTH
 from placement_svc.http.endpoint import EndpointInfo, View, get_info
-from placement_svc.http.microversion import HEADER, NEWEST
+from placement_svc.http.microversion import EXTENSION_VERSIONS, EXTENSIONS, HEADER, NEWEST, PLACEMENT
+from placement_svc.http.routes import Routes
 from placement_svc.http.rules import PREFIX
 from placement_svc.openapi.fields import SINCE, Converter, Plugin
 from placement_svc.openapi.operations import OPERATIONS, Operation
@@ -27,6 +28,9 @@ Which resource providers can supply these resources, right now? The API of OpenS
 This document describes microversion {NEWEST}, the newest, which the header `OpenStack-API-Version` selects.
 `{SINCE}` names the microversion that introduced an operation, a parameter or a property.
 """
+
+EXTENSIONS_HEADER = f"{HEADER}-Extensions"
+"""The name of the component that describes `HEADER` for a request that uses extensions."""
 
 PATH_PARAMETERS = {
     "uuid": String(uuid=DASHED_UUID, metadata={"description": "The uuid of a resource provider."}),
@@ -79,6 +83,7 @@ class _Description:
         self.spec = APISpec("Placement", NEWEST, "3.1.1", [plugin], info={"description": ABOUT})
         assert isinstance(plugin.converter, Converter)
         self.field = plugin.converter.field2property
+        self.routes = Routes(app)
         self._add_components()
         for blueprint in app.blueprints:
             self.spec.tag({"name": blueprint})
@@ -103,6 +108,19 @@ class _Description:
                 "description": "The microversion of the request; 1.0 without the header.",
                 "required": True,
                 "schema": {"type": "string", "enum": [f"placement {NEWEST}", "placement latest"]},
+            },
+        )
+        components.parameter(
+            EXTENSIONS_HEADER,
+            "header",
+            {
+                "name": HEADER,
+                "description": "The microversion, and the version of the extensions.",
+                "required": True,
+                "schema": {
+                    "type": "string",
+                    "enum": [f"{PLACEMENT} {NEWEST}, {EXTENSIONS} {EXTENSION_VERSIONS[-1]}"],
+                },
             },
         )
         for status, description in ERRORS.items():
@@ -136,13 +154,13 @@ class _Description:
             "operationId": name,
             "tags": [blueprint],
             "summary": (inspect.getdoc(view) or "").partition("\n")[0],
-            "parameters": [*([HEADER] if info.rule else []), *self._parameters(rule, operation)],
+            "parameters": [*self._version_headers(rule, info), *self._parameters(rule, operation)],
             "responses": self._responses(operation, info, has_path=bool(rule.arguments)),
             "security": [{"token": []}, {"bearer": []}] if info.rule else [],
         }
         if info.rule:
             described["x-placement-rule"] = f"{PREFIX}{info.rule}"
-        if operation.is_extension:
+        if info.is_extension or operation.is_extension:
             described["description"] = "An extension of this service, not part of Placement."
         else:
             described[SINCE] = info.introduced
@@ -152,6 +170,12 @@ class _Description:
         path = rule.rule.replace("<", "{").replace(">", "}")
         (method,) = rule.methods or set()
         self.spec.path(path, operations={method.lower(): described})
+
+    def _version_headers(self, rule: Rule, info: EndpointInfo) -> list[str]:
+        """Return the parameters for `HEADER`; a path without a method of Placement needs none."""
+        if not info.rule or self.routes.are_all_extensions(rule.rule):
+            return []
+        return [EXTENSIONS_HEADER if info.is_extension else HEADER]
 
     def _parameters(self, rule: Rule, operation: Operation) -> Iterator[dict[str, Any]]:
         for name in sorted(rule.arguments):

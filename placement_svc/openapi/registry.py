@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flask import Flask
 
 from placement_svc.http.endpoint import EndpointInfo, get_info
-from placement_svc.http.microversion import CHANGES
+from placement_svc.http.microversion import CHANGES, EXTENSION_VERSIONS
 from placement_svc.http.rules import ENDPOINT_RULES
 from placement_svc.openapi.document import PATH_PARAMETERS
 from placement_svc.openapi.operations import OPERATIONS
@@ -67,7 +67,7 @@ def _faults(route: _Route) -> Iterator[str]:
     if route.info is None:
         yield f"{route} is not declared: add @endpoint or @public_endpoint in {route.file}."
     else:
-        yield from _version_faults(route, route.info.introduced)
+        yield from _version_faults(route, route.info)
         yield from _rule_faults(route, route.info.rule)
     operation = OPERATIONS.get(route.endpoint)
     if operation is None:
@@ -80,8 +80,17 @@ def _faults(route: _Route) -> Iterator[str]:
         )
 
 
-def _version_faults(route: _Route, introduced: str) -> Iterator[str]:
-    if not introduced:
+def _version_faults(route: _Route, info: EndpointInfo) -> Iterator[str]:
+    introduced = info.introduced
+    if info.is_extension and introduced not in EXTENSION_VERSIONS:
+        yield (
+            f"{route} was introduced in {introduced or 'no version'}, which is not a version of the"
+            f" extensions: correct `introduced` in {route.file}, or add the version to EXTENSION_VERSIONS in"
+            f" {MICROVERSIONS_FILE}."
+        )
+    elif info.is_extension:
+        return
+    elif not introduced:
         yield (
             f"{route} does not name the microversion that introduced it: pass `introduced` to its decorator"
             f" in {route.file}."

@@ -42,7 +42,7 @@ from placement_svc.http.microversion import (
 )
 def test_version(sent, version):
     with Flask(__name__).test_request_context(headers=sent):
-        negotiate_request()
+        negotiate_request(is_extension_path=False)
         assert str(current()) == version
 
 
@@ -51,7 +51,7 @@ def test_version(sent, version):
 )
 def test_malformed_version(version):
     with pytest.raises(BadMicroversion) as raised:
-        negotiate(f"placement {version}")
+        negotiate(f"placement {version}", "placement", tuple(CHANGES))
     assert raised.value.code == 400
     assert raised.value.description == f"Invalid microversion: invalid version string: {version}"
 
@@ -59,7 +59,7 @@ def test_malformed_version(version):
 @pytest.mark.parametrize("version", ["0.9", "1.40", "2.0", "-1.5", "1.-5"])
 def test_unsupported_version(version):
     with pytest.raises(UnacceptableMicroversion) as raised:
-        negotiate(f"placement {version}")
+        negotiate(f"placement {version}", "placement", tuple(CHANGES))
     assert raised.value.code == 406
     assert raised.value.description == f"Unacceptable version header: {version}"
     assert raised.value.range == {"max_version": "1.39", "min_version": "1.0"}
@@ -76,7 +76,7 @@ def test_history_has_every_version_in_order():
 )
 def test_since(version, other, is_since):
     with Flask(__name__).test_request_context():
-        g.microversion = negotiate(f"placement {version}")
+        g.microversion = negotiate(f"placement {version}", "placement", tuple(CHANGES))
         assert since(other) == is_since
         assert str(current()) == version
 
