@@ -12,12 +12,16 @@ from placement_svc.db import inventories
 from placement_svc.domain.errors import NotFound
 from placement_svc.domain.inventory import Inventory, ProviderInventories, check_capacities
 from placement_svc.http import caching
+from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.microversion import since
+from placement_svc.schemas.base import check
 from placement_svc.schemas.inventories import (
+    GENERATION_KEY,
     ChangedInventories,
     ChangedInventory,
     NewInventory,
+    PatchedInventories,
     to_inventory,
 )
 
@@ -75,6 +79,16 @@ def replace_inventories(uuid: str) -> Response:
         inventories.replace_all, uuid, body["resource_provider_generation"], new, min_capacity()
     )
     return _response(ProviderInventories(generation, new, caching.now() if new else None))
+
+
+@bp.patch("")
+@endpoint("resource_providers:inventories:update", introduced="1.0", is_extension=True, reads_json=True)
+def change_inventories(uuid: str) -> Response:
+    """Change, add or remove inventories of a provider."""
+    require_provider(uuid)
+    changes = check(PatchedInventories(), read_json())
+    generation = changes.pop(GENERATION_KEY, None)
+    return _response(database().write(inventories.change, uuid, generation, changes))
 
 
 @bp.delete("")

@@ -9,8 +9,9 @@ from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.microversion import since
-from placement_svc.schemas.aggregates import AggregateUuids, ChangedAggregates
+from placement_svc.schemas.aggregates import AggregateUuids, ChangedAggregates, PatchedAggregates
 from placement_svc.schemas.base import check
+from placement_svc.schemas.patches import check_disjoint
 
 bp = Blueprint("provider_aggregates", __name__)
 
@@ -41,3 +42,21 @@ def replace_provider_aggregates(uuid: str) -> Response:
         uuids, expected = check(AggregateUuids(), read_json()), None
     generation = database().write(provider_aggregates.replace, uuid, uuids, expected)
     return _response(ProviderAggregates(generation, uuids))
+
+
+@bp.patch("/resource_providers/<uuid>/aggregates")
+@endpoint("resource_providers:aggregates:update", introduced="1.0", is_extension=True, reads_json=True)
+def change_provider_aggregates(uuid: str) -> Response:
+    """Add a provider to aggregates, and remove it from others."""
+    require_provider(uuid)
+    body = load_body(PatchedAggregates)
+    check_disjoint(body)
+    return _response(
+        database().write(
+            provider_aggregates.change,
+            uuid,
+            body.get("resource_provider_generation"),
+            add=body.get("add", ()),
+            remove=body.get("remove", ()),
+        )
+    )

@@ -7,7 +7,8 @@ from placement_svc.db import provider_traits
 from placement_svc.domain.traits import ProviderTraits
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.schemas.traits import ChangedTraits
+from placement_svc.schemas.patches import check_disjoint
+from placement_svc.schemas.traits import ChangedTraits, PatchedTraits
 
 bp = Blueprint("provider_traits", __name__)
 
@@ -33,6 +34,23 @@ def replace_provider_traits(uuid: str) -> Response:
     body = load_body(ChangedTraits)
     return _response(
         database().write(provider_traits.replace, uuid, body["resource_provider_generation"], body["traits"])
+    )
+
+
+@bp.patch("/resource_providers/<uuid>/traits")
+@endpoint("resource_providers:traits:update", introduced="1.0", is_extension=True, reads_json=True)
+def change_provider_traits(uuid: str) -> Response:
+    """Add traits to a provider, and remove others."""
+    body = load_body(PatchedTraits)
+    check_disjoint(body)
+    return _response(
+        database().write(
+            provider_traits.change,
+            uuid,
+            body.get("resource_provider_generation"),
+            add=body.get("add", ()),
+            remove=body.get("remove", ()),
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, fields
+from dataclasses import replace as replace_fields
 from typing import Any
 
 from sqlalchemy import (
@@ -89,6 +90,42 @@ def replace_all(
     `InventoryInUse` if an inventory to delete has allocations.
     """
     provider = providers.lock_at(connection, uuid, generation, GENERATION_CONFLICT)
+    return _set(connection, provider, new_inventories, min_capacity)
+
+
+def change(
+    connection: Connection,
+    uuid: str,
+    generation: int | None,
+    changes: Mapping[str, Mapping[str, Any] | None],
+) -> ProviderInventories:
+    """Change inventories of a provider at `generation` (None: at any); return all its inventories.
+
+    `changes` has for each resource class the fields that change, or None to remove the inventory. A class
+    without an inventory gets one. Raise the errors of `replace_all`, and `Invalid` if a new inventory has no
+    `total`.
+    """
+    provider = providers.lock_at(connection, uuid, generation, GENERATION_CONFLICT)
+    new_inventories = dict(get(connection, uuid).inventories)
+    for name, changed in changes.items():
+        current = new_inventories.pop(name, None)
+        if changed is None:
+            continue
+        if current is None and "total" not in changed:
+            raise Invalid(f"Provider {uuid} has no inventory of class {name}: to add one, give its 'total'.")
+        new_inventories[name] = replace_fields(current, **changed) if current else Inventory(**changed)
+    _set(connection, provider, new_inventories, min_capacity=0)
+    return get(connection, uuid)
+
+
+def _set(
+    connection: Connection,
+    provider: LockedProvider,
+    new_inventories: Mapping[str, Inventory],
+    min_capacity: int,
+) -> int:
+    """Replace all inventories of a locked provider; return its new generation."""
+    uuid = provider.uuid
     check_capacities(uuid, new_inventories, min_capacity)
     message = (
         f"Unknown resource class in inventory for resource provider {uuid}: No such resource class {{}}."

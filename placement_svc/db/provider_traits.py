@@ -9,6 +9,7 @@ from placement_svc.db.arrays import insert_missing
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.provider_trees import lock_tree_shape_shared
+from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import provider_traits, traits
 from placement_svc.db.traits import select_traits
 from placement_svc.domain.errors import Conflict, Invalid
@@ -35,6 +36,30 @@ def replace(
     """
     lock_tree_shape_shared(connection)
     provider = providers.lock_at(connection, provider_uuid, generation, providers.GENERATION_CHANGED)
+    return _set(connection, provider, trait_names)
+
+
+def change(
+    connection: Connection,
+    provider_uuid: str,
+    generation: int | None,
+    *,
+    add: Collection[str],
+    remove: Collection[str],
+) -> ProviderTraits:
+    """Add traits to a provider at `generation` (None: at any), remove others, and return all its traits.
+
+    The generation is incremented only if the traits change. Raise `NotFound`, `ConcurrentUpdate`, and
+    `Invalid` for unknown traits in `add`.
+    """
+    lock_tree_shape_shared(connection)
+    provider = providers.lock_at(connection, provider_uuid, generation, providers.GENERATION_CHANGED)
+    removed = frozenset(remove)
+    current = (trait.name for trait in get(connection, provider_uuid).traits)
+    return _set(connection, provider, [*(name for name in current if name not in removed), *add])
+
+
+def _set(connection: Connection, provider: LockedProvider, trait_names: Collection[str]) -> ProviderTraits:
     ids = names.ids(connection, traits, trait_names)
     unknown_names = [name for name in dict.fromkeys(trait_names) if name not in ids]
     if unknown_names:
@@ -55,7 +80,7 @@ def replace(
             )
     if deleted or inserted:
         providers.increment_generations(connection, [provider.id])
-    return get(connection, provider_uuid)
+    return get(connection, provider.uuid)
 
 
 def remove_all(connection: Connection, provider_uuid: str) -> None:

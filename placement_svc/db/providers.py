@@ -103,13 +103,13 @@ def lock_all(connection: Connection, uuids: Iterable[str]) -> dict[str, LockedPr
     return {row.uuid: LockedProvider(**row._mapping) for row in connection.execute(query)}
 
 
-def lock_at(connection: Connection, uuid: str, generation: int, message: str) -> LockedProvider:
-    """Lock the row of a resource provider that must be at `generation`.
+def lock_at(connection: Connection, uuid: str, generation: int | None, message: str) -> LockedProvider:
+    """Lock the row of a resource provider that must be at `generation` (None: at any).
 
     Raise `NotFound`, and `ConcurrentUpdate` with `message` for another generation.
     """
     provider = lock(connection, uuid)
-    if provider.generation != generation:
+    if generation not in (None, provider.generation):
         raise ConcurrentUpdate(message)
     return provider
 

@@ -69,7 +69,7 @@ ENDPOINT_RULES = (
     EndpointRule(
         "resource_providers:inventories:update",
         "Set a provider's inventories, or one of them.",
-        (f"PUT {_INVENTORIES}", f"PUT {_INVENTORY}"),
+        (f"PUT {_INVENTORIES}", f"PATCH {_INVENTORIES}", f"PUT {_INVENTORY}"),
     ),
     EndpointRule(
         "resource_providers:inventories:delete",
@@ -84,11 +84,13 @@ ENDPOINT_RULES = (
     EndpointRule(
         "resource_providers:aggregates:update",
         "Set a provider's aggregates.",
-        (f"PUT {_PROVIDER}/aggregates",),
+        (f"PUT {_PROVIDER}/aggregates", f"PATCH {_PROVIDER}/aggregates"),
     ),
     EndpointRule("resource_providers:traits:list", "List a provider's traits.", (f"GET {_PROVIDER}/traits",)),
     EndpointRule(
-        "resource_providers:traits:update", "Set a provider's traits.", (f"PUT {_PROVIDER}/traits",)
+        "resource_providers:traits:update",
+        "Set a provider's traits.",
+        (f"PUT {_PROVIDER}/traits", f"PATCH {_PROVIDER}/traits"),
     ),
     EndpointRule(
         "resource_providers:traits:delete", "Delete a provider's traits.", (f"DELETE {_PROVIDER}/traits",)

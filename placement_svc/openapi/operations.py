@@ -7,15 +7,20 @@ import microversion_parse
 
 from placement_svc.http.microversion import NEWEST
 from placement_svc.schemas import responses
-from placement_svc.schemas.aggregates import ChangedAggregates
+from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregates
 from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
 from placement_svc.schemas.base import Object, Schema, String, Value
-from placement_svc.schemas.inventories import ChangedInventories, ChangedInventory, NewInventory
+from placement_svc.schemas.inventories import (
+    ChangedInventories,
+    ChangedInventory,
+    NewInventory,
+    PatchedInventories,
+)
 from placement_svc.schemas.reshaper import reshape_schema
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, ProviderQuery
-from placement_svc.schemas.traits import ChangedTraits, TraitQuery
+from placement_svc.schemas.traits import ChangedTraits, PatchedTraits, TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
 _NEWEST = microversion_parse.parse_version_string(NEWEST)
@@ -89,6 +94,11 @@ OPERATIONS: Mapping[str, Operation] = {
         body=_object(ChangedInventories),
         conflict=f"{_GENERATION_CHANGED} Or an inventory that the request omits has allocations.",
     ),
+    "inventories.change_inventories": Operation(
+        _shows(responses.InventoriesSchema),
+        body=PatchedInventories(),
+        conflict=f"{_GENERATION_CHANGED} Or an inventory to remove has allocations.",
+    ),
     "inventories.delete_inventories": Operation(_EMPTY, conflict="An inventory has allocations."),
     "inventories.show_inventory": Operation(_shows(responses.InventorySchema)),
     "inventories.replace_inventory": Operation(
@@ -103,9 +113,17 @@ OPERATIONS: Mapping[str, Operation] = {
         body=_object(ChangedAggregates),
         conflict=_GENERATION_CHANGED,
     ),
+    "provider_aggregates.change_provider_aggregates": Operation(
+        _shows(responses.ProviderAggregatesSchema),
+        body=_object(PatchedAggregates),
+        conflict=_GENERATION_CHANGED,
+    ),
     "provider_traits.list_provider_traits": Operation(_shows(responses.ProviderTraitsSchema)),
     "provider_traits.replace_provider_traits": Operation(
         _shows(responses.ProviderTraitsSchema), body=_object(ChangedTraits), conflict=_GENERATION_CHANGED
+    ),
+    "provider_traits.change_provider_traits": Operation(
+        _shows(responses.ProviderTraitsSchema), body=_object(PatchedTraits), conflict=_GENERATION_CHANGED
     ),
     "provider_traits.delete_provider_traits": Operation(
         _EMPTY, conflict="A concurrent request changed the provider."

@@ -3,6 +3,7 @@
 from typing import Any
 
 from placement_svc.schemas.base import UUID, Array, Integer, Schema, String
+from placement_svc.schemas.patches import EXPECTED_GENERATION
 
 
 class AggregateUuids(Array):
@@ -10,6 +11,14 @@ class AggregateUuids(Array):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(String(uuid=UUID), unique=True, **options)
+
+
+class PatchedAggregates(Schema):
+    """The body of PATCH /resource_providers/{uuid}/aggregates."""
+
+    add = AggregateUuids()
+    remove = AggregateUuids()
+    resource_provider_generation = Integer(metadata=EXPECTED_GENERATION)
 
 
 class ChangedAggregates(Schema):

@@ -4,8 +4,24 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from marshmallow import ValidationError
+
 from placement_svc.domain.inventory import MAX_INTEGER, Inventory
-from placement_svc.schemas.base import NAME, Integer, Map, Number, Object, Schema, String, check, matches
+from placement_svc.schemas.base import (
+    NAME,
+    Integer,
+    Map,
+    Number,
+    Object,
+    Schema,
+    String,
+    check,
+    matches,
+    validate,
+)
+from placement_svc.schemas.patches import EXPECTED_GENERATION
+
+GENERATION_KEY = "resource_provider_generation"
 
 MAX_RATIO = 3.40282e38
 """The largest single-precision number."""
@@ -46,6 +62,41 @@ class InventoriesByClass(Map):
             name: to_inventory(body if matches(self.pattern, name) else check(self.value, body))
             for name, body in bodies.items()
         }
+
+
+class PatchedInventory(Schema):
+    """The fields of one inventory that change."""
+
+    total = Integer(1, MAX_INTEGER)
+    reserved = Integer(0, MAX_INTEGER)
+    min_unit = Integer(1, MAX_INTEGER)
+    max_unit = Integer(1, MAX_INTEGER)
+    step_size = Integer(1, MAX_INTEGER)
+    allocation_ratio = Number(MAX_RATIO)
+
+
+class PatchedInventories(Map):
+    """The body of PATCH .../inventories: for each resource class its changed fields, or null to remove it.
+
+    It may also have the `resource_provider_generation`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            NAME,
+            Object(PatchedInventory(), allow_none=True),
+            metadata={"properties": {GENERATION_KEY: {"type": "integer", **EXPECTED_GENERATION}}},
+            **options,
+        )
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> dict[str, Any]:
+        if not isinstance(value, dict) or GENERATION_KEY not in value:
+            return super()._deserialize(value, attr, data, **kwargs)
+        generation, violation = validate(Integer(), value[GENERATION_KEY])
+        if violation:
+            raise ValidationError([violation.under(("properties", GENERATION_KEY), GENERATION_KEY)])
+        changes = {key: member for key, member in value.items() if key != GENERATION_KEY}
+        return {**super()._deserialize(changes, attr, data, **kwargs), GENERATION_KEY: generation}
 
 
 class NewInventory(InventoryBody):

@@ -6,6 +6,7 @@ from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import MAX_NAME_LENGTH
 from placement_svc.domain.traits import TraitFilter
 from placement_svc.schemas.base import CUSTOM_NAME, Array, Integer, Schema, String, matches
+from placement_svc.schemas.patches import EXPECTED_GENERATION
 
 
 class TraitNames(Array):
@@ -20,6 +21,14 @@ class ChangedTraits(Schema):
 
     traits = TraitNames(required=True)
     resource_provider_generation = Integer(required=True)
+
+
+class PatchedTraits(Schema):
+    """The body of PATCH /resource_providers/{uuid}/traits."""
+
+    add = TraitNames()
+    remove = TraitNames()
+    resource_provider_generation = Integer(metadata=EXPECTED_GENERATION)
 
 
 class TraitQuery(Schema):

@@ -1,0 +1,68 @@
+"""Concurrent PATCH requests for one provider (`docs/spec/extensions.md 6.5`)."""
+
+from functools import partial
+from uuid import uuid4
+
+import pytest
+
+from tests.conftest import ADMIN
+from tests.races.helpers import ROUNDS, code, race, statuses
+
+HEADERS = {**ADMIN, "OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+TRAITS = [f"CUSTOM_PATCH_RACE_{n}" for n in range(8)]
+
+
+@pytest.fixture
+def patch(app):
+    """A function that prepares a PATCH of a part of a provider."""
+
+    def prepare(provider, part, body):
+        path = f"/resource_providers/{provider}/{part}"
+        return partial(app.test_client().patch, path, json=body, headers=HEADERS)
+
+    return prepare
+
+
+def test_traits_added_at_the_same_time_are_all_kept(api, patch, provider):
+    for trait in TRAITS:
+        api("PUT", f"/traits/{trait}")
+    for _ in range(ROUNDS):
+        host = provider(VCPU=1)
+        before = api("GET", f"/resource_providers/{host}").json["generation"]
+        responses = race(*(patch(host, "traits", {"add": [trait]}) for trait in TRAITS))
+        assert statuses(responses) == [200] * 8
+        found = api("GET", f"/resource_providers/{host}/traits").json
+        assert sorted(found["traits"]) == TRAITS
+        assert found["resource_provider_generation"] == before + 8
+        assert {r.json["resource_provider_generation"] for r in responses} == set(
+            range(before + 1, before + 9)
+        )
+
+
+def test_aggregates_joined_at_the_same_time_are_all_kept(api, patch, provider):
+    for _ in range(ROUNDS):
+        host, uuids = provider(VCPU=1), sorted(str(uuid4()) for _ in range(8))
+        responses = race(*(patch(host, "aggregates", {"add": [uuid]}) for uuid in uuids))
+        assert statuses(responses) == [200] * 8
+        assert sorted(api("GET", f"/resource_providers/{host}/aggregates").json["aggregates"]) == uuids
+
+
+def test_inventories_changed_at_the_same_time_are_all_kept(api, patch, provider):
+    changes = [{"VCPU": {"reserved": 1}}, {"VCPU": {"max_unit": 2}}, {"MEMORY_MB": {"total": 5}}]
+    for _ in range(ROUNDS):
+        host = provider(VCPU=4)
+        responses = race(*(patch(host, "inventories", change) for change in changes))
+        assert statuses(responses) == [200] * 3
+        found = api("GET", f"/resource_providers/{host}/inventories").json["inventories"]
+        assert (found["VCPU"]["reserved"], found["VCPU"]["max_unit"]) == (1, 2)
+        assert found["MEMORY_MB"]["total"] == 5
+
+
+def test_one_of_several_patches_at_the_same_generation_succeeds(api, patch, provider):
+    for _ in range(ROUNDS):
+        host = provider(VCPU=4)
+        generation = api("GET", f"/resource_providers/{host}").json["generation"]
+        body = {"resource_provider_generation": generation}
+        responses = race(*(patch(host, "inventories", {"VCPU": {"total": n}, **body}) for n in range(5, 10)))
+        assert statuses(responses) == [200] + [409] * 4
+        assert {code(r) for r in responses if r.status_code == 409} == {"placement.concurrent_update"}
