@@ -7,6 +7,8 @@ from flask import g, request
 from microversion_parse import Version
 from werkzeug.exceptions import BadRequest, NotAcceptable
 
+from placement_svc.domain.wording import MICROVERSION_HEADER
+
 CHANGES: dict[str, str] = {
     "1.0": "Resource providers, their inventories and usages; allocations.",
     "1.1": "Aggregates of a resource provider.",
@@ -53,8 +55,7 @@ CHANGES: dict[str, str] = {
 
 OLDEST, *_, NEWEST = CHANGES
 
-HEADER = "OpenStack-API-Version"
-"""The header with which a request selects a microversion."""
+HEADER = MICROVERSION_HEADER
 
 
 class BadMicroversion(BadRequest):

@@ -267,6 +267,7 @@ def test_page_loads_nothing_from_other_origins(shared_app: Flask) -> None:
         ("/docs/swagger-ui-bundle.js", "text/javascript"),
         ("/docs/swagger-ui.css", "text/css"),
         ("/docs/favicon-32x32.png", "image/png"),
+        ("/favicon.ico", "image/png"),
     ],
 )
 def test_page_has_strict_headers(shared_app: Flask, path: str, media_type: str) -> None:
@@ -284,6 +285,20 @@ def test_page_has_strict_headers(shared_app: Flask, path: str, media_type: str) 
     assert client.get(path).mimetype == media_type
 
 
+@pytest.mark.parametrize("mount", ["", "/placement"])
+def test_page_with_a_slash_redirects_to_the_page(shared_app: Flask, mount: str) -> None:
+    response = shared_app.test_client().get("/docs/", environ_overrides={"SCRIPT_NAME": mount})
+    assert response.status_code == 308
+    assert urljoin(f"http://host{mount}/docs/", response.headers["Location"]) == f"http://host{mount}/docs"
+
+
+def test_icon_is_small(shared_app: Flask) -> None:
+    icon = shared_app.test_client().get("/favicon.ico")
+    assert icon.status_code == 200
+    assert icon.data.startswith(b"\x89PNG")
+    assert len(icon.data) < 2000
+
+
 def test_page_has_no_inline_script_or_style(shared_app: Flask) -> None:
     page = shared_app.test_client().get("/docs").text
     assert re.findall(r"<script(?! src=)|<style|\sstyle=|\son\w+=", page) == []
@@ -295,7 +310,9 @@ def test_document_and_page_support_only_get_and_head(shared_app: Flask, path: st
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("path", ["/docs/", "/docs/oauth2-redirect.html", "/docs/../app.py", "/openapi.yaml"])
+@pytest.mark.parametrize(
+    "path", ["/docs//", "/docs/oauth2-redirect.html", "/docs/../app.py", "/openapi.yaml"]
+)
 def test_other_paths_are_passed_to_the_api(api: Api, path: str) -> None:
     response = api("GET", path)
     assert response.status_code == 404
