@@ -20,7 +20,6 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
-from uuid import NAMESPACE_URL, uuid5
 
 import os_traits
 from rich.console import Console
@@ -28,6 +27,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.tree import Tree as TreeView
 
+from placement_svc.domain.demo import demo_uuid
 from placement_svc.http.microversion import NEWEST
 from placement_svc.provisioning import embedded
 from placement_svc.provisioning.database import upgrade
@@ -108,7 +108,7 @@ def run(hosts: int, port: int, once: bool) -> None:
             client = DemoClient(port)
             trees = cloud(hosts)
             started = time.monotonic()
-            _load(client, trees)
+            load(client, trees)
             count = sum(len(tree) for tree in trees)
             out.print(f"Loaded {count} resource providers in {time.monotonic() - started:.1f} s:\n")
             _print_trees(out, trees)
@@ -216,12 +216,8 @@ class DemoClient:
         return json.loads(text) if text else None
 
 
-def _uuid(name: str) -> str:
-    """Return the UUID of the provider or aggregate with this name, the same in every demo."""
-    return str(uuid5(NAMESPACE_URL, f"placement-svc:demo:{name}"))
-
-
-def _load(client: DemoClient, trees: Sequence[DemoTree]) -> None:
+def load(client: DemoClient, trees: Sequence[DemoTree]) -> None:
+    """Create the providers of `trees` in an empty service."""
     batches = [trees[start : start + TREES_PER_REQUEST] for start in range(0, len(trees), TREES_PER_REQUEST)]
     console = Console(stderr=True)
     progress = Progress(console=console, transient=True, disable=not console.is_terminal)
@@ -239,7 +235,7 @@ def _load(client: DemoClient, trees: Sequence[DemoTree]) -> None:
 def _load_batch(client: DemoClient, trees: Sequence[DemoTree]) -> int:
     """Create the providers of some trees, then all their inventories; return the number of trees."""
     inventories = {
-        _uuid(provider.name): {
+        demo_uuid(provider.name): {
             "resource_provider_generation": _create(client, provider),
             "inventories": {name: {"total": total} for name, total in provider.inventory.items()},
         }
@@ -252,13 +248,13 @@ def _load_batch(client: DemoClient, trees: Sequence[DemoTree]) -> int:
 
 def _create(client: DemoClient, provider: DemoProvider) -> int:
     """Create a provider with its traits and aggregates; return its generation."""
-    uuid = _uuid(provider.name)
-    parent_uuid = provider.parent and _uuid(provider.parent)
+    uuid = demo_uuid(provider.name)
+    parent_uuid = provider.parent and demo_uuid(provider.parent)
     body = {"name": provider.name, "uuid": uuid, "parent_provider_uuid": parent_uuid}
     generation: int = client.request("POST", "/resource_providers", body)["generation"]
     memberships = {
         "traits": list(provider.traits),
-        "aggregates": [_uuid(f"aggregate {letter}") for letter in provider.aggregates],
+        "aggregates": [demo_uuid(f"aggregate {letter}") for letter in provider.aggregates],
     }
     for kind, members in memberships.items():
         if members:
@@ -295,7 +291,7 @@ def _print_candidates(out: Console, client: DemoClient, trees: Sequence[DemoTree
     started = time.monotonic()
     allocation_requests = client.request("GET", path)["allocation_requests"]
     milliseconds = 1000 * (time.monotonic() - started)
-    names = {_uuid(provider.name): provider.name for tree in trees for provider in tree}
+    names = {demo_uuid(provider.name): provider.name for tree in trees for provider in tree}
     table = Table("", *(f"{name}:{amount}" for name, amount in REQUESTED.items()))
     for number, allocation_request in enumerate(allocation_requests, 1):
         provider_names = {

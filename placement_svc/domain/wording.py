@@ -1,8 +1,11 @@
-"""Bounded texts: an error shows the beginning of what a client sent, however much that is."""
+"""Texts of errors, which are bounded: they show the beginning of what a client sent, however much that is."""
 
 from collections.abc import Callable, Collection, Iterable
 from heapq import nsmallest
 from itertools import islice
+
+MICROVERSION_HEADER = "OpenStack-API-Version"
+"""The header with which a request selects a microversion."""
 
 MAX_LISTING = 1000
 """The most characters of the names that an error lists."""

@@ -14,9 +14,12 @@ from placement_svc.http.json import dumps
 
 DOCUMENT = "/openapi.json"
 PAGE = "/docs"
+ICON = "/favicon.ico"
+"""The path at which browsers look for the icon of a site."""
 
 _FILES = Path(flask_swagger_ui.__file__).parent / "dist"
-_ASSETS = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
+_ICON_FILE = "favicon-32x32.png"
+_ASSETS = ("swagger-ui.css", "swagger-ui-bundle.js", _ICON_FILE)
 """Files of `flask_swagger_ui` that the page loads."""
 
 _HTML = """\
@@ -73,6 +76,8 @@ class DocumentationMiddleware:
         self._handlers = {
             DOCUMENT: self._document,
             PAGE: self._page,
+            f"{PAGE}/": self._redirect,
+            ICON: self._icon,
             f"{PAGE}/start.js": self._start,
             **{f"{PAGE}/{name}": self._file for name in _ASSETS},
         }
@@ -98,9 +103,19 @@ class DocumentationMiddleware:
     def _page(self, environ: WSGIEnvironment) -> Response:
         return Response(_HTML, content_type="text/html; charset=UTF-8")
 
+    def _redirect(self, environ: WSGIEnvironment) -> Response:
+        # The URLs of the page are relative, so it has one address. This one is relative for the same reason.
+        return Response(status=308, headers={"Location": f"..{PAGE}"})
+
+    def _icon(self, environ: WSGIEnvironment) -> Response:
+        return self._send(_ICON_FILE, environ)
+
     def _start(self, environ: WSGIEnvironment) -> Response:
         return Response(_START, content_type="text/javascript; charset=UTF-8")
 
     def _file(self, environ: WSGIEnvironment) -> Response:
-        name = environ["PATH_INFO"].removeprefix(f"{PAGE}/")
+        return self._send(environ["PATH_INFO"].removeprefix(f"{PAGE}/"), environ)
+
+    def _send(self, name: str, environ: WSGIEnvironment) -> Response:
+        """Return a file of `flask_swagger_ui`."""
         return send_from_directory(_FILES, name, environ, response_class=Response)  # type: ignore[return-value]

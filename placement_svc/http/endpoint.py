@@ -9,7 +9,7 @@ from flask import current_app, request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
 from placement_svc.http.accept import JSON, accepts_json
-from placement_svc.http.microversion import HEADER, OLDEST, is_requested, since
+from placement_svc.http.microversion import HEADER, OLDEST, current, is_requested, since
 from placement_svc.http.rules import PREFIX
 from placement_svc.schemas.query import parse_pairs
 
@@ -77,7 +77,7 @@ def endpoint(
 
     def check_version() -> None:
         if not is_extension and not since(introduced):
-            raise error_before(description=None if is_requested() else _missing_version(introduced))
+            raise error_before(description=_too_old(introduced))
 
     def check_media_types() -> None:
         if checks_accept:
@@ -102,11 +102,15 @@ def endpoint(
     return decorate
 
 
-def _missing_version(introduced: str) -> str:
-    """Return the text of an error that a request without a microversion gets."""
+def _too_old(introduced: str) -> str:
+    """Return the text of the error for a request at a microversion older than `introduced`."""
+    if is_requested():
+        applied = f"The request selects microversion {current()}"
+    else:
+        applied = f"Microversion {OLDEST} applies because the request names none"
     return (
-        f"This request needs microversion {introduced} or later. Microversion {OLDEST} applies because the"
-        f" request names none: send the header {HEADER}: placement {introduced}."
+        f"This request needs microversion {introduced} or later. {applied}:"
+        f" send the header {HEADER}: placement {introduced}."
     )
 
 

@@ -8,6 +8,8 @@ from flask import g, request
 from microversion_parse import Version
 from werkzeug.exceptions import BadRequest, NotAcceptable
 
+from placement_svc.domain.wording import MICROVERSION_HEADER
+
 CHANGES: dict[str, str] = {
     "1.0": "Resource providers, their inventories and usages; allocations.",
     "1.1": "Aggregates of a resource provider.",
@@ -61,8 +63,7 @@ PLACEMENT = "placement"
 EXTENSIONS = "placement-svc"
 """The names of the two services in `HEADER`: the Placement API, and the extensions of this service."""
 
-HEADER = "OpenStack-API-Version"
-"""The header with which a request selects a microversion."""
+HEADER = MICROVERSION_HEADER
 
 
 class BadMicroversion(BadRequest):

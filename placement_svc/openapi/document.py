@@ -14,6 +14,8 @@ from placement_svc.http.endpoint import EndpointInfo, View, get_info
 from placement_svc.http.microversion import EXTENSION_VERSIONS, EXTENSIONS, HEADER, NEWEST, PLACEMENT
 from placement_svc.http.routes import Routes
 from placement_svc.http.rules import PREFIX
+from placement_svc.openapi import examples
+from placement_svc.openapi.examples import EXAMPLES, Example
 from placement_svc.openapi.fields import SINCE, Converter, Plugin
 from placement_svc.openapi.operations import OPERATIONS, Operation
 from placement_svc.schemas import responses
@@ -27,7 +29,8 @@ Which resource providers can supply these resources, right now? The API of OpenS
 
 This document describes microversion {NEWEST}, the newest, which the header `OpenStack-API-Version` selects.
 `{SINCE}` names the microversion that introduced an operation, a parameter or a property.
-"""
+
+{examples.ABOUT}"""
 
 EXTENSIONS_HEADER = f"{HEADER}-Extensions"
 """The name of the component that describes `HEADER` for a request that uses extensions."""
@@ -148,13 +151,17 @@ class _Description:
 
     def _add(self, rule: Rule, view: View) -> None:
         operation, info = OPERATIONS[rule.endpoint], get_info(view)
+        example = EXAMPLES.get(rule.endpoint, Example())
         assert info is not None
         blueprint, _, name = rule.endpoint.partition(".")
         described: dict[str, Any] = {
             "operationId": name,
             "tags": [blueprint],
             "summary": (inspect.getdoc(view) or "").partition("\n")[0],
-            "parameters": [*self._version_headers(rule, info), *self._parameters(rule, operation)],
+            "parameters": [
+                *self._version_headers(rule, info),
+                *self._parameters(rule, operation, example),
+            ],
             "responses": self._responses(operation, info, has_path=bool(rule.arguments)),
             "security": [{"token": []}, {"bearer": []}] if info.rule else [],
         }
@@ -165,7 +172,7 @@ class _Description:
         else:
             described[SINCE] = info.introduced
         if operation.body is not None:
-            content = {JSON: {"schema": self.field(operation.body)}}
+            content = {JSON: {"schema": self.field(operation.body), "example": example.body}}
             described["requestBody"] = {"required": True, "content": content}
         path = rule.rule.replace("<", "{").replace(">", "}")
         (method,) = rule.methods or set()
@@ -177,7 +184,14 @@ class _Description:
             return []
         return [EXTENSIONS_HEADER if info.is_extension else HEADER]
 
-    def _parameters(self, rule: Rule, operation: Operation) -> Iterator[dict[str, Any]]:
+    def _parameters(self, rule: Rule, operation: Operation, example: Example) -> Iterator[dict[str, Any]]:
+        """Yield the parameters of an operation, each with its value in the example."""
+        values = {"path": example.path, "query": example.query}
+        for parameter in self._described_parameters(rule, operation):
+            value = values[parameter["in"]].get(parameter["name"])
+            yield parameter if value is None else parameter | {"example": value}
+
+    def _described_parameters(self, rule: Rule, operation: Operation) -> Iterator[dict[str, Any]]:
         for name in sorted(rule.arguments):
             yield self._parameter("path", name, operation.path.get(name, PATH_PARAMETERS[name])) | {
                 "required": True

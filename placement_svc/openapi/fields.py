@@ -36,6 +36,8 @@ class Converter(OpenAPIConverter):
         assert isinstance(field, Value)
         if isinstance(field, Object):
             schema: dict[str, Any] = self.resolve_nested_schema(field.schema)  # type: ignore[no-untyped-call]
+            if field.allow_none:
+                schema = {"anyOf": [schema, {"type": "null"}]}
         else:
             kind = field.json_type
             schema = {"type": [kind, "null"] if field.allow_none else kind, **self._rules(field)}

@@ -20,7 +20,7 @@ from placement_svc.domain.groups import (
 )
 from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
 from placement_svc.domain.wording import list_names, list_sorted_names
-from placement_svc.schemas.base import UUID, Schema, String, matches
+from placement_svc.schemas.base import UUID, Schema, String, matches, version_hint
 from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
@@ -39,6 +39,9 @@ Pairs = list[tuple[str, str]]
 
 SUFFIX = rf"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}"
 """The pattern of a request group's suffix (since 1.33)."""
+
+NUMBERED_SUFFIX = "[1-9][0-9]*"
+"""The pattern of a request group's suffix from 1.25 to 1.32."""
 
 MAX_LIMIT_DIGITS = 18
 """A `limit` with more digits is ignored: no response has so many candidates."""
@@ -72,6 +75,7 @@ class WholeRequestQuery(Schema):
     )
     group_policy = String(
         choices=tuple(policy.value for policy in GroupPolicy),
+        since="1.25",
         metadata={
             "description": (
                 "Whether groups with a suffix must have different providers (`isolate`) or may share one"
@@ -84,7 +88,6 @@ class WholeRequestQuery(Schema):
         metadata={
             "description": "Traits that the root of the tree must have; a trait with a `!` is forbidden.",
             "pattern": ROOT_REQUIRED,
-            "examples": ["COMPUTE_NODE,!CUSTOM_WINDOWS_LICENSED"],
         },
     )
     same_subtree = String(
@@ -95,7 +98,6 @@ class WholeRequestQuery(Schema):
                 " others, or all are the same provider. If the key is repeated, each value is a condition."
             ),
             "pattern": f"^{SUFFIX}(,{SUFFIX})*$",
-            "examples": ["_CPU,_NIC"],
             "repeats": True,
         },
     )
@@ -110,6 +112,25 @@ class UnsuffixedQuery(GroupQuery):
 
     resources = String(required=True)
     limit = String(since="1.16")
+
+    @classmethod
+    def introduced(cls, key: str) -> Version | None:
+        """Return the microversion that introduced a key, including the keys of newer microversions."""
+        return super().introduced(key) or _introduced(key)
+
+
+def _introduced(key: str) -> Version | None:
+    """Return the microversion that introduced a key; None for a key of 1.10 and for an unknown key."""
+    match = _GROUP_KEY.fullmatch(key)
+    if match is None:
+        return WholeRequestQuery.introduced(key)
+    field, suffix = match.groups()
+    versions: list[Version | None] = [GroupQuery.introduced(field)]
+    if suffix:
+        if not re.fullmatch(SUFFIX, suffix):
+            return None
+        versions.append((1, 25) if re.fullmatch(NUMBERED_SUFFIX, suffix) else (1, 33))
+    return max(filter(None, versions), default=None)
 
 
 def check_group_count(pairs: Pairs, max_groups: int) -> None:
@@ -150,7 +171,7 @@ def _values(pairs: Pairs, key: str) -> list[str]:
 
 def _group_key_patterns(version: Version) -> list[str]:
     """Return the pattern of each kind of group key at a microversion with suffixes, in alphabetical order."""
-    suffix = SUFFIX if version >= (1, 33) else r"[1-9][0-9]*"
+    suffix = SUFFIX if version >= (1, 33) else NUMBERED_SUFFIX
     return [f"^{key}({suffix})?$" for key in sorted(GroupQuery.at(version).fields)]
 
 
@@ -166,7 +187,9 @@ def _check_suffixed_keys(pairs: Pairs, version: Version) -> None:
         keys = list_sorted_names(unknown, quote)
         verb = "does" if len(unknown) == 1 else "do"
         reason = f"{keys} {verb} not match any of the regexes: {', '.join(map(repr, patterns))}"
-        raise Invalid(f"{ERROR_PREFIX}{Violation('additionalProperties', False, reason, dict(pairs))}")
+        hint = version_hint(unknown, _introduced)
+        violation = Violation("additionalProperties", False, reason, dict(pairs), hint=hint)
+        raise Invalid(f"{ERROR_PREFIX}{violation}")
 
 
 def _check_keys(pairs: Pairs, version: Version) -> None:

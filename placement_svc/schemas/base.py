@@ -6,7 +6,7 @@ member after `MAX_VIOLATIONS` wrong ones, so that the cost of an invalid body is
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ from marshmallow import ValidationError, fields
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import UUID_LENGTH
-from placement_svc.domain.wording import list_sorted_names
+from placement_svc.domain.wording import MICROVERSION_HEADER, list_sorted_names
 from placement_svc.schemas.violations import Violation, WorstViolation, quote, type_error, violation_error
 
 MAX_VIOLATIONS = 20
@@ -307,11 +307,32 @@ class Schema(marshmallow.Schema):
             verb = "was" if len(unknown_keys) == 1 else "were"
             keys = list_sorted_names(unknown_keys, quote)
             reason = f"Additional properties are not allowed ({keys} {verb} unexpected)"
-            raise violation_error("additionalProperties", False, reason, value)
+            hint = version_hint(unknown_keys, self.introduced)
+            raise violation_error("additionalProperties", False, reason, value, hint=hint)
+
+    @classmethod
+    def introduced(cls, key: str) -> tuple[int, int] | None:
+        """Return the microversion that introduced a key; None for a key of 1.0 and for an unknown key."""
+        field = cls._declared_fields.get(key)
+        return (field.since or None) if isinstance(field, Value) else None
 
     def check(self, value: Any, prefix: str = "JSON does not validate: ") -> Any:
         """Return `value` as this schema loads it; raise `Invalid` with the shallowest violation."""
         return check(Object(self), value, prefix)
+
+
+def version_hint(keys: Iterable[str], introduced: Callable[[str], tuple[int, int] | None]) -> str:
+    """Return a sentence that names the microversion which has those of `keys` that a later one introduced.
+
+    The sentence is empty if no microversion has any of them.
+    """
+    versions = {key: version for key in keys if (version := introduced(key))}
+    if not versions:
+        return ""
+    major, minor = max(versions.values())
+    names = list_sorted_names(versions, quote)
+    verb = "needs" if len(versions) == 1 else "need"
+    return f"{names} {verb} microversion {major}.{minor} or later in the header {MICROVERSION_HEADER}."
 
 
 def validate(field: Value, value: Any) -> tuple[Any, Violation | None]:

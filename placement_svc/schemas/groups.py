@@ -19,7 +19,6 @@ ROOT_REQUIRED = f"^!*{_NAME}(,!*{_NAME})*$"
 RESOURCES = {
     "description": "Amounts by resource class.",
     "pattern": f"^{_NAME}:[1-9][0-9]*(,{_NAME}:[1-9][0-9]*)*$",
-    "examples": ["VCPU:1,MEMORY_MB:512"],
 }
 REQUIRED = {
     "description": (
@@ -27,7 +26,6 @@ REQUIRED = {
         " them is sufficient (since 1.39). If the key is repeated (since 1.39), each value is a condition."
     ),
     "pattern": f"{ROOT_REQUIRED}|^in:{_NAME}(,{_NAME})*$",
-    "examples": ["HW_CPU_X86_VMX,!CUSTOM_MAGIC", "in:HW_CPU_X86_AVX2,HW_CPU_X86_AVX512F"],
     "repeats": True,
 }
 MEMBER_OF = {
@@ -36,7 +34,6 @@ MEMBER_OF = {
         " forbidden (since 1.32). If the key is repeated (since 1.24), each value is a condition."
     ),
     "pattern": f"^!?({_UUID}|in:{_UUID}(,{_UUID})*)$",
-    "examples": ["in:e0000000-0000-4000-8000-000000000000,e1000000-0000-4000-8000-000000000000"],
     "repeats": True,
 }
 """The documentation of these keys in OpenAPI; the patterns match what the parsers below accept."""

@@ -40,10 +40,18 @@ class VersionSchema(Schema):
     links = Array(Object(LinkSchema()), required=True)
 
 
+class VersionRangeSchema(Schema):
+    """The oldest and the newest version of the extensions."""
+
+    min_version = String(required=True)
+    max_version = String(required=True)
+
+
 class VersionsSchema(Schema):
-    """All versions of the API; there is one."""
+    """All versions of the API; there is one. A request that names `placement-svc` gets the range of that."""
 
     versions = Array(Object(VersionSchema()), required=True)
+    extensions = Object(VersionRangeSchema(), data_key="placement-svc")
 
 
 class ProviderSchema(Schema):

@@ -38,14 +38,12 @@ class TraitQuery(Schema):
         metadata={
             "description": "Names with `in:`, or a prefix of names with `startswith:`.",
             "pattern": "^(in|startswith):.*$",
-            "examples": ["startswith:CUSTOM_", "in:HW_CPU_X86_AVX2,CUSTOM_MAGIC"],
         }
     )
     associated = String(
         metadata={
             "description": "`true`: traits that a provider has; `false`: the others. Case is ignored.",
             "pattern": "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$",
-            "examples": ["true"],
         }
     )
 

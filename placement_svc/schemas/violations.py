@@ -74,6 +74,7 @@ class Violation:
 
     `keyword` and `rule` are the JSON Schema keyword and its value. `reason` says why `value` breaks the
     rule. `schema` is the path to the rule in the schema, `instance` the path to the value in the document.
+    `hint` is a sentence that says what would be right.
     """
 
     keyword: str
@@ -82,21 +83,23 @@ class Violation:
     value: Any
     schema: tuple[str | int, ...] = ()
     instance: tuple[str | int, ...] = ()
+    hint: str = ""
 
     def under(self, schema: tuple[str | int, ...], *instance: str | int) -> "Violation":
         """Return this violation with the paths of its container put in front of its own."""
         return replace(self, schema=schema + self.schema, instance=instance + self.instance)
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"{self.reason}  Failed validating {self.keyword!r} in schema{_format_path(self.schema)}: "
             f"{ {self.keyword: self.rule} }  On instance{_format_path(self.instance)}: {quote(self.value)}"
         )
+        return f"{text}  {self.hint}" if self.hint else text
 
 
-def violation_error(keyword: str, rule: Any, reason: str, value: Any) -> ValidationError:
+def violation_error(keyword: str, rule: Any, reason: str, value: Any, *, hint: str = "") -> ValidationError:
     """Return a marshmallow error with one violation."""
-    return ValidationError([Violation(keyword, rule, reason, value)])
+    return ValidationError([Violation(keyword, rule, reason, value, hint=hint)])
 
 
 def type_error(value: Any, *types: str) -> ValidationError:

@@ -13,6 +13,7 @@ from placement_svc.api import candidates_response
 from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.http import json as http_json
+from placement_svc.http.endpoint import get_info
 from placement_svc.http.request_id import RequestIdFilter
 from tests.conftest import ADMIN
 from tests.support.cloud import read, uuid_of
@@ -319,7 +320,7 @@ def test_first_sentence_quotes_little_of_a_long_type(send):
     assert len(response.json["errors"][0]["detail"].split("\n\n ")[0]) < 300
 
 
-# Requests that name no microversion
+# Requests at a microversion that is too old
 
 
 @pytest.mark.parametrize(
@@ -348,11 +349,72 @@ def test_missing_version_is_explained_for_a_method(send):
     assert "Allow" not in response.headers
 
 
-def test_version_that_is_too_old_is_not_explained(send):
-    headers = UNVERSIONED | {"OpenStack-API-Version": "placement 1.0"}
+def test_version_that_is_too_old_is_explained(send):
+    headers = UNVERSIONED | {"OpenStack-API-Version": "placement 1.5"}
     assert error_of(send("GET", "/traits", headers=headers), 404)["detail"] == (
-        "The resource could not be found.\n\n   "
+        "The resource could not be found.\n\n This request needs microversion 1.6 or later."
+        " The request selects microversion 1.5: send the header OpenStack-API-Version: placement 1.6.  "
     )
+
+
+def test_every_later_endpoint_names_its_version(app, send):
+    later = []
+    for rule in app.url_map.iter_rules():
+        introduced = get_info(app.view_functions[rule.endpoint]).introduced
+        if introduced == "1.0":
+            continue
+        (method,) = rule.methods
+        path = re.sub("<.*?>", "x", rule.rule)
+        before = f"placement 1.{int(introduced.partition('.')[2]) - 1}"
+        for headers in ({}, {"OpenStack-API-Version": before}):
+            response = send(method, path, headers=UNVERSIONED | JSON | headers)
+            assert response.status_code == (405 if rule.endpoint == "inventories.delete_inventories" else 404)
+            detail = response.get_json()["errors"][0]["detail"]
+            assert f"send the header OpenStack-API-Version: placement {introduced}." in detail
+        later.append(f"{method} {rule.rule}")
+    assert len(later) == 19
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "hint"),
+    [
+        ("/resource_providers?required=X", "1.17", "'required' needs microversion 1.18 or later"),
+        ("/resource_providers?member_of=X&in_tree=Y", "1.0", "'in_tree', 'member_of' need microversion 1.14"),
+        ("/usages?project_id=p&consumer_type=X", "1.37", "'consumer_type' needs microversion 1.38 or later"),
+        ("/allocation_candidates?resources=VCPU:1&limit=1", "1.15", "'limit' needs microversion 1.16"),
+        ("/allocation_candidates?resources=VCPU:1&root_required=X", "1.20", "'root_required' needs"),
+        ("/allocation_candidates?resources=VCPU:1&group_policy=none", "1.24", "'group_policy' needs"),
+        ("/allocation_candidates?resources1=VCPU:1&resources=VCPU:1", "1.24", "'resources1' needs"),
+        ("/allocation_candidates?resources_A=VCPU:1", "1.32", "'resources_A' needs microversion 1.33 or"),
+        ("/allocation_candidates?resources=VCPU:1&in_tree=X", "1.30", "'in_tree' needs microversion 1.31"),
+        ("/allocation_candidates?resources=VCPU:1&same_subtree=_A", "1.35", "'same_subtree' needs"),
+    ],
+)
+def test_key_of_a_later_version_is_explained(path, version, hint, send):
+    path, _, query = path.partition("?")
+    headers = UNVERSIONED | {"OpenStack-API-Version": f"placement {version}"}
+    detail = error_of(send("GET", path, headers=headers, QUERY_STRING=query), 400)["detail"]
+    assert hint in detail
+    assert detail.endswith("or later in the header OpenStack-API-Version.  ")
+
+
+@pytest.mark.parametrize(
+    "path", ["/resource_providers?house=1", "/allocation_candidates?resources=VCPU:1&house=1", "/traits?a=b"]
+)
+@pytest.mark.parametrize("version", ["1.10", "1.39"])
+def test_unknown_key_is_not_explained_by_the_version(path, version, send):
+    path, _, query = path.partition("?")
+    headers = UNVERSIONED | {"OpenStack-API-Version": f"placement {version}"}
+    response = send("GET", path, headers=headers, QUERY_STRING=query)
+    assert response.status_code == 400
+    assert "needs microversion" not in response.text
+
+
+def test_member_of_a_later_version_is_explained(send):
+    headers = UNVERSIONED | JSON
+    body = json.dumps({"name": "host", "parent_provider_uuid": None}).encode()
+    detail = error_of(send("POST", "/resource_providers", body, headers=headers), 400)["detail"]
+    assert "'parent_provider_uuid' needs microversion 1.14 or later in the header OpenStack" in detail
 
 
 def test_unknown_path_is_not_explained_by_the_version(send):

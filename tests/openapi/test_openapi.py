@@ -29,7 +29,10 @@ from tests.conftest import Api, examples
 from tests.support.cloud import uuid_of
 
 AS_SERVICE = {"X-Auth-Token": "admin", "X-Roles": "admin,service"}
-HEADERS = AS_SERVICE | {"OpenStack-API-Version": "placement 1.39"}
+VERSION = "1.39, placement-svc 1.0"
+"""The versions of Placement and of the extensions, as they follow the service in the header."""
+
+HEADERS = AS_SERVICE | {"OpenStack-API-Version": f"placement {VERSION}"}
 
 NO_OTHER_HEADERS = {"generation": {"with-security-parameters": False, "allow-extra-parameters": False}}
 """Settings of schemathesis: generate no security parameters and no headers beyond the described ones."""
@@ -150,6 +153,9 @@ VALID_REQUESTS = [
     ValidRequest("inventories.delete_inventory", f"/resource_providers/{CHILD}/inventories/CUSTOM_RED"),
     ValidRequest("inventories.delete_inventories", f"/resource_providers/{CHILD}/inventories"),
     ValidRequest("allocations.delete_allocations", f"/allocations/{SERVER}"),
+    ValidRequest("provider_traits.change_provider_traits", f"{AT_HOST}/traits", {"add": ["CUSTOM_BLUE"]}),
+    ValidRequest("provider_aggregates.change_provider_aggregates", f"{AT_HOST}/aggregates", {"remove": []}),
+    ValidRequest("inventories.change_inventories", f"{AT_HOST}/inventories", {"VCPU": {"reserved": 1}}),
     ValidRequest("provider_traits.delete_provider_traits", f"{AT_HOST}/traits"),
     ValidRequest("traits.delete_trait", "/traits/CUSTOM_BLUE"),
     ValidRequest("resource_classes.delete_resource_class", "/resource_classes/CUSTOM_BLUE"),
@@ -267,6 +273,7 @@ def test_page_loads_nothing_from_other_origins(shared_app: Flask) -> None:
         ("/docs/swagger-ui-bundle.js", "text/javascript"),
         ("/docs/swagger-ui.css", "text/css"),
         ("/docs/favicon-32x32.png", "image/png"),
+        ("/favicon.ico", "image/png"),
     ],
 )
 def test_page_has_strict_headers(shared_app: Flask, path: str, media_type: str) -> None:
@@ -284,6 +291,20 @@ def test_page_has_strict_headers(shared_app: Flask, path: str, media_type: str) 
     assert client.get(path).mimetype == media_type
 
 
+@pytest.mark.parametrize("mount", ["", "/placement"])
+def test_page_with_a_slash_redirects_to_the_page(shared_app: Flask, mount: str) -> None:
+    response = shared_app.test_client().get("/docs/", environ_overrides={"SCRIPT_NAME": mount})
+    assert response.status_code == 308
+    assert urljoin(f"http://host{mount}/docs/", response.headers["Location"]) == f"http://host{mount}/docs"
+
+
+def test_icon_is_small(shared_app: Flask) -> None:
+    icon = shared_app.test_client().get("/favicon.ico")
+    assert icon.status_code == 200
+    assert icon.data.startswith(b"\x89PNG")
+    assert len(icon.data) < 2000
+
+
 def test_page_has_no_inline_script_or_style(shared_app: Flask) -> None:
     page = shared_app.test_client().get("/docs").text
     assert re.findall(r"<script(?! src=)|<style|\sstyle=|\son\w+=", page) == []
@@ -295,7 +316,9 @@ def test_document_and_page_support_only_get_and_head(shared_app: Flask, path: st
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("path", ["/docs/", "/docs/oauth2-redirect.html", "/docs/../app.py", "/openapi.yaml"])
+@pytest.mark.parametrize(
+    "path", ["/docs//", "/docs/oauth2-redirect.html", "/docs/../app.py", "/openapi.yaml"]
+)
 def test_other_paths_are_passed_to_the_api(api: Api, path: str) -> None:
     response = api("GET", path)
     assert response.status_code == 404
@@ -311,7 +334,7 @@ def test_valid_requests_match_the_document(
             content = member(document, "paths", operation.path, operation.method, "requestBody", "content")
             schema = {**content["application/json"]["schema"], "components": document["components"]}
             Draft202012Validator(schema).validate(body)
-        response = api(operation.method.upper(), path, body, headers=AS_SERVICE)
+        response = api(operation.method.upper(), path, body, version=VERSION, headers=AS_SERVICE)
         assert response.status_code < 300, (view, path, response.text)
         operation.Case().validate_response(response, checks=RESPONSE_CHECKS)
     assert {view for view, *_ in VALID_REQUESTS} == set(OPERATIONS)
