@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,12 @@ from placement_svc.domain.demo import demo_uuid
 from placement_svc.http.microversion import NEWEST
 from placement_svc.provisioning import embedded
 from placement_svc.provisioning.database import upgrade
+from placement_svc.provisioning.leftovers import (
+    command_directory,
+    record_data_dir,
+    remove_leftovers,
+    service_lock,
+)
 
 HOST = "127.0.0.1"
 HOSTS = 2
@@ -93,18 +98,20 @@ def _host(number: int) -> DemoTree:
 def run(hosts: int, port: int, once: bool) -> None:
     """Serve a cloud of `hosts` hosts on `port` (0: any free port), and print some allocation candidates.
 
-    Unless `once` is set, continues to serve until Ctrl-C or SIGTERM. Ignores all settings, so that no
-    existing database is read or changed. Raises `DemoError` if the port is in use or the service fails, and
-    `KeyboardInterrupt` if it is stopped before it has printed the candidates.
+    First removes what killed commands have left. Unless `once` is set, continues to serve until Ctrl-C or
+    SIGTERM. Ignores all settings, so that no existing database is read or changed. Raises `DemoError` if the
+    port is in use or the service fails, and `KeyboardInterrupt` if it is stopped before it has printed the
+    candidates.
     """
     _raise_keyboard_interrupt_on_signals()
+    remove_leftovers()
     port = _free_port(port)
     out = Console(highlight=False)
-    with tempfile.TemporaryDirectory(prefix="placement-demo-") as directory:
+    with command_directory("demo") as directory:
         # If this process is root, PostgreSQL runs as another user, which must be able to reach its data.
-        os.chmod(directory, 0o711)
-        log = Path(directory) / "serve.log"
-        with _database(Path(directory) / "data") as url, _serving(url, port, log) as server:
+        directory.chmod(0o711)
+        log = directory / "serve.log"
+        with _database(directory / "data") as url, _serving(url, port, directory) as server:
             client = DemoClient(port)
             trees = cloud(hosts)
             started = time.monotonic()
@@ -146,23 +153,32 @@ def _free_port(port: int) -> int:
 @contextmanager
 def _database(data_dir: Path) -> Iterator[str]:
     """Yield the URL of a new embedded database with the current schema."""
+    record_data_dir(data_dir.parent, data_dir)
     with embedded.start(data_dir) as running:
         upgrade(running.url)
         yield running.url
 
 
 @contextmanager
-def _serving(database_url: str, port: int, log: Path) -> Iterator[Popen[bytes]]:
-    """Yield a process of `placement-svc serve` that is ready; its output goes to `log`."""
+def _serving(database_url: str, port: int, directory: Path) -> Iterator[Popen[bytes]]:
+    """Yield a process of `placement-svc serve` that is ready; its output goes to `serve.log`."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PLACEMENT_")}
     environ["PLACEMENT_DATABASE_URL"] = database_url
     environ |= {"PLACEMENT_LOG_FORMAT": "console", "PLACEMENT_LOG_LEVEL": "warning"}
     command = [sys.executable, "-m", "placement_svc", "serve", "--port", str(port)]
-    with log.open("wb") as output:
+    log = directory / "serve.log"
+    with log.open("wb") as output, service_lock(directory) as lock:
         # In a session of its own, so that Ctrl-C on the terminal reaches only the demo.
         server = Popen(
-            command, env=environ, stdin=DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            env=environ,
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=[lock],
         )
+        os.write(lock, str(server.pid).encode())
     try:
         _wait_until_ready(DemoClient(port), server, log)
         yield server

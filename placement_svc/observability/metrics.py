@@ -5,8 +5,6 @@ for `/metrics` adds them up.
 """
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -59,11 +57,10 @@ CLAIMS = frozenset({"allocations.replace_allocations", "allocations.replace_cons
 
 
 @contextmanager
-def multiprocess_dir() -> Iterator[None]:
-    """Make this process and its future child processes share their counts, in a temporary directory."""
-    directory = tempfile.mkdtemp(prefix="placement-metrics-")
+def multiprocess_dir(directory: Path) -> Iterator[None]:
+    """Make this process and its future child processes share their counts, in `directory`."""
     owner = os.getpid()
-    os.environ[DIRECTORY] = directory
+    os.environ[DIRECTORY] = str(directory)
     # The library reads the variable only when it is imported.
     values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
     try:
@@ -73,7 +70,6 @@ def multiprocess_dir() -> Iterator[None]:
         if os.getpid() == owner:
             del os.environ[DIRECTORY]
             values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def mark_worker_dead(pid: int) -> None:

@@ -11,9 +11,9 @@ All files are in one data directory, which several processes can share:
   ended.
 
 The locks are those of flock: the kernel releases them when a process ends, including when it is killed. If
-all processes that use a server are killed, it keeps running; the next process to use it joins it and finally
-stops it. A forked child (a gunicorn worker) inherits its parent's share: it can use the share but not release
-it.
+all processes that use a server are killed, it keeps running. The next process to use it joins it and finally
+stops it, or `stop_abandoned` does. A forked child (a gunicorn worker) inherits its parent's share: it can use
+the share but not release it.
 """
 
 import atexit
@@ -25,10 +25,10 @@ from typing import Self
 
 from placement_svc.provisioning import embedded_server
 from placement_svc.provisioning.errors import EmbeddedError
-from placement_svc.provisioning.file_locks import locked, open_file
+from placement_svc.provisioning.file_locks import locked, open_file, try_lock
 from placement_svc.provisioning.installation import MAJOR_VERSION
 
-__all__ = ["EmbeddedError", "EmbeddedPostgres", "start"]
+__all__ = ["EmbeddedError", "EmbeddedPostgres", "start", "stop_abandoned"]
 
 
 class EmbeddedPostgres:
@@ -93,6 +93,19 @@ def start(data_dir: Path) -> EmbeddedPostgres:
             f"The embedded PostgreSQL cannot use the data directory {data_dir} ({error}): "
             "PLACEMENT_DATA_DIR must name a directory that this user can write to."
         ) from error
+
+
+def stop_abandoned(data_dir: Path) -> None:
+    """Stop the server of `data_dir` if no process uses it, because all that did were killed.
+
+    Has no effect if the directory does not exist or no server runs. Raises `EmbeddedError` if the server
+    does not stop in time.
+    """
+    if not (data_dir / "holders.lock").exists():
+        return
+    with locked(data_dir / "start.lock"), try_lock(data_dir / "holders.lock") as lock:
+        if lock is not None:
+            embedded_server.stop(data_dir)
 
 
 def _check(data_dir: Path) -> None:

@@ -103,9 +103,7 @@ def stop(data_dir: Path) -> None:
         postmaster = _read_postmaster_file(pgdata)
         with try_lock(data_dir / "server.lock") as lock:
             if lock is not None:
-                if signaled is not None and signaled.socket_dir != str(pgdata):
-                    with suppress(OSError):
-                        os.rmdir(signaled.socket_dir)
+                _remove_socket_directory(pgdata, signaled or postmaster)
                 return
         if signaled is None and postmaster is not None:
             with suppress(ProcessLookupError):
@@ -184,8 +182,20 @@ def _discard_stale_postmaster(pgdata: Path) -> None:
                 f"A PostgreSQL server that was started by hand (process {postmaster.pid}) runs on {pgdata}: "
                 "stop it first."
             )
+    _remove_socket_directory(pgdata, postmaster)
     for name in ("postmaster.pid", f".s.PGSQL.{PORT}.lock"):
         (pgdata / name).unlink(missing_ok=True)
+
+
+def _remove_socket_directory(pgdata: Path, postmaster: "_Postmaster | None") -> None:
+    """Remove the temporary directory of the socket of a server that has ended, if it had one."""
+    if postmaster is None or postmaster.socket_dir == str(pgdata):
+        return
+    directory = Path(postmaster.socket_dir)
+    with suppress(OSError):
+        for name in (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock"):
+            (directory / name).unlink(missing_ok=True)
+        directory.rmdir()
 
 
 class _Postmaster(NamedTuple):

@@ -30,12 +30,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def try_lock(path: Path) -> Iterator[int | None]:
+def try_lock(path: Path, *, create: bool = True) -> Iterator[int | None]:
     """Yield the descriptor of `path` with its exclusive lock held, or None if another process holds the lock.
 
     On exit the descriptor is closed. That releases the lock, unless a child process inherited the descriptor.
+    Without `create`, raises `FileNotFoundError` if the file does not exist.
     """
-    lock = open_file(path)
+    lock = open_file(path) if create else os.open(path, os.O_RDWR)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

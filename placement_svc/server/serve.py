@@ -22,6 +22,7 @@ from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
 from placement_svc.observability import metrics
 from placement_svc.provisioning.database import with_database
+from placement_svc.provisioning.leftovers import command_directory, record_data_dir, remove_leftovers
 from placement_svc.server import logs
 from placement_svc.server.worker import BUFFER_THREADS, Worker
 
@@ -146,18 +147,21 @@ def serve(
 ) -> None:
     """Serve the application that `load` creates in each worker, until SIGTERM or SIGINT.
 
-    Raises `ServerError` if the port is already in use.
+    First removes what killed commands have left. Raises `ServerError` if the port is already in use.
     """
     logs.configure(settings)
+    remove_leftovers()
     # Gunicorn limits its own setting to 8190 bytes.
     message.MAX_REQUEST_LINE = MAX_REQUEST_LINE
     with listening(host, port) as listener:
         # From here until gunicorn handles SIGTERM, the signal must not kill this process: it would leave
         # behind the directory of the metrics and the embedded PostgreSQL.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        with metrics.multiprocess_dir():
+        with command_directory("serve") as directory, metrics.multiprocess_dir(directory):
             signal.signal(signal.SIGTERM, lambda *_: sys.exit())
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            if settings.database_url is None:
+                record_data_dir(directory, settings.data_dir)
             settings = with_database(settings)
             address = f"[{host}]" if ":" in host else host
             url = f"http://{address}:{port}"

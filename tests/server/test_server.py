@@ -259,7 +259,7 @@ def test_metrics_cover_all_workers_and_keep_the_counts_of_a_dead_one(monitored: 
 
 def test_empty_metrics_file_of_a_worker_is_ignored(monitored: Service) -> None:
     # A worker creates its files first, and may be killed before it writes to them.
-    [directory] = monitored.temporary.glob("placement-metrics-*")
+    [directory] = monitored.temporary.glob("placement-svc-serve-*")
     directory.joinpath("counter_0.db").touch()
     wait_until(lambda: monitored.metric("placement_pool_size_connections") == 10 * WORKERS)
 
