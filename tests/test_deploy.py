@@ -181,6 +181,15 @@ def test_compose_publishes_on_loopback_only(services: dict[str, Any]) -> None:
             assert ip_address(address).is_loopback
 
 
+def test_containers_may_use_the_names_of_the_services() -> None:
+    [default] = re.findall(
+        r"PLACEMENT_ALLOWED_HOSTS: \$\{PLACEMENT_ALLOWED_HOSTS:-(.*)\}",
+        (ROOT / "docker-compose.yml").read_text(),
+    )
+    assert set(default.split(",")) == {"api", "proxy"}
+    assert {"api", "proxy"} <= {*COMPOSE["services"], *REPLICAS["services"]}
+
+
 def test_replicas_are_reached_through_the_proxy_only() -> None:
     assert REPLICAS["services"]["api"]["ports"] == []
     assert REPLICAS["services"]["api"]["deploy"]["replicas"] == 2

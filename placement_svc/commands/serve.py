@@ -1,6 +1,7 @@
 """The command `serve`."""
 
 import ipaddress
+from dataclasses import replace
 
 import click
 
@@ -28,6 +29,8 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     """
     settings = config.from_environ()
     _check_host(settings, host)
+    if settings.auth == "noauth" and config.is_host(host):
+        settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, host))
     # Each worker repeats this. Doing it here reports an unusable file before any worker starts.
     access(settings)
     server.serve(create_app, settings, host=host, port=port, workers=workers, threads=threads)
