@@ -183,17 +183,15 @@ def create_token(file: Path) -> str:
 def test_token_is_printed_only_when_it_is_created(tokens: Path) -> None:
     token_id, secret = create_token(tokens).removesuffix("\n").split(".")
     listed = run("token", "list", token_file=tokens).stdout
-    assert listed.startswith(f"{token_id}  u  p  service,reader  20")
-    assert len(listed.splitlines()) == 1
+    assert token_id in listed
     assert secret not in listed + tokens.read_text()
 
 
 def test_revoked_token_is_not_listed(tokens: Path) -> None:
     ids = [create_token(tokens).split(".")[0] for _ in range(2)]
     assert run("token", "revoke", ids[0], token_file=tokens).exit_code == 0
-    assert [line.split()[0] for line in run("token", "list", token_file=tokens).stdout.splitlines()] == ids[
-        1:
-    ]
+    listed = run("token", "list", token_file=tokens).stdout
+    assert [token_id for token_id in ids if token_id in listed] == ids[1:]
     assert error_message(run("token", "revoke", ids[0], token_file=tokens)).endswith(f"has no token {ids[0]}")
 
 
@@ -237,6 +235,25 @@ def test_allowed_host_is_served(monkeypatch: pytest.MonkeyPatch, host: str, sett
     result = run("serve", "--host", host, database_url="postgresql://nowhere/none", **settings)
     assert result.exit_code == 0
     assert served == [{"host": host, "port": 8778, "workers": 2, "threads": 4}]
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1", ("other", "127.0.0.1")),
+        ("::1", ("other",)),
+        ("placement.lan", ("other", "placement.lan")),
+        ("0.0.0.0", ("other", "0.0.0.0")),
+    ],
+)
+def test_noauth_accepts_requests_for_the_name_it_listens_on(
+    monkeypatch: pytest.MonkeyPatch, host: str, allowed: tuple[str, ...]
+) -> None:
+    served: list[Settings] = []
+    monkeypatch.setattr("placement_svc.server.serve.serve", lambda _, settings, **__: served.append(settings))
+    settings = {"allow_insecure": "1", "allowed_hosts": "other", "database_url": "postgresql://nowhere/none"}
+    assert run("serve", "--host", host, **settings).exit_code == 0
+    assert [settings.allowed_hosts for settings in served] == [allowed]
 
 
 def test_service_with_authentication_may_listen_on_all_addresses(

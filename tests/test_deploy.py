@@ -14,7 +14,8 @@ import yaml
 from click.testing import CliRunner
 from flask import Flask
 
-from placement_svc.cli import PORT, main
+from placement_svc.cli import main
+from placement_svc.commands.serve import PORT
 from placement_svc.config import Settings, variable
 from placement_svc.http import proxy
 
@@ -178,6 +179,15 @@ def test_compose_publishes_on_loopback_only(services: dict[str, Any]) -> None:
         for port in service.get("ports", []):
             address = re.sub(r"\$\{\w+:-(.*)\}", r"\1", port).split(":")[0]
             assert ip_address(address).is_loopback
+
+
+def test_containers_may_use_the_names_of_the_services() -> None:
+    [default] = re.findall(
+        r"PLACEMENT_ALLOWED_HOSTS: \$\{PLACEMENT_ALLOWED_HOSTS:-(.*)\}",
+        (ROOT / "docker-compose.yml").read_text(),
+    )
+    assert set(default.split(",")) == {"api", "proxy"}
+    assert {"api", "proxy"} <= {*COMPOSE["services"], *REPLICAS["services"]}
 
 
 def test_replicas_are_reached_through_the_proxy_only() -> None:
