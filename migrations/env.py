@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 from placement_svc.config import from_environ
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
-from placement_svc.db.tables import metadata
+from placement_svc.db.tables import log_metadata, metadata
 from placement_svc.provisioning.database import database_url
 
 
 def run(connection: Connection) -> None:
     schema.check_upgradable(connection)
-    context.configure(connection=connection, target_metadata=metadata)
+    context.configure(connection=connection, target_metadata=[metadata, log_metadata])
     with context.begin_transaction():
         context.run_migrations()
 

@@ -26,6 +26,7 @@ from placement_svc.http.policy import Policy, load
 from placement_svc.http.probes import ProbesMiddleware
 from placement_svc.http.tokens import token_strategy
 from placement_svc.observability import access_log
+from placement_svc.observability.empty_answers import EmptyAnswerRecorder
 from placement_svc.observability.metrics import Metrics
 from placement_svc.openapi.document import describe
 from placement_svc.openapi.registry import check_endpoints
@@ -63,7 +64,10 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["claim_service"] = ClaimService(database)
     app.extensions["policy"] = policy
     metrics = Metrics(database) if settings.metrics else None
-    record = access_log.install(app, settings.slow_request, metrics.count if metrics else None)
+    reports = [metrics.count] if metrics else []
+    if settings.empty_answers:
+        reports.append(EmptyAnswerRecorder(database, settings.empty_answers).record)
+    record = access_log.install(app, settings.slow_request, reports)
     pipeline.install(app, strategy, hosts=_allowed_hosts(settings), cors=_cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:

@@ -101,6 +101,11 @@ class Settings:
     request_deadline: float = _setting(
         120.0, "seconds allowed for generating allocation candidates; after that, the response is 503"
     )
+    empty_answers: int = _setting(
+        10_000,
+        "number of searches without candidates that the database keeps, for GET /allocation_candidates/empty;"
+        " 0 keeps none",
+    )
     proxy_headers: bool = _setting(
         False, "1 trusts the proxy headers X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
     )
@@ -174,7 +179,7 @@ class Settings:
             "client_timeout",
         ):
             _check_minimum(setting, getattr(self, setting), 1)
-        for setting in ("max_candidates", "slow_request", "drain"):
+        for setting in ("max_candidates", "empty_answers", "slow_request", "drain"):
             _check_minimum(setting, getattr(self, setting), 0)
 
 

@@ -23,6 +23,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     String,
     Table,
+    Text,
     UniqueConstraint,
     func,
     text,
@@ -43,6 +44,9 @@ metadata = MetaData(
         "pk": "%(table_name)s_pkey",
     }
 )
+
+log_metadata = MetaData(naming_convention=metadata.naming_convention)
+"""Tables that record requests: no rule of Placement concerns them, and an export omits them."""
 
 # Collation C compares and sorts bytes: it is faster, and the same under every locale.
 Uuid = String(UUID_LENGTH, collation="C")
@@ -212,6 +216,19 @@ consumers = Table(
     Column("user_id", ForeignKey("users.id"), nullable=False),
     Column("consumer_type_id", ForeignKey("consumer_types.id")),
     _generation(),
+)
+
+empty_answers = Table(
+    "empty_answers",
+    log_metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("uuid", Uuid, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("query", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("global_request_id", Text),
+    Column("user_id", Text),
+    Column("project_id", Text),
 )
 
 allocations = Table(

@@ -119,6 +119,11 @@ ENDPOINT_RULES = (
         "allocation_candidates:list", "List allocation candidates.", ("GET /allocation_candidates",)
     ),
     EndpointRule(
+        "allocation_candidates:empty",
+        "List searches for allocation candidates that found none.",
+        ("GET /allocation_candidates/empty",),
+    ),
+    EndpointRule(
         "usages",
         "Show a project's usages.",
         ("GET /usages",),

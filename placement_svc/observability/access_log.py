@@ -1,7 +1,7 @@
 """The access log: one log record for each completed request, which is also passed on to the metrics."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -52,9 +52,9 @@ class CompletedRequest:
 
 
 def install(
-    app: Flask, slow_seconds: float, report: Callable[[CompletedRequest], None] | None
+    app: Flask, slow_seconds: float, reports: Sequence[Callable[[CompletedRequest], None]]
 ) -> Callable[[WSGIEnvironment, Response, float], None]:
-    """Make `app` log each completed request and pass it to `report`.
+    """Make `app` log each completed request and pass it to each function of `reports`.
 
     A request that took more than `slow_seconds` is logged as a warning, with its parameters.
 
@@ -67,7 +67,7 @@ def install(
         def sent() -> None:
             completed = complete(perf_counter())
             _log(completed, slow_seconds)
-            if report is not None:
+            for report in reports:
                 report(completed)
 
     @app.before_request

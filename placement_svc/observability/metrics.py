@@ -126,6 +126,12 @@ class Metrics:
         """Create the metrics of claims and of searches for allocation candidates."""
         histogram = partial(Histogram, registry=self.registry)
         self.claims = Counter("placement_claims", "Claims by outcome.", ("outcome",), registry=self.registry)
+        self.empty_searches = Counter(
+            "placement_empty_searches",
+            "Searches for allocation candidates that found none, by reason.",
+            ("reason",),
+            registry=self.registry,
+        )
         self.candidates = histogram(
             "placement_candidates", "Allocation candidates in a response.", buckets=COUNT_BUCKETS
         )
@@ -184,6 +190,8 @@ class Metrics:
         if stats.candidates is not None:
             self.candidates.observe(stats.candidates)
             self.trees.observe(stats.trees)
+        if stats.candidates == 0 and completed.status == 200:
+            self.empty_searches.labels("combination" if stats.trees else "no_supplier").inc()
 
     def response(self) -> Response:
         """Return the metrics of all workers in the Prometheus text format."""

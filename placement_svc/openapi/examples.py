@@ -115,6 +115,13 @@ EXAMPLES: Mapping[str, Example] = {
             "limit": "10",
         }
     ),
+    "empty_answers.list_empty_answers": Example(
+        query={
+            "request_id": "req-5f8f5aa0-8cf0-4a9c-9d9c-000000000001",
+            "limit": "10",
+            "marker": demo_uuid("empty answer"),
+        }
+    ),
     "allocations.replace_allocations": Example(body={OTHER_SERVER: _claim(N12={"VCPU": 1})}),
     "allocations.show_allocations": Example({"consumer_uuid": SERVER}),
     "allocations.replace_consumer_allocations": Example(

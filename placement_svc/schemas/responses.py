@@ -285,3 +285,22 @@ class KeystoneUnauthorizedSchema(Schema):
     """The error of a request whose token Keystone does not accept."""
 
     error = Object(KeystoneErrorSchema(), required=True)
+
+
+class EmptyAnswerSchema(Schema):
+    """A request for allocation candidates whose response had none; the ids are null if they are not known."""
+
+    id = String(required=True, uuid=DASHED_UUID)
+    created_at = String(required=True)
+    query = String(required=True)
+    request_id = String(required=True)
+    global_request_id = String(required=True, allow_none=True)
+    user_id = String(required=True, allow_none=True)
+    project_id = String(required=True, allow_none=True)
+
+
+class EmptyAnswersSchema(Schema):
+    """The latest requests for allocation candidates without any, newest first."""
+
+    empty = Array(Object(EmptyAnswerSchema()), required=True)
+    links = Array(Object(LinkSchema()), required=True)

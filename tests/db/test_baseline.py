@@ -151,6 +151,9 @@ CHANGED = {
 }
 """What differs apart from names: by function, the text before the baseline and that of today."""
 
+NEW_TABLES = {"empty_answers"}
+"""Tables that did not exist before the baseline."""
+
 HOST = "aaaaaaaa-0000-4000-8000-000000000002"
 CONSUMER = "aaaaaaaa-0000-4000-8000-000000000003"
 
@@ -252,7 +255,8 @@ def with_changes(name: str, definition: str) -> str:
 @pytest.mark.parametrize("kind", sorted(CATALOG.keys() - {"functions"}))
 def test_only_names_differ_from_the_schema_before(former: Engine, fresh: Engine, kind: str) -> None:
     renamed = [tuple(map(rename, row)) for row in catalog(former, kind)]
-    assert sorted(renamed, key=repr) == catalog(fresh, kind)
+    new = re.compile("|".join(NEW_TABLES))
+    assert sorted(renamed, key=repr) == [row for row in catalog(fresh, kind) if not new.search(str(row))]
 
 
 def test_only_names_of_functions_differ_from_those_before(former: Engine, fresh: Engine) -> None:
@@ -283,7 +287,8 @@ def test_upgrade_keeps_the_data_and_rewrites_no_table(former: Engine) -> None:
     def files() -> dict[str, int]:
         query = "SELECT relname, relfilenode FROM pg_class WHERE relnamespace = 'public'::regnamespace"
         with former.connect() as connection:
-            return {rename(name): file for name, file in connection.execute(text(query)) if file}
+            found = {rename(name): file for name, file in connection.execute(text(query)) if file}
+        return {name: file for name, file in found.items() if not name.startswith(tuple(NEW_TABLES))}
 
     # Names of the standard are added by every upgrade, whatever the schema.
     with former.begin() as connection:
@@ -341,7 +346,9 @@ def test_downgrade_to_the_base_leaves_nothing(former: Engine, upgrades_first: bo
 
 def test_downgrade_to_the_baseline_keeps_the_names(upgraded: Engine, fresh: Engine) -> None:
     schema.downgrade(upgraded, "0007")
-    assert all(catalog(upgraded, kind) == catalog(fresh, kind) for kind in CATALOG)
+    new = re.compile("|".join(NEW_TABLES))
+    for kind in CATALOG:
+        assert catalog(upgraded, kind) == [row for row in catalog(fresh, kind) if not new.search(str(row))]
     schema.upgrade(upgraded)
     assert all(catalog(upgraded, kind) == catalog(fresh, kind) for kind in CATALOG)
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 
 from placement_svc.db import schema
-from placement_svc.db.tables import metadata
+from placement_svc.db.tables import log_metadata, metadata
 
 COLUMNS = """
     SELECT table_name, column_name, udt_name, character_maximum_length, collation_name, is_nullable,
@@ -99,7 +99,8 @@ def functions_of(engine: Engine) -> list[tuple[Any, ...]]:
             "apply_claims",
             "consumer_uuids text[], project_names text[], user_names text[], type_names text[],"
             " compare_generations boolean, known_generations numeric[], allocation_consumers text[],"
-            " allocation_providers text[], allocation_classes text[], allocation_amounts numeric[]",
+            " allocation_providers text[], allocation_classes text[], allocation_amounts numeric[],"
+            " provider_increment integer",
             "json",
         ),
     ],
@@ -134,6 +135,7 @@ def from_metadata(new_database: Callable[[], str]) -> Engine:
     """An engine of a database whose tables are created from the metadata."""
     engine = connect(new_database())
     metadata.create_all(engine)
+    log_metadata.create_all(engine)
     return engine
 
 

@@ -22,7 +22,13 @@ FIRST = {
 }
 """Operations whose example needs what the example of another one creates."""
 
-EMPTY = {"show_versions", "show_usages", "show_allocations", "list_provider_allocations"}
+EMPTY = {
+    "list_empty_answers",
+    "show_versions",
+    "show_usages",
+    "show_allocations",
+    "list_provider_allocations",
+}
 """Operations that need no other data, or whose objects the demo does not have."""
 
 

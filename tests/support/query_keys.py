@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.empty_answers import EmptyAnswersQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
 from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
@@ -12,6 +13,7 @@ CANDIDATES = "/allocation_candidates"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
     "/resource_providers": (ProviderQuery,),
     CANDIDATES: (GroupQuery, WholeRequestQuery),
+    "/allocation_candidates/empty": (EmptyAnswersQuery,),
     "/traits": (TraitQuery,),
     "/usages": (UsagesQuery,),
 }

@@ -1,0 +1,115 @@
+"""The list of searches without candidates (`docs/spec/extensions.md 3.7`)."""
+
+import time
+from dataclasses import replace
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine, text
+
+from placement_svc.observability import empty_answers
+from tests.conftest import ADMIN, Api, LoadCloud, application
+from tests.support.cloud import read
+
+WAIT_SECONDS = 30
+NOTHING = "/allocation_candidates?resources=VCPU:1"
+
+
+def wait_for(api: Api, count: int, query: str = "") -> list[dict[str, str]]:
+    """Return the empty answers as soon as there are `count`."""
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        found: list[dict[str, str]] = api("GET", f"/allocation_candidates/empty{query}").json["empty"]
+        if len(found) >= count or time.monotonic() > end:
+            assert len(found) == count
+            return found
+        time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def no_answers(app: Flask, engine: Engine) -> None:
+    """Delete the answers of other tests."""
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM empty_answers"))
+
+
+def test_search_without_candidates_is_found_by_either_request_id(api: Api) -> None:
+    sent = f"req-{uuid4()}"
+    response = api("GET", f"{NOTHING}&limit=5", headers={"X-Openstack-Request-Id": sent})
+    response.close()
+    assert response.json["allocation_requests"] == []
+    [answer] = wait_for(api, 1)
+    assert answer["query"] == "resources=VCPU:1&limit=5"
+    assert answer["global_request_id"] == sent
+    assert answer["request_id"] == response.headers["x-openstack-request-id"]
+    assert (answer["user_id"], answer["project_id"]) == ("admin", "admin")
+    for request_id in (sent, answer["request_id"]):
+        assert wait_for(api, 1, f"?request_id={request_id}") == [answer]
+    assert wait_for(api, 0, f"?request_id=req-{uuid4()}") == []
+
+
+def test_answers_are_listed_in_pages_newest_first(api: Api) -> None:
+    for amount in range(1, 6):
+        api("GET", f"/allocation_candidates?resources=VCPU:{amount}").close()
+        wait_for(api, amount)
+    seen: list[str] = []
+    path = "/allocation_candidates/empty?limit=2"
+    while path:
+        body = api("GET", path).json
+        seen += [answer["query"] for answer in body["empty"]]
+        path = body["links"][0]["href"] if body["links"] else ""
+        assert not path or urlsplit(path).path == "/allocation_candidates/empty"
+    assert seen == [f"resources=VCPU:{amount}" for amount in range(5, 0, -1)]
+
+
+def test_errors_and_searches_with_candidates_are_not_listed(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU1}"))
+    for path in (NOTHING, "/allocation_candidates?resources=CUSTOM_NONE:1"):
+        api("GET", path).close()
+    api("GET", "/allocation_candidates?resources=VCPU:2").close()
+    assert [answer["query"] for answer in wait_for(api, 1)] == ["resources=VCPU:2"]
+
+
+def test_oldest_answers_are_deleted_and_long_queries_cut(app: Flask) -> None:
+    settings = replace(app.extensions["settings"], empty_answers=3)
+    with application(settings) as limited:
+        client = limited.test_client()
+        for amount in range(1, 6):
+            aggregate = ",".join(str(uuid4()) for _ in range(300))
+            client.get(f"{NOTHING.replace('1', str(amount))}&member_of=in:{aggregate}", headers=ADMIN).close()
+
+        def call(method: str, path: str) -> object:
+            return client.open(path, method=method, headers=ADMIN)
+
+        found = wait_for(call, 3)  # type: ignore[arg-type]
+    assert [answer["query"][:16] for answer in found] == [f"resources=VCPU:{n}" for n in (5, 4, 3)]
+    assert all(8000 < len(answer["query"]) < 8100 for answer in found)
+
+
+def test_nothing_is_stored_with_the_setting_0(app: Flask, engine: Engine) -> None:
+    settings = replace(app.extensions["settings"], empty_answers=0)
+    with application(settings) as without:
+        without.test_client().get(NOTHING, headers=ADMIN).close()
+    time.sleep(1.5 * empty_answers.INTERVAL_SECONDS)
+    with engine.begin() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM empty_answers")) == 0
+
+
+def test_metric_counts_empty_answers_by_reason(app: Flask, load_cloud: LoadCloud) -> None:
+    client = app.test_client()
+
+    def counted() -> dict[str, float]:
+        lines = client.get("/metrics").text.splitlines()
+        found = [line.split() for line in lines if line.startswith("placement_empty_searches_total{")]
+        return {name.split('"')[1]: float(value) for name, value in found}
+
+    before = counted()
+    client.get(NOTHING, headers=ADMIN).close()
+    load_cloud(read("h{VCPU3}"))
+    query = "resources_A=VCPU:2&resources_B=VCPU:2&group_policy=none"
+    client.get(f"/allocation_candidates?{query}", headers=ADMIN).close()
+    after = counted()
+    for reason in ("no_supplier", "combination"):
+        assert after[reason] - before.get(reason, 0) == 1
