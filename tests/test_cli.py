@@ -113,7 +113,8 @@ def test_database_without_a_schema_is_reported_in_one_line(
 
 def test_embedded_database_is_upgraded_before_an_export(data_dir: Path) -> None:
     result = run("export", "-", data_dir=data_dir)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Exported 0 records\n")
+    counts = b'{"counts":{"trait":0,"resource_class":0,"resource_provider":0,"consumer":0}}\n'
+    assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, counts, "Exported 0 records\n")
 
 
 @pytest.mark.parametrize("command", [["upgrade", "9999"], ["downgrade", "9999"], ["downgrade", "-5"]])
