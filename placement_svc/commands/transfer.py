@@ -3,6 +3,8 @@
 import click
 
 from placement_svc.commands.database import opened_database
+from placement_svc.db.engine import Database
+from placement_svc.domain.errors import Unavailable
 from placement_svc.import_export import transfer
 
 
@@ -58,7 +60,21 @@ def import_data(
                 partial=partial,
                 dry_run=dry_run,
             )
-    for problem in imported.overcommitted:
-        click.echo(f"Overcommitted: {problem.message}", err=True)
-    added = f"{imported.providers:,} resource providers and {imported.consumers:,} consumers"
-    click.echo(f"Nothing is changed. An import would add {added}" if dry_run else f"Imported {added}")
+        for problem in imported.overcommitted:
+            click.echo(f"Overcommitted: {problem.message}", err=True)
+        added = f"{imported.providers:,} resource providers and {imported.consumers:,} consumers"
+        if dry_run:
+            click.echo(f"Nothing is changed. An import would add {added}")
+        else:
+            click.echo(f"Imported {added}")
+            _vacuum(database)
+
+
+def _vacuum(database: Database) -> None:
+    """Vacuum the tables; the import is complete even if this fails."""
+    try:
+        transfer.vacuum(database)
+    except Unavailable as error:
+        click.echo(
+            f"The tables are not vacuumed: {error} Searches take longer until autovacuum has run.", err=True
+        )

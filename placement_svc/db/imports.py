@@ -77,6 +77,16 @@ def load(
     )
 
 
+def vacuum(database: Database, table: str) -> None:
+    """Vacuum and analyze a table, outside of a transaction; raises `Unavailable`.
+
+    Index-only scans read the table as well, until VACUUM has set the visibility map.
+    """
+    autocommit = database.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with map_driver_errors(), autocommit.connect() as connection:
+        connection.execute(text(f"VACUUM (ANALYZE) {table}"))
+
+
 def _stage(connection: Connection, records: Iterable[tuple[int, Record]]) -> dict[str, int]:
     """Copy records into the staging tables; return the number of rows of each table."""
     for table, columns in statements.STAGING_TABLES.items():

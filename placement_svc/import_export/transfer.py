@@ -23,6 +23,7 @@ from sqlalchemy import Connection
 
 from placement_svc.db import exports, imports
 from placement_svc.db.engine import Database
+from placement_svc.db.import_statements import FILLED_TABLES
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.records import (
     MAX_PROBLEMS,
@@ -180,6 +181,16 @@ def import_service(database: Database, url: str, token: str, *, dry_run: bool) -
         except ImportRefused as refused:
             messages = "\n".join(problem.message for problem in refused.problems)
             raise PlacementClientError(f"the data of {url} cannot be imported:\n{messages}") from refused
+
+
+def vacuum(database: Database) -> None:
+    """Vacuum the tables that an import has filled; raises `Unavailable`.
+
+    Until then, or until autovacuum has done it, searches take longer.
+    """
+    with _progress() as progress:
+        for table in progress.track(FILLED_TABLES, description="Vacuuming"):
+            imports.vacuum(database, table)
 
 
 def _parse_lines(
