@@ -56,6 +56,9 @@ STATEMENT_CACHE_SIZE = 200
 MAX_CACHED_STATEMENT_LENGTH = 10_000
 """Characters of the longest statement that is kept; a search for four groups has 3,000."""
 
+APPLICATION_NAME = "placement-svc"
+"""The `application_name` of every session, unless the URL sets another one."""
+
 SECRET_OPTIONS = ("password", "sslpassword")
 """libpq options of a URL that must not appear in logs or output."""
 
@@ -107,6 +110,7 @@ def connect(
     parsed = make_url(url).set(drivername="postgresql+psycopg2")
     timeouts = f"-c lock_timeout={lock_timeout}s -c statement_timeout={statement_timeout}s"
     options = f"{SESSION_OPTIONS} {timeouts} {parsed.query.get('options', '')}"
+    defaults = {"application_name": APPLICATION_NAME, "connect_timeout": 5}
     # `_check_alive` costs no round trip, unlike `pool_pre_ping`. `Database` handles a connection that is lost
     # without the check noticing.
     engine = create_engine(
@@ -119,8 +123,8 @@ def connect(
         # Texts of errors are logged, and parameters are the data of clients.
         hide_parameters=True,
         execution_options={"compiled_cache": _StatementCache(STATEMENT_CACHE_SIZE)},
-        connect_args={"options": options}
-        | ({} if "connect_timeout" in parsed.query else {"connect_timeout": 5}),
+        connect_args={name: value for name, value in defaults.items() if name not in parsed.query}
+        | {"options": options},
     )
     event.listen(engine, "checkout", _check_alive)
     event.listen(engine, "handle_error", _shorten_error)
