@@ -157,3 +157,27 @@ def test_streamed_response_ends_when_the_client_disconnects(
     cut = disconnecting(6)
     assert cut.status_code == 200
     assert 0 < cut.data.count(b"allocations") < HOSTS
+
+
+def test_response_that_exceeds_the_deadline_is_aborted(
+    new_app: NewApp,
+    load_cloud: LoadCloud,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(json, "STREAMING_THRESHOLD", 2)
+    load_cloud(read("; ".join(f"h{n}{{VCPU8}}; {n}c<h{n}{{VCPU8}}; {n}d<h{n}{{VCPU8}}" for n in range(9))))
+    groups = "&".join(f"resources{n}=VCPU:1" for n in range(1, 17))
+    client = new_app(request_deadline=2).test_client()
+    with caplog.at_level(logging.INFO):
+        response = client.get(f"/allocation_candidates?{groups}&group_policy=none", headers=ADMIN)
+        assert response.status_code == 200
+        with pytest.raises(ConnectionResetError):
+            list(response.response)
+        response.close()
+    access = [vars(each) for each in caplog.records if each.getMessage() in ("request", "slow request")]
+    assert [each["aborted"] for each in access if "/allocation_candidates" in each["path"]] == [True]
+    assert [each for each in caplog.records if "aborted after its start" in each.getMessage()]
+    assert not [each for each in caplog.records if each.exc_info]
+    counts = client.get("/metrics").text
+    assert 'placement_responses_aborted_total{method="GET",route="/allocation_candidates"} 1.0' in counts
