@@ -116,6 +116,7 @@ class Metrics:
             route,
             buckets=DURATION_BUCKETS,
         )
+        self.aborted = counter("placement_responses_aborted", "Responses whose body ended early.", route)
         self.retries = counter(
             "placement_transaction_retries",
             "Transactions retried after a deadlock, a serialization failure or a lost connection.",
@@ -173,6 +174,8 @@ class Metrics:
         seconds.observe(completed.seconds)
         statements.observe(stats.statements)
         statement_seconds.observe(stats.statement_seconds)
+        if completed.aborted:
+            self.aborted.labels(method, route).inc()
         if stats.retries:
             self.retries.labels(method, route).inc(stats.retries)
         if stats.connections:
