@@ -8,7 +8,9 @@ from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
+from placement_svc.domain.deadline import Deadline
 from placement_svc.http.body import read_json
+from placement_svc.http.environ import IS_CLIENT_GONE, SHARE_TURN
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
 
@@ -29,6 +31,19 @@ def settings() -> Settings:
     """Return the settings of the current application."""
     current: Settings = current_app.extensions["settings"]
     return current
+
+
+def request_deadline() -> Deadline:
+    """Return the end of the work for the current request: `request_deadline` seconds from now.
+
+    The work ends earlier if the client disconnects and the server can detect this.
+    """
+    environ = request.environ
+    return Deadline.of(
+        settings().request_deadline,
+        is_abandoned=environ.get(IS_CLIENT_GONE),
+        share_turn=environ.get(SHARE_TURN),
+    )
 
 
 def require_provider(uuid: str) -> None:

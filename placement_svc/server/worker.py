@@ -1,8 +1,9 @@
 """The gunicorn worker: slow clients do not block it, and it loses no request when it stops.
 
 Gunicorn's threaded worker occupies a thread for each request from its first byte to the last byte of the
-response. This worker has many threads that may wait for slow clients, but only a few that run the application
-at the same time, each of them only after the whole request has been read. A client that takes too long to
+response. In this worker, the main thread collects requests (`reception`); a thread gets one that has arrived.
+Only a few threads run the application at the same time, and short requests come first (`turns`). Threads may
+also wait for large bodies (`bodies`), and for clients to accept a response. A client that takes too long to
 send a request is disconnected.
 """
 
@@ -17,13 +18,7 @@ from functools import partial
 from threading import BoundedSemaphore
 from typing import Any, BinaryIO, Protocol, cast
 
-from gunicorn.http.errors import (
-    InvalidHeader,
-    InvalidResponseHeader,
-    InvalidResponseHeaderName,
-    ParseException,
-    UnsupportedTransferCoding,
-)
+from gunicorn.http.errors import InvalidHeader, UnsupportedTransferCoding
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
 from placement_svc.config import Settings
@@ -33,7 +28,9 @@ from placement_svc.http.log_text import shortened
 from placement_svc.server.arrivals import Arrival, ChunkedBody, Limits
 from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, read_body
 from placement_svc.server.clients import is_gone
+from placement_svc.server.parse_errors import without_contents
 from placement_svc.server.reception import Reception, max_connections
+from placement_svc.server.turns import Turn, Turns
 
 BUFFER_THREADS = 200
 """Threads of a worker besides those that run the application."""
@@ -81,7 +78,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.settings = self.app.settings
         self.limits = Limits.of(self.cfg, self.settings.max_body)
-        self.request_slots = BoundedSemaphore(self.app.concurrency)
+        # Each short turn finds a free database connection.
+        max_long = max(1, self.settings.pool_size - self.app.concurrency)
+        self.turns = Turns(self.app.concurrency, max_long)
+        self.turn_by_socket: dict[socket.socket, Turn] = {}
         self.read_deadlines: dict[socket.socket, float] = {}
         """The clients for whose bodies threads wait, and until when they may."""
         self.keepalive_slots = BoundedSemaphore(KEEPALIVE_THREADS)
@@ -208,6 +208,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
             raise InvalidHeader("TRANSFER-ENCODING")
         conn.sock.settimeout(self.settings.client_timeout)
+        self.turn_by_socket[conn.sock] = Turn(self.turns)
         source = req.body
         try:
             with self._body(req, conn, is_chunked=bool(codings)) as req.body:
@@ -218,6 +219,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 error = ConnectionResetError(errno.ECONNRESET, "The client takes too long.")
             raise error from None
         finally:
+            del self.turn_by_socket[conn.sock]
             req.body = source
 
     def _body(self, req: Any, conn: Any, *, is_chunked: bool) -> BinaryIO:
@@ -238,10 +240,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return body
         req.must_close = True
         source = req.body
+        turn = self.turn_by_socket[conn.sock]
 
         def read() -> BinaryIO:
             # The application runs no other code while it waits for the body.
-            self.request_slots.release()
+            turn.pause()
             try:
                 self._start_reading(conn.sock)
                 if is_expected:
@@ -249,7 +252,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 body, is_whole = read_body(source, None if is_chunked else length, self.settings.max_body)
             finally:
                 self.read_deadlines.pop(conn.sock, None)
-                self.request_slots.acquire()
+                turn.resume(is_long=is_chunked or length > self.limits.body)
             req.must_close = not is_whole
             return body
 
@@ -272,8 +275,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.read_deadlines.pop(environ["gunicorn.socket"], None)
         if environ["PATH_INFO"] in probes.PATHS:
             return cast(Iterable[bytes], self.application(environ, start_response))
-        with self.request_slots:
-            return cast(Iterable[bytes], self.application(environ, start_response))
+        turn = self.turn_by_socket[environ["gunicorn.socket"]]
+        environ[keys.SHARE_TURN] = turn.share
+        with turn:
+            response: Iterable[bytes] = self.application(environ, start_response)
+        return turn.pieces(response)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
         """Reject an invalid request, without its contents, which may be a secret."""
@@ -282,7 +288,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             exc = InvalidHeader("TRANSFER-ENCODING")
         if hasattr(req, "uri"):
             req.uri = shortened(req.uri)
-        super().handle_error(req, client, addr, _without_contents(exc))
+        super().handle_error(req, client, addr, without_contents(exc))
 
     def notify(self) -> None:
         """Report to the master that this worker is alive, and enforce the deadlines."""
@@ -332,15 +338,3 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 pass
             listener.close()
         self.reception.limit_silence(STOP_KEEPALIVE_LINGER)
-
-
-def _without_contents(exc: Exception) -> Exception:
-    """Remove the bytes of the client that a parse error of gunicorn quotes in its message."""
-    # A response header comes from the application, and the error contains only its name.
-    is_response = isinstance(exc, InvalidResponseHeader | InvalidResponseHeaderName)
-    if isinstance(exc, ParseException) and not is_response:
-        exc.args = ()
-        for name, value in vars(exc).items():
-            if isinstance(value, str | bytes | bytearray | tuple):
-                setattr(exc, name, "(not shown)")
-    return exc

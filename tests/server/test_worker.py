@@ -22,6 +22,7 @@ from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
 from placement_svc.server.arrivals import MAX_BODY_IN_MEMORY
 from placement_svc.server.bodies import BodyOnDemand, read_body
+from placement_svc.server.turns import Turn
 from placement_svc.server.worker import Worker
 from tests.support.service import received
 
@@ -267,6 +268,7 @@ def test_application_can_ask_whether_the_client_is_gone(worker: Worker) -> None:
 
     worker.application = application
     with client, server:
+        worker.turn_by_socket[server] = Turn(worker.turns)
         environ = {"PATH_INFO": "/", "gunicorn.socket": server, "wsgi.input": BytesIO()}
         worker._run_application(environ | {"CONTENT_LENGTH": "0"}, print)
     assert seen == [False, True]
