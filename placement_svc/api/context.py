@@ -11,11 +11,9 @@ from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.domain.deadline import Deadline
 from placement_svc.http.body import read_json
+from placement_svc.http.environ import IS_CLIENT_GONE, SHARE_TURN
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
-
-IS_CLIENT_GONE = "placement_svc.is_client_gone"
-"""The key in the WSGI environment of a function that returns whether the client has disconnected."""
 
 
 def database() -> Database:
@@ -50,7 +48,12 @@ def install_deadline(app: Flask) -> None:
 
     @app.before_request
     def start() -> None:
-        g.deadline = Deadline.of(settings().request_deadline, request.environ.get(IS_CLIENT_GONE))
+        environ = request.environ
+        g.deadline = Deadline.of(
+            settings().request_deadline,
+            is_abandoned=environ.get(IS_CLIENT_GONE),
+            share_turn=environ.get(SHARE_TURN),
+        )
         set_deadline(g.deadline if request.method == "GET" else None)
 
     @app.teardown_request

@@ -8,7 +8,7 @@ from typing import TypeVar
 from placement_svc.domain.errors import ClientDisconnected, Unavailable
 
 CLIENT_CHECK_INTERVAL = 0.1
-"""Seconds between two checks whether the client is still connected."""
+"""Seconds between two checks whether the client is still connected, and between two calls of `share_turn`."""
 
 CHECKED_ITEMS = 100
 """Items of `Deadline.checked` between two checks."""
@@ -20,7 +20,8 @@ T = TypeVar("T")
 class Deadline:
     """A time limit of `seconds`, which ends at `end` (monotonic clock).
 
-    `is_abandoned` returns whether the client has disconnected (None: unknown).
+    `is_abandoned` returns whether the client has disconnected (None: unknown). `share_turn` lets other
+    requests run, for at most as many seconds as it is given.
     """
 
     seconds: float
@@ -28,14 +29,20 @@ class Deadline:
     is_abandoned: Callable[[], bool] | None
     next_event: float
     """The time at which `check` has something to do: the end, or the next check of the client."""
+    share_turn: Callable[[float], None] | None = None
 
     @classmethod
-    def of(cls, seconds: float, is_abandoned: Callable[[], bool] | None = None) -> "Deadline":
+    def of(
+        cls,
+        seconds: float,
+        is_abandoned: Callable[[], bool] | None = None,
+        share_turn: Callable[[float], None] | None = None,
+    ) -> "Deadline":
         """Return a deadline that many seconds from now."""
         now = time.monotonic()
         end = now + seconds
-        next_event = end if is_abandoned is None else min(end, now + CLIENT_CHECK_INTERVAL)
-        return cls(seconds, end, is_abandoned, next_event)
+        next_event = min(end, now + CLIENT_CHECK_INTERVAL)
+        return cls(seconds, end, is_abandoned, next_event, share_turn)
 
     def check(self) -> None:
         """Raise `Unavailable` if the deadline has passed, `ClientDisconnected` if the client has gone.
@@ -44,6 +51,8 @@ class Deadline:
         """
         if time.monotonic() >= self.next_event:
             self.raise_if_over()
+            if self.share_turn is not None:
+                self.share_turn(self.end - time.monotonic())
             self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
 
     def raise_if_over(self) -> None:
