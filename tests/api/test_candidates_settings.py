@@ -157,3 +157,17 @@ def test_streamed_response_ends_when_the_client_disconnects(
     responses = [disconnecting(checks) for checks in range(1, 4 * HOSTS)]
     cut = [each.data.count(b'"allocations"') for each in responses if each.status_code == 200]
     assert any(0 < count < HOSTS for count in cut)
+
+
+def test_response_of_long_items_is_streamed(
+    client_with: Callable[..., Get], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = client_with()
+    whole = get(QUERY)
+    monkeypatch.setattr(candidates_response, "PIECE_LENGTH", 1)
+    monkeypatch.setattr(json, "STREAMING_THRESHOLD", HOSTS)
+    streamed = get(QUERY)
+    assert "Content-Length" in whole.headers
+    assert "Content-Length" not in streamed.headers
+    assert streamed.data == whole.data
+    streamed.close()
