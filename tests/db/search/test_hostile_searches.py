@@ -8,6 +8,9 @@ import pytest
 from sqlalchemy import Engine, text
 from werkzeug.test import TestResponse
 
+from placement_svc.db.search.trees import Trees
+from placement_svc.domain.errors import Invalid
+from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from tests.conftest import ADMIN, NewApp
 
 SECONDS = 5.0
@@ -121,3 +124,14 @@ def test_search_that_needs_too_much_memory_is_refused(
     assert "needs more than 1 MB of memory" in response.json["errors"][0]["detail"]
     in_one = "/allocation_candidates?resources=VCPU:1&limit=1"
     assert client.get(in_one, headers=ADMIN).status_code == 400
+
+
+def test_path_in_a_tree_of_very_many_levels() -> None:
+    levels = 3000
+    provider_trees = Trees(None, (), MemoryBudget(100 * MEGABYTE))
+    provider_trees.providers = {id_: (id_, "", id_ - 1 or None, 1) for id_ in range(1, levels + 1)}
+    assert provider_trees.path(levels) == tuple(range(1, levels + 1))
+    provider_trees = Trees(None, (), MemoryBudget(MEGABYTE))
+    provider_trees.providers = {id_: (id_, "", id_ - 1 or None, 1) for id_ in range(1, levels + 1)}
+    with pytest.raises(Invalid):
+        provider_trees.path(levels)
