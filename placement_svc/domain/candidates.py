@@ -126,45 +126,45 @@ class _DepthFirstSearch:
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
         try:
-            size = SEARCH_SIZE + STEP_SIZE * len(self.order)
-            self.memory.reserve(size)
-            self.reserved += size
-            yield from self._search()
+            self._reserve_own_size()
+            last_depth = len(self.order) - 1
+            untried = [iter(self._suppliers_to_try(0))]
+            # For each depth, how many candidates have come from its current state.
+            candidates_below = [0]
+            while untried:
+                depth = len(untried) - 1
+                demand = self.order[depth]
+                provider_id = self._next_allowed(demand, untried[-1])
+                if provider_id is None:
+                    untried.pop()
+                    if not candidates_below.pop():
+                        self._remember_failed(self._state(depth))
+                    elif candidates_below:
+                        candidates_below[-1] += 1
+                    if untried:
+                        self._unassign(self.order[depth - 1])
+                    continue
+                self.chosen[demand] = provider_id
+                if depth == last_depth:
+                    self.failures = 0
+                    candidates_below[-1] += 1
+                    self.deadline.check()
+                    yield tuple(self.chosen)
+                    continue
+                for constraint in self.constraints:
+                    constraint.assign(demand, provider_id)
+                if self.failed_states and self._state(depth + 1) in self.failed_states:
+                    self._unassign(demand)
+                else:
+                    candidates_below.append(0)
+                    untried.append(iter(self._suppliers_to_try(depth + 1)))
         finally:
             self.memory.release(self.reserved)
 
-    def _search(self) -> Iterator[Candidate]:
-        last_depth = len(self.order) - 1
-        untried = [iter(self._suppliers_to_try(0))]
-        # For each depth, how many candidates have come from its current state.
-        candidates_below = [0]
-        while untried:
-            depth = len(untried) - 1
-            demand = self.order[depth]
-            provider_id = self._next_allowed(demand, untried[-1])
-            if provider_id is None:
-                untried.pop()
-                if not candidates_below.pop():
-                    self._remember_failed(self._state(depth))
-                elif candidates_below:
-                    candidates_below[-1] += 1
-                if untried:
-                    self._unassign(self.order[depth - 1])
-                continue
-            self.chosen[demand] = provider_id
-            if depth == last_depth:
-                self.failures = 0
-                candidates_below[-1] += 1
-                self.deadline.check()
-                yield tuple(self.chosen)
-                continue
-            for constraint in self.constraints:
-                constraint.assign(demand, provider_id)
-            if self.failed_states and self._state(depth + 1) in self.failed_states:
-                self._unassign(demand)
-            else:
-                candidates_below.append(0)
-                untried.append(iter(self._suppliers_to_try(depth + 1)))
+    def _reserve_own_size(self) -> None:
+        size = SEARCH_SIZE + STEP_SIZE * len(self.order)
+        self.memory.reserve(size)
+        self.reserved += size
 
     def _suppliers_to_try(self, depth: int) -> Sequence[int]:
         """Return those suppliers of the demand at a depth that may be allowed."""
