@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
-from placement_svc.db.engine import driver_rows
+from placement_svc.db.engine import each_driver_row
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import (
@@ -30,15 +30,24 @@ from placement_svc.db.search.demand_rows import (
     parse_id_lists,
     supplier_id_lists,
 )
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import tree_aggregates
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.memory import MemoryBudget
 
 STATEMENT_CACHE_SIZE = 128
 """Searches whose statements are cached: schedulers repeat the requests for the same flavors."""
 
 MAX_CACHED_DEMANDS = 16
 """Demands of a search whose statement is cached: larger statements would need too much memory."""
+
+
+ANCHOR_SIZE = 200
+"""Bytes of memory that an anchor needs besides the ids of the suppliers, approximately."""
+
+ID_SIZE = 48
+"""Bytes of memory that the id of a supplier needs, approximately."""
 
 
 class Anchor(NamedTuple):
@@ -67,11 +76,13 @@ class ScanCursor:
 def find_anchors(
     connection: Connection,
     criteria: SearchCriteria,
-    shared_supplies: Sequence[SharedSupply],
+    shared_supplies: SharedSupplies,
     cursor: ScanCursor,
     *,
     max_anchors: int | None,
     roots_to_scan: int | None = None,
+    deadline: Deadline,
+    memory: MemoryBudget,
 ) -> tuple[list[Anchor], ScanCursor]:
     """Return the next anchors behind `cursor`, at most `max_anchors`, and the cursor behind them.
 
@@ -85,7 +96,9 @@ def find_anchors(
     """
     build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
     scans = roots_to_scan is not None
-    statement = build(criteria, tuple(shared_supplies), scans=scans, randomized=cursor.start is not None)
+    statement = build(
+        criteria, tuple(shared_supplies.items()), scans=scans, randomized=cursor.start is not None
+    )
     max_examined = roots_to_scan if scans else max_anchors
     values = {
         "start": cursor.start,
@@ -93,13 +106,15 @@ def find_anchors(
         "max_anchors": max_anchors,
         "max_examined": max_examined,
     }
-    rows = driver_rows(connection, statement.query, values)
-    anchors = [
-        Anchor(root_id, statement.supplier_ids(columns))
-        for _, _, _, root_id, *columns in rows
-        if root_id is not None
-    ]
-    examined_count, last_examined, last_anchor, *_ = rows[-1]
+    anchors: list[Anchor] = []
+    for row in each_driver_row(connection, statement.query, values):
+        examined_count, last_examined, last_anchor, root_id, *columns = row
+        if root_id is not None:
+            deadline.check()
+            lists = statement.id_lists(columns)
+            memory.reserve(ANCHOR_SIZE + ID_SIZE * sum(map(len, lists)) + 8 * len(criteria.by_demand))
+            # Demands with the same criteria share one tuple.
+            anchors.append(Anchor(root_id, tuple([lists[index] for index in statement.id_list_of_demand])))
     if scans:
         cursor = replace(cursor, roots_scanned=cursor.roots_scanned + examined_count)
     if len(anchors) == max_anchors:
@@ -124,17 +139,23 @@ class _Statement(NamedTuple):
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
 
-    def supplier_ids(self, columns: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """Return the ids for each demand, from the last columns of a row."""
-        lists = parse_id_lists(*columns) if self.has_text else [tuple(sorted(ids)) for ids in columns]
-        return tuple([lists[index] for index in self.id_list_of_demand])
+    def id_lists(self, columns: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return the lists of supplier ids in the last columns of a row."""
+        return parse_id_lists(*columns) if self.has_text else [tuple(sorted(ids)) for ids in columns]
 
 
 def _build_statement(
-    criteria: SearchCriteria, shared_supplies: tuple[SharedSupply, ...], *, scans: bool, randomized: bool
+    criteria: SearchCriteria,
+    supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...],
+    *,
+    scans: bool,
+    randomized: bool,
 ) -> _Statement:
-    index_of = {each: index for index, each in enumerate(dict.fromkeys(criteria.by_demand))}
-    demands = _demand_rows(criteria, shared_supplies) if len(index_of) > MAX_SUBQUERY_DEMANDS else None
+    shared_supplies = dict(supplies)
+    distinct = tuple(dict.fromkeys(criteria.by_demand))
+    demands = None
+    if len(distinct) > MAX_SUBQUERY_DEMANDS:
+        demands = _demand_rows(distinct, shared_supplies)
     if scans:
         select_examined = root_scan.select_roots(criteria, shared_supplies, randomized)
     else:
@@ -161,27 +182,29 @@ def _build_statement(
         .select_from(examined.outerjoin(anchors, true()))
         .order_by(anchors.c.position)
     )
-    id_list_of_demand = tuple(index_of[each] for each in criteria.by_demand)
+    number_of = {each: number for number, each in enumerate(distinct)}
+    id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
     return _Statement(query, id_list_of_demand, has_text=demands is not None)
 
 
-def _demand_rows(criteria: SearchCriteria, shared_supplies: Iterable[SharedSupply]) -> FromClause:
+def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
     """Return the different demands as a table, with what sharing providers can supply."""
-    supplies: dict[SupplierCriteria, set[tuple[int, int]]] = {each: set() for each in criteria.by_demand}
-    for supply in shared_supplies:
-        supplies[criteria.by_demand[supply.demand]].add((supply.provider_id, supply.aggregate_id))
-    return demand_rows(dict(enumerate(supplies)), dict(enumerate(supplies.values())))
+    supplies = {
+        number: [(supply.provider_id, supply.aggregate_id) for supply in shared_supplies.get(each, ())]
+        for number, each in enumerate(distinct)
+    }
+    return demand_rows(dict(enumerate(distinct)), supplies)
 
 
 def _select_by_subqueries(
     criteria: SearchCriteria,
-    shared_supplies: tuple[SharedSupply, ...],
+    shared_supplies: SharedSupplies,
     examined_roots: FromClause,
     conditions: Iterable[ColumnElement[bool]],
 ) -> tuple[FromClause, list[str]]:
     """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria."""
     id_lists = [
-        func.array(_supplier_ids_query(criteria, shared_supplies, each, examined_roots.c.id)).label(
+        func.array(_supplier_ids_query(shared_supplies, each, examined_roots.c.id)).label(
             f"supplier_ids_{number}"
         )
         for number, each in enumerate(dict.fromkeys(criteria.by_demand))
@@ -218,8 +241,7 @@ _cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
 
 
 def _supplier_ids_query(
-    criteria: SearchCriteria,
-    shared_supplies: Iterable[SharedSupply],
+    shared_supplies: SharedSupplies,
     supplier_criteria: SupplierCriteria,
     anchor_id: ColumnElement[int],
 ) -> Any:
@@ -227,11 +249,7 @@ def _supplier_ids_query(
     matching = supplier_query(supplier_criteria)
     in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == anchor_id)
     supplies = sorted(
-        {
-            (supply.provider_id, supply.aggregate_id)
-            for supply in shared_supplies
-            if criteria.by_demand[supply.demand] == supplier_criteria
-        }
+        {(supply.provider_id, supply.aggregate_id) for supply in shared_supplies.get(supplier_criteria, ())}
     )
     if not supplies:
         return in_tree.scalar_subquery()

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal,
 
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import has_all_suppliers
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import (
     has_supplier,
@@ -36,7 +36,7 @@ _descendant = resource_providers.alias("descendant")
 
 def select_anchors(
     criteria: SearchCriteria,
-    shared_supplies: Sequence[SharedSupply],
+    shared_supplies: SharedSupplies,
     randomized: bool,
     demands: FromClause | None = None,
 ) -> Select[Any]:
@@ -56,7 +56,7 @@ def select_anchors(
             *is_allowed_root(criteria, shared_supplies),
             is_after_cursor(position),
             *(
-                has_supplier(roots, supplier_query(each), sharing_aggregates(criteria, shared_supplies, each))
+                has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
                 for each in rare_first[:MAX_JOINED_DEMANDS]
             ),
             *_has_rare_required(criteria, shared_supplies),
@@ -69,7 +69,7 @@ def select_anchors(
             has_supplier(
                 joined_roots,
                 supplier_query(each).with_optimization_fence(),
-                sharing_aggregates(criteria, shared_supplies, each),
+                sharing_aggregates(shared_supplies, each),
             )
             for each in rare_first[MAX_JOINED_DEMANDS:]
         ]
@@ -84,7 +84,7 @@ def select_anchors(
 
 
 def _has_rare_required(
-    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition of one required set of rare traits, if there is one, as a join to start from."""
     for number, any_of in enumerate(criteria.rules.unsuffixed_required):
@@ -94,7 +94,7 @@ def _has_rare_required(
 
 
 def _same_subtree(
-    root: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the root's own tree has a subtree for each `same_subtree`.
 
@@ -103,11 +103,13 @@ def _same_subtree(
     subtree is in another tree, could supply one of the demands, or because the filter would have more than
     `MAX_FILTERED_DEMANDS`.
     """
-    shared_demands = {supply.demand for supply in shared_supplies}
     filtered = 0
     for demands in criteria.rules.same_subtree:
         all_criteria = list(dict.fromkeys(criteria.by_demand[demand] for demand in sorted(demands)))
-        if shared_demands.isdisjoint(demands) and filtered + len(all_criteria) <= MAX_FILTERED_DEMANDS:
+        if (
+            shared_supplies.keys().isdisjoint(all_criteria)
+            and filtered + len(all_criteria) <= MAX_FILTERED_DEMANDS
+        ):
             filtered += len(all_criteria)
             yield _has_subtree(root, all_criteria)
 
