@@ -24,7 +24,6 @@ FUNCTIONS = (
     "release_allocations",
     "insert_allocations",
     "apply_claims",
-    "increment_provider_generations",
     "claim",
     "claim_batch",
     "delete_consumer",
@@ -46,6 +45,9 @@ FORMER_FUNCTIONS = (
     "claim_together",
 )
 """The functions and procedures of a database that the former migrations have brought to 0007."""
+
+LATER_DROPPED_FUNCTIONS = ("increment_provider_generations",)
+"""Functions of the baseline that a later migration drops."""
 
 
 def upgrade() -> None:
@@ -322,5 +324,5 @@ def downgrade() -> None:
     op.drop_table("projects")
     op.drop_table("consumer_types")
     op.drop_table("aggregates")
-    for name in {*FUNCTIONS, *FORMER_FUNCTIONS}:
+    for name in {*FUNCTIONS, *FORMER_FUNCTIONS, *LATER_DROPPED_FUNCTIONS}:
         op.execute(f"DROP ROUTINE IF EXISTS {name}")

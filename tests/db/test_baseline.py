@@ -63,7 +63,6 @@ NEW_NAMES = {
     "held_of": "sum_allocations",
     "lock_and_raise_consumers": "lock_and_increment_consumers",
     "provider_traits_keep_ids": "provider_traits_update_trait_ids",
-    "raise_providers": "increment_provider_generations",
     "remove_consumer": "delete_consumer",
     "take_back_allocations": "release_allocations",
     "try_claims": "apply_claims",
@@ -112,23 +111,45 @@ NEW_NAMES = {
 NEW_NAMES_IN = {
     "give_allocations": {"consumer_uuids": "allocation_consumers", "raised": "providers_to_increment"},
     "held_of": {"held": "allocated"},
-    "raise_providers": {"provider_uuids": "provider_uuids"},
     "take_back_allocations": {"held": "allocated"},
     "try_claims": {"held": "allocated_before", "raised": "upserted"},
 }
 """Names that differ from function to function, by function."""
 
-DROPPED = {"claim_allocations", "lock_providers"}
-"""Functions that nothing called."""
+DROPPED = {"claim_allocations", "lock_providers", "raise_providers"}
+"""Functions that nothing calls."""
 
 ADDED = {"fits_units"}
 """Functions that did not exist before the baseline."""
 
-UNIT_RULE = (
-    "requested.amount BETWEEN min_unit AND max_unit AND requested.amount % step_size = 0",
-    "fits_units(least(requested.amount, 2147483648)::bigint, min_unit, max_unit, step_size)",
-)
-"""The one expression that is not only renamed: the unit rule before the baseline, and today."""
+CHANGED = {
+    "apply_claims": {
+        "requested.amount BETWEEN min_unit AND max_unit AND requested.amount % step_size = 0": (
+            "fits_units(least(requested.amount, 2147483648)::bigint, min_unit, max_unit, step_size)"
+        ),
+        "amounts numeric[]) RETURNS": "amounts numeric[], provider_increment integer) RETURNS",
+        "generation = generation + 1,": "generation = generation + provider_increment,",
+        "(SELECT id FROM resource_providers WHERE uuid = claimed.provider AND id = ANY (provider_ids))": (
+            "(SELECT CASE WHEN id IN (SELECT unnest(provider_ids)) THEN id END"
+            " FROM resource_providers WHERE uuid = claimed.provider)"
+        ),
+    },
+    "claim": {"allocation_amounts );": "allocation_amounts, 1 );"},
+    "claim_batch": {
+        "allocation_amounts );": "allocation_amounts, cardinality(consumer_uuids) );",
+        "IF refusal IS NULL THEN"
+        " PERFORM raise_providers(allocation_providers, cardinality(consumer_uuids) - 1);"
+        " ELSE ROLLBACK;": "IF refusal IS NOT NULL THEN ROLLBACK;",
+    },
+    "insert_allocations": {
+        "(SELECT id FROM resource_providers WHERE uuid = claimed.provider"
+        " AND id = ANY (providers_to_increment))": (
+            "(SELECT CASE WHEN id IN (SELECT unnest(providers_to_increment)) THEN id END"
+            " FROM resource_providers WHERE uuid = claimed.provider)"
+        ),
+    },
+}
+"""What differs apart from names: by function, the text before the baseline and that of today."""
 
 HOST = "aaaaaaaa-0000-4000-8000-000000000002"
 CONSUMER = "aaaaaaaa-0000-4000-8000-000000000003"
@@ -219,6 +240,15 @@ def normalize(function: str) -> str:
     return re.sub(r" ?([()]) ?", r"\1", words)
 
 
+def with_changes(name: str, definition: str) -> str:
+    """Return the normalized definition of a function from before the baseline, with the later changes."""
+    definition = normalize(definition)
+    for old, new in CHANGED.get(name, {}).items():
+        assert normalize(old) in definition
+        definition = definition.replace(normalize(old), normalize(new))
+    return normalize(definition)
+
+
 @pytest.mark.parametrize("kind", sorted(CATALOG.keys() - {"functions"}))
 def test_only_names_differ_from_the_schema_before(former: Engine, fresh: Engine, kind: str) -> None:
     renamed = [tuple(map(rename, row)) for row in catalog(former, kind)]
@@ -227,7 +257,7 @@ def test_only_names_differ_from_the_schema_before(former: Engine, fresh: Engine,
 
 def test_only_names_of_functions_differ_from_those_before(former: Engine, fresh: Engine) -> None:
     old = {
-        rename(name): normalize(normalize(rename(definition, name)).replace(*map(normalize, UNIT_RULE)))
+        rename(name): with_changes(rename(name), rename(definition, name))
         for name, definition in catalog(former, "functions")
         if name not in DROPPED
     }
@@ -314,6 +344,32 @@ def test_downgrade_to_the_baseline_keeps_the_names(upgraded: Engine, fresh: Engi
     assert all(catalog(upgraded, kind) == catalog(fresh, kind) for kind in CATALOG)
     schema.upgrade(upgraded)
     assert all(catalog(upgraded, kind) == catalog(fresh, kind) for kind in CATALOG)
+
+
+FUNCTIONS_OF_0008 = """
+    CREATE FUNCTION apply_claims(text[], text[], text[], text[], boolean, numeric[], text[], text[], text[],
+                                 numeric[])
+    RETURNS json LANGUAGE sql AS 'SELECT NULL::json';
+    CREATE FUNCTION increment_provider_generations(text[], integer)
+    RETURNS void LANGUAGE sql AS 'SELECT NULL::void'
+"""
+
+
+@pytest.mark.parametrize("command", ["upgrade", "downgrade"])
+def test_functions_that_a_migration_drops_are_gone(upgraded: Engine, fresh: Engine, command: str) -> None:
+    schema.downgrade(upgraded, "0008")
+    run_script(upgraded, FUNCTIONS_OF_0008)
+    if command == "upgrade":
+        schema.upgrade(upgraded)
+        assert catalog(upgraded, "functions") == catalog(fresh, "functions")
+    else:
+        run_script(
+            upgraded,
+            "DROP FUNCTION apply_claims(text[], text[], text[], text[], boolean, numeric[], text[],"
+            " text[], text[], numeric[], integer)",
+        )
+        schema.downgrade(upgraded, "base")
+        assert catalog(upgraded, "functions") == []
 
 
 @pytest.fixture(params=["0001", "0006"])

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db import inventories, provider_traits, providers, reshaper
+from placement_svc.db.claims import procedures
 from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
@@ -97,3 +98,39 @@ def test_subtree_moves_while_a_provider_in_it_is_written(
         moving.result()
     assert attempts == ["write", "move"]
     assert call("GET", f"/resource_providers/{child}")["root_provider_uuid"] == new_parent
+
+
+DEADLOCKS = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+
+
+def count_deadlocks(engine: Engine) -> int:
+    """Return the number of deadlocks that PostgreSQL has counted in the database."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        return connection.scalar(DEADLOCKS)  # type: ignore[return-value]
+
+
+def test_subtree_moves_while_a_provider_in_it_is_claimed_by_a_batch(
+    database: Database, gate: Connection, engine: Engine, call: Any
+) -> None:
+    new_parent, subtree, child = (str(uuid4()) for _ in range(3))
+    for uuid, parent in ((new_parent, None), (subtree, None), (child, subtree)):
+        database.write(providers.create, uuid, uuid, parent)
+    database.write(inventories.replace_all, child, 0, INVENTORIES, 0)
+    gate.execute(text(f"SELECT pg_advisory_xact_lock({GATE})"))
+    claims = [
+        Claim(str(uuid4()), "project", "user", "INSTANCE", None, {child: {"VCPU": 1}}) for _ in range(3)
+    ]
+    deadlocks = count_deadlocks(engine)
+    with ThreadPoolExecutor(2) as threads:
+        claiming = threads.submit(procedures.claim_batch, database, claims)
+        wait_for_blocked(engine, 1)
+        moving = threads.submit(
+            database.write, providers.change, subtree, subtree, new_parent, may_leave_parent=True
+        )
+        wait_for_blocked(engine, 2)
+        gate.commit()
+        assert claiming.result() is None
+        moving.result()
+    assert count_deadlocks(engine) == deadlocks
+    moved = call("GET", f"/resource_providers/{child}")
+    assert (moved["root_provider_uuid"], moved["generation"]) == (new_parent, 1 + len(claims))

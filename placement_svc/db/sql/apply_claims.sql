@@ -12,6 +12,8 @@
 -- If `compare_generations` is true and a generation differs from the known one, only `generations` is
 -- returned.
 --
+-- The generations of the providers increase by `provider_increment`.
+--
 -- The first four arrays and `known_generations` are parallel: one element per consumer. So are
 -- the last four: one element per allocation. A consumer without an allocation there is deleted.
 --
@@ -40,7 +42,8 @@ CREATE OR REPLACE FUNCTION apply_claims(
     allocation_consumers text[],
     allocation_providers text[],
     allocation_classes text[],
-    allocation_amounts numeric[]
+    allocation_amounts numeric[],
+    provider_increment integer
 )
 RETURNS json
 LANGUAGE plpgsql
@@ -185,16 +188,21 @@ BEGIN
     -- 5. Increment the generations of the providers, here and not by the statement that locks the
     -- rows. A statement that locks a row and updates it looks for it twice in its one snapshot; in
     -- between, a transaction that waits for the row can get it.
+    --
+    -- A row is updated only once. On a second update in one transaction, PostgreSQL checks the foreign
+    -- key to the parent again, for which it locks the row of the parent: out of the lock order.
     UPDATE resource_providers
-       SET generation = generation + 1,
+       SET generation = generation + provider_increment,
            updated_at = now()
      WHERE id = ANY (provider_ids);
+    -- A provider that was created meanwhile is not locked, and counts as missing. The locked ones are
+    -- looked up in a hash table, as an array would be searched anew for each allocation. In a WHERE
+    -- clause, PostgreSQL would make a join of it and no hash table.
     WITH requested AS MATERIALIZED (
         SELECT (SELECT id FROM consumers WHERE uuid = claimed.consumer) AS consumer_id,
-               (SELECT id
+               (SELECT CASE WHEN id IN (SELECT unnest(provider_ids)) THEN id END
                   FROM resource_providers
-                 WHERE uuid = claimed.provider
-                   AND id = ANY (provider_ids)) AS provider_id,
+                 WHERE uuid = claimed.provider) AS provider_id,
                (SELECT id FROM resource_classes WHERE name = claimed.class) AS class_id,
                claimed.amount
           FROM unnest(allocation_consumers, allocation_providers, allocation_classes, allocation_amounts)

@@ -23,7 +23,7 @@ AS $$
 BEGIN
     refusal := apply_claims(
         consumer_uuids, project_names, user_names, type_names, compare_generations, known_generations,
-        allocation_consumers, allocation_providers, allocation_classes, allocation_amounts
+        allocation_consumers, allocation_providers, allocation_classes, allocation_amounts, 1
     );
     IF refusal IS NOT NULL THEN
         ROLLBACK;

@@ -2,9 +2,8 @@
 -- claim.sql.
 --
 -- Every claim names the same providers, and is for a consumer that it creates. Claims on one
--- provider would otherwise wait for each other, each until the one before it is on disk. A claim
--- increments the generations of its providers as it would alone: apply_claims increments them once
--- for all, so the others are added here.
+-- provider would otherwise wait for each other, each until the one before it is on disk. The
+-- generations of the providers increase by 1 for each claim, as they would if it were alone.
 --
 -- As in claim.sql, PostgreSQL commits when the CALL ends, and the procedure only rolls back. So it
 -- must be called outside of a transaction block.
@@ -26,11 +25,10 @@ AS $$
 BEGIN
     refusal := apply_claims(
         consumer_uuids, project_names, user_names, type_names, compare_generations, known_generations,
-        allocation_consumers, allocation_providers, allocation_classes, allocation_amounts
+        allocation_consumers, allocation_providers, allocation_classes, allocation_amounts,
+        cardinality(consumer_uuids)
     );
-    IF refusal IS NULL THEN
-        PERFORM increment_provider_generations(allocation_providers, cardinality(consumer_uuids) - 1);
-    ELSE
+    IF refusal IS NOT NULL THEN
         ROLLBACK;
     END IF;
 END

@@ -30,13 +30,12 @@ BEGIN
            updated_at = now()
      WHERE id = ANY (providers_to_increment);
     -- MATERIALIZED with one scalar subquery per name leaves PostgreSQL no other plan than to look
-    -- up keys.
+    -- up keys. The locked providers are looked up in a hash table: see apply_claims.sql.
     WITH requested AS MATERIALIZED (
         SELECT (SELECT id FROM consumers WHERE uuid = claimed.consumer) AS consumer_id,
-               (SELECT id
+               (SELECT CASE WHEN id IN (SELECT unnest(providers_to_increment)) THEN id END
                   FROM resource_providers
-                 WHERE uuid = claimed.provider
-                   AND id = ANY (providers_to_increment)) AS provider_id,
+                 WHERE uuid = claimed.provider) AS provider_id,
                (SELECT id FROM resource_classes WHERE name = claimed.class) AS class_id,
                claimed.amount
           FROM unnest(allocation_consumers, allocation_providers, allocation_classes, allocation_amounts)

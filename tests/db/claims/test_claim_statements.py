@@ -1,5 +1,6 @@
 """How PostgreSQL executes a claim: it reads by index only, and no claim ends in an SQL error."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from placement_svc.db import names, schema
+from placement_svc.db import names, schema, sql
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.allocations import Claim
@@ -147,6 +148,35 @@ def rows_read_by_claims(database: Database, host: int) -> list[int]:
         change()
         read.append(rows_read(database) - before)
     return read
+
+
+PARAMETERS = {
+    "allocation_consumers": "text[]",
+    "allocation_providers": "text[]",
+    "allocation_classes": "text[]",
+    "allocation_amounts": "numeric[]",
+    "provider_ids": "int[]",
+    "providers_to_increment": "int[]",
+}
+"""The variables of the statements that insert allocations, with their types."""
+
+
+@pytest.mark.parametrize("function", ["apply_claims", "insert_allocations"])
+def test_cost_of_inserted_allocations_is_linear(database: Database, function: str) -> None:
+    """A provider is looked up in a hash table: an array would be searched once per allocation."""
+    [insertion] = re.findall(r"WITH requested [^;]*", re.sub("--.*", "", sql.read(function)))
+    for number, name in enumerate(PARAMETERS, start=1):
+        insertion = re.sub(rf"\b{name}\b", f"${number}", insertion)
+    with database.engine.begin() as connection:
+        for option in ("plan_cache_mode = force_generic_plan", "enable_seqscan = off"):
+            connection.exec_driver_sql(f"SET LOCAL {option}")
+        connection.exec_driver_sql(f"PREPARE insertion ({', '.join(PARAMETERS.values())}) AS {insertion}")
+        explain = f"EXPLAIN (VERBOSE) EXECUTE insertion ({', '.join(['NULL'] * len(PARAMETERS))})"
+        plan = "\n".join(connection.exec_driver_sql(explain).scalars())
+        connection.exec_driver_sql("DEALLOCATE insertion")
+    assert "hashed SubPlan" in plan, plan
+    for scan in ("Seq Scan", "Join", "Nested Loop", "= ANY ($"):
+        assert scan not in plan, plan
 
 
 @pytest.fixture
