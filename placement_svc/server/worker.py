@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import RawIOBase
 from threading import BoundedSemaphore, Lock
 from typing import Any, BinaryIO, Protocol, cast
@@ -29,8 +30,10 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from placement_svc.config import Settings
 from placement_svc.domain.errors import Unavailable
+from placement_svc.http import environ as keys
 from placement_svc.http import probes
 from placement_svc.http.log_text import shortened
+from placement_svc.server.clients import is_gone
 
 BUFFER_THREADS = 200
 """Threads of a worker besides those that run the application: as many clients can be slow at a time."""
@@ -102,6 +105,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _run_buffered(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ[probes.STOPPING] = self.stopping
+        environ[keys.IS_CLIENT_GONE] = partial(is_gone, environ["gunicorn.socket"])
         if environ["PATH_INFO"] in probes.PATHS:
             return cast(Iterable[bytes], self.application(environ, start_response))
         with self._buffered_body(environ) as environ["wsgi.input"]:

@@ -17,6 +17,7 @@ from gunicorn.http import errors
 from gunicorn.workers.gthread import TConn
 
 from placement_svc.config import Settings
+from placement_svc.http.environ import IS_CLIENT_GONE
 from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
 from placement_svc.server.worker import MAX_BODY_IN_MEMORY, Worker
@@ -248,3 +249,20 @@ def test_target_of_a_failed_request_is_cut_in_the_log(connection: Connection) ->
     [failed] = [record for record in connection.caplog.records if record.levelname == "ERROR"]
     assert failed.getMessage().startswith("Error handling request GET /fail?x")
     assert len(failed.getMessage()) <= MAX_LENGTH + 100
+
+
+def test_application_can_ask_whether_the_client_is_gone(worker: Worker) -> None:
+    client, server = socket.socketpair()
+    seen: list[bool] = []
+
+    def application(environ: dict[str, Any], _: Any) -> list[bytes]:
+        seen.append(environ[IS_CLIENT_GONE]())
+        client.close()
+        seen.append(environ[IS_CLIENT_GONE]())
+        return []
+
+    worker.application = application
+    with client, server:
+        environ = {"PATH_INFO": "/", "gunicorn.socket": server, "wsgi.input": BytesIO()}
+        worker._run_buffered(environ | {"CONTENT_LENGTH": "0"}, print)
+    assert seen == [False, True]
