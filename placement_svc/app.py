@@ -1,6 +1,7 @@
 """The application factory."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 from wsgiref.types import WSGIApplication
@@ -17,6 +18,7 @@ from placement_svc.domain.errors import Unavailable
 from placement_svc.http import cors, errors, pipeline, proxy
 from placement_svc.http.auth import AuthStrategy
 from placement_svc.http.documentation import DocumentationMiddleware
+from placement_svc.http.hosts import AllowedHosts
 from placement_svc.http.json import OrjsonProvider
 from placement_svc.http.keystone import keystone_strategy
 from placement_svc.http.noauth import NOAUTH
@@ -62,7 +64,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["policy"] = policy
     metrics = Metrics(database) if settings.metrics else None
     record = access_log.install(app, settings.slow_request, metrics.count if metrics else None)
-    pipeline.install(app, strategy, _cors(settings))
+    pipeline.install(app, strategy, hosts=_allowed_hosts(settings), cors=_cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
@@ -85,10 +87,12 @@ def _add_middleware(
     wsgi_app: WSGIApplication = app.wsgi_app
     if settings.proxy_headers:
         wsgi_app = proxy.ProxyHeadersMiddleware(wsgi_app)
+    hosts = _allowed_hosts(settings)
     app.wsgi_app = ProbesMiddleware(  # type: ignore[method-assign]
         wsgi_app,
         unready_reason=partial(_unready_reason, database),
         metrics=metrics.response if metrics else None,
+        metrics_hosts=replace(hosts, any_address=True) if hosts else None,
     )
 
 
@@ -121,6 +125,13 @@ def _unready_reason(database: Database) -> str | None:
         return schema.mismatch(database.read(schema.revision_of))
     except Unavailable as error:
         return str(error)
+
+
+def _allowed_hosts(settings: config.Settings) -> AllowedHosts | None:
+    """Return the allowed hosts, None if all are allowed."""
+    if settings.auth != "noauth" and not settings.allowed_hosts:
+        return None
+    return AllowedHosts(settings.allowed_hosts, any_address=settings.allow_insecure)
 
 
 def _cors(settings: config.Settings) -> cors.Cors | None:

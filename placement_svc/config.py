@@ -23,6 +23,10 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 """The project and the user of a consumer whose client sent none."""
 
 
+_HOST = re.compile(r"\*|\.?[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
+"""A host in `Settings.allowed_hosts`."""
+
+
 class SettingsError(Exception):
     """An environment variable is unknown or has an invalid value; the message names it and the reason."""
 
@@ -54,6 +58,12 @@ class Settings:
         "noauth", "authentication: noauth (trusts every caller; a token is user[:project]), token or keystone"
     )
     allow_insecure: bool = _setting(False, "1 lets noauth listen on addresses other than loopback")
+    allowed_hosts: tuple[str, ...] = _setting(
+        (),
+        "comma-separated values of the Host header to accept besides localhost and loopback addresses: "
+        "a name or address, .example.org with all its subdomains, or *; "
+        "if unset, noauth accepts no others, token and keystone accept all",
+    )
     token_file: Path | None = _setting(  # noqa: RUF009
         None, "token file for PLACEMENT_AUTH=token; placement-svc token writes it"
     )
@@ -138,6 +148,12 @@ class Settings:
                 "PLACEMENT_CORS_ALLOWED_ORIGINS may not contain * or null with PLACEMENT_AUTH=noauth:"
                 " any web page could change the data from a user's browser"
             )
+        for host in self.allowed_hosts:
+            if not is_host(host):
+                raise SettingsError(
+                    "PLACEMENT_ALLOWED_HOSTS must be names or IP addresses without scheme and port, such as"
+                    f" placement.example.org, .example.org, 192.0.2.1, [2001:db8::1] or *, not {host!r}"
+                )
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
         for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
@@ -165,6 +181,11 @@ class Settings:
 def variable(setting: str) -> str:
     """Return the environment variable of a setting."""
     return f"PLACEMENT_{setting.upper()}"
+
+
+def is_host(text: str) -> bool:
+    """Return whether `text` is a host that `Settings.allowed_hosts` may contain."""
+    return _HOST.fullmatch(text) is not None
 
 
 def default_text(setting: Field[Any]) -> str:

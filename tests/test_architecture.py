@@ -22,12 +22,16 @@ MAY_IMPORT = {
     "import_export": {"config", "http", "schemas", "domain", "db"},
     "provisioning": {"config", "domain", "db"},
     "server": {"config", "http", "domain", "db", "observability", "provisioning"},
+    "commands": {
+        *("app", "audit_report", "config", "demo"),
+        *("http", "domain", "db", "import_export", "provisioning", "server"),
+    },
 }
 
 ONLY_IN = {
     "flask": {"http", "api", "openapi", "observability", "server"},
     "werkzeug": {"http", "api", "openapi"},
-    "sqlalchemy": {"db", "observability", "import_export", "provisioning"},
+    "sqlalchemy": {"db", "observability", "import_export", "provisioning", "commands"},
     "alembic": {"db"},
     "marshmallow": {"schemas", "openapi"},
     "apispec": {"openapi"},

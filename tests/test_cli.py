@@ -239,6 +239,25 @@ def test_allowed_host_is_served(monkeypatch: pytest.MonkeyPatch, host: str, sett
     assert served == [{"host": host, "port": 8778, "workers": 2, "threads": 4}]
 
 
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1", ("other", "127.0.0.1")),
+        ("::1", ("other",)),
+        ("placement.lan", ("other", "placement.lan")),
+        ("0.0.0.0", ("other", "0.0.0.0")),
+    ],
+)
+def test_noauth_accepts_requests_for_the_name_it_listens_on(
+    monkeypatch: pytest.MonkeyPatch, host: str, allowed: tuple[str, ...]
+) -> None:
+    served: list[Settings] = []
+    monkeypatch.setattr("placement_svc.server.serve.serve", lambda _, settings, **__: served.append(settings))
+    settings = {"allow_insecure": "1", "allowed_hosts": "other", "database_url": "postgresql://nowhere/none"}
+    assert run("serve", "--host", host, **settings).exit_code == 0
+    assert [settings.allowed_hosts for settings in served] == [allowed]
+
+
 def test_service_with_authentication_may_listen_on_all_addresses(
     monkeypatch: pytest.MonkeyPatch, tokens: Path
 ) -> None:

@@ -77,6 +77,12 @@ def test_empty_environment_gives_the_defaults() -> None:
         ("PLACEMENT_DRAIN", "0", "drain", 0.0),
         ("PLACEMENT_LOCK_TIMEOUT", "30", "lock_timeout", 30),
         ("PLACEMENT_STATEMENT_TIMEOUT", "90", "statement_timeout", 90),
+        (
+            "PLACEMENT_ALLOWED_HOSTS",
+            "api, .example.org,192.0.2.1,[2001:db8::1],a_b.,*",
+            "allowed_hosts",
+            ("api", ".example.org", "192.0.2.1", "[2001:db8::1]", "a_b.", "*"),
+        ),
     ],
 )
 def test_variable_sets_its_setting(variable: str, text: str, setting: str, value: object) -> None:
@@ -97,6 +103,10 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_AUTH", "NOAUTH", "must be one of noauth, token, keystone"),
         ("PLACEMENT_AUTH", "token", "may be token only with PLACEMENT_TOKEN_FILE"),
         ("PLACEMENT_ALLOW_INSECURE", "yes", "must be one of 0, 1, not 'yes'"),
+        *(
+            ("PLACEMENT_ALLOWED_HOSTS", f"a, {host}", "must be names or IP addresses without scheme and port")
+            for host in ("http://a", "a:80", "a/", "a b", "u@a", "..", ".", "a..b", "*.a", "::1", "\xe4")
+        ),
         ("PLACEMENT_POLICY_PROFILE", "lax", "must be one of secure, legacy, not 'lax'"),
         ("PLACEMENT_INCOMPLETE_CONSUMER_PROJECT_ID", "p" * 256, "must have no more than 255 characters"),
         ("PLACEMENT_INCOMPLETE_CONSUMER_USER_ID", "u" * 256, "must have no more than 255 characters"),

@@ -14,7 +14,8 @@ import yaml
 from click.testing import CliRunner
 from flask import Flask
 
-from placement_svc.cli import PORT, main
+from placement_svc.cli import main
+from placement_svc.commands.serve import PORT
 from placement_svc.config import Settings, variable
 from placement_svc.http import proxy
 

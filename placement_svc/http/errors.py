@@ -41,6 +41,7 @@ EXPLANATIONS = {
     409: "There was a conflict when trying to complete your request.",
     413: "The request body is too large.",
     415: "The request media type {type} is not supported by this server. ",
+    421: "The request is for a host that is not allowed.",
     500: "The server has either erred or is incapable of performing the requested operation.",
     503: "The service cannot answer for the moment.",
 }

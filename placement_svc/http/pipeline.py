@@ -6,6 +6,7 @@ from werkzeug.routing import Rule
 
 from placement_svc.http import auth, microversion, request_id
 from placement_svc.http.cors import Cors
+from placement_svc.http.hosts import AllowedHosts
 
 
 class MethodRule(Rule):
@@ -66,10 +67,13 @@ def _drop_content_type(response: Response) -> Response:
     return response
 
 
-def install(app: Flask, strategy: auth.AuthStrategy, cors: Cors | None) -> None:
+def install(
+    app: Flask, strategy: auth.AuthStrategy, *, hosts: AllowedHosts | None, cors: Cors | None
+) -> None:
     """Register the checks that all requests to `app` share.
 
-    With `cors`, pages of other origins may call the API, and an OPTIONS request skips all checks.
+    With `hosts`, requests for other hosts are refused. With `cors`, pages of other origins may call the API,
+    and an OPTIONS request skips all other checks.
     """
     app.url_rule_class = MethodRule  # type: ignore[assignment]
     app.url_map.merge_slashes = False
@@ -78,6 +82,8 @@ def install(app: Flask, strategy: auth.AuthStrategy, cors: Cors | None) -> None:
     @app.before_request
     def check() -> Response | None:
         request_id.assign()
+        if hosts:
+            hosts.check(request.environ)
         if cors and request.method == "OPTIONS":
             return cors.preflight(request)
         auth.authenticate(strategy)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from flask import Response
 
+from placement_svc.http.hosts import AllowedHosts, MisdirectedRequest
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -21,7 +23,8 @@ class ProbesMiddleware:
     """A WSGI middleware that serves the probes and the metrics, and passes other requests on.
 
     `unready_reason` returns why the service cannot serve requests, None if it can. `metrics` returns the
-    metrics response; with None, requests of that path are passed on, and the API responds with 404.
+    metrics response; with None, requests of that path are passed on, and the API responds with 404. The
+    metrics describe the cloud, so with `metrics_hosts`, they are refused for other hosts.
     """
 
     def __init__(
@@ -29,10 +32,12 @@ class ProbesMiddleware:
         app: "WSGIApplication",
         unready_reason: Callable[[], str | None],
         metrics: Callable[[], Response] | None,
+        metrics_hosts: AllowedHosts | None,
     ) -> None:
         self.app = app
         self.unready_reason = unready_reason
         self.metrics = metrics
+        self.metrics_hosts = metrics_hosts
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve a request, or pass it on."""
@@ -45,11 +50,19 @@ class ProbesMiddleware:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return Response(status=405, headers={"Allow": "GET, HEAD"})
         if path == METRICS and self.metrics is not None:
-            return self.metrics()
+            return self._guarded_metrics(self.metrics, environ)
         if path == ALIVE:
             return _text(200, "alive")
         reason = "The service is stopping." if environ.get(STOPPING) else self.unready_reason()
         return _text(503, reason) if reason else _text(200, "ready")
+
+    def _guarded_metrics(self, metrics: Callable[[], Response], environ: "WSGIEnvironment") -> Response:
+        try:
+            if self.metrics_hosts is not None:
+                self.metrics_hosts.check(environ)
+        except MisdirectedRequest as error:
+            return _text(error.code, str(error.description))
+        return metrics()
 
 
 def _text(status: int, line: str) -> Response:

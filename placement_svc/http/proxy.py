@@ -13,6 +13,9 @@ PATTERNS = {
 }
 """The pattern of each value that a proxy sends; a value that does not match is ignored."""
 
+RECEIVED_HOST = "placement_svc.received_host"
+"""The `Host` header that the proxy sent, in the WSGI environment of a request with the host of its client."""
+
 _PARAMETER = re.compile(r"""(?:^|;)\s*([^\s;=]+)=("[^"]*"|[^;"]*)(?=;|$)""")
 """A parameter of the `Forwarded` header; some values need quotes, which not every proxy writes."""
 
@@ -49,4 +52,5 @@ class ProxyHeadersMiddleware:
         }
         if "host" in forwarded:
             changed["HTTP_HOST"] = forwarded["host"]
+            changed[RECEIVED_HOST] = environ.get("HTTP_HOST", "")
         return self.application(environ | changed, start_response)

@@ -47,7 +47,7 @@ def test_gabbits(file: Path, served: Flask) -> None:
         file.stem,
         load_yaml(yaml_file=file),
         str(GABBITS),
-        host="placement",
+        host="localhost",
         port=None,
         fixture_module=None,
         intercept=lambda: served,

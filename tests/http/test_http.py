@@ -25,6 +25,11 @@ REQUEST_ID = re.compile(r"req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 @pytest.fixture
 def send(app):
     """Return a function that sends a request with an exact WSGI environment."""
+    return sender(app)
+
+
+def sender(app):
+    """Return a function that sends a request with an exact WSGI environment to `app`."""
 
     def send(method, path, body=b"", headers=ADMIN, **environ):
         """Send a request; `path` has one character per byte, and `environ` overrides the default keys."""
@@ -50,7 +55,8 @@ def error_of(response, status):
 # The mount point
 
 
-def test_links_include_the_mount_point(send):
+def test_links_include_the_mount_point(new_app, clean_database):
+    send = sender(new_app(allowed_hosts=("cloud.example",)))
     uuid = uuid_of("mounted")
     body = json.dumps({"name": "mounted", "uuid": uuid}).encode()
     mount = {"SCRIPT_NAME": "/placement", "HTTP_HOST": "cloud.example:8080", "wsgi.url_scheme": "https"}

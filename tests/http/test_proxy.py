@@ -28,7 +28,7 @@ HEADERS = {
 @pytest.fixture(scope="module")
 def behind_proxy(database_url: str) -> Iterator[Flask]:
     """An application that uses the headers of proxies, on this worker's database."""
-    with application(Settings(database_url=database_url, proxy_headers=True)) as app:
+    with application(Settings(database_url=database_url, proxy_headers=True, allowed_hosts=("*",))) as app:
         yield app
 
 

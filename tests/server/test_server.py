@@ -35,16 +35,16 @@ def short_timeout(database_url: str) -> Iterator[Service]:
 
 
 POST = (
-    b"POST /resource_providers HTTP/1.1\r\nHost: x\r\n"
+    b"POST /resource_providers HTTP/1.1\r\nHost: localhost\r\n"
     b"X-Auth-Token: admin\r\nContent-Type: application/json\r\n"
 )
 SLOW = {
     "silent": b"",
-    "head": b"GET / HTTP/1.1\r\nHost: x\r\n",
+    "head": b"GET / HTTP/1.1\r\nHost: localhost\r\n",
     "body": POST + b"Content-Length: 1000\r\n\r\n{",
     "chunks": POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{",
-    "idle": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "open": b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "idle": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "open": b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
 }
 """The bytes that a slow client sends before it stops.
 
@@ -83,7 +83,7 @@ def test_clients_that_send_too_slowly_are_disconnected(short_timeout: Service) -
 
 def test_client_that_does_not_read_responses_is_disconnected(short_timeout: Service) -> None:
     request = (
-        b"GET /traits HTTP/1.1\r\nHost: x\r\n"
+        b"GET /traits HTTP/1.1\r\nHost: localhost\r\n"
         b"X-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39\r\n\r\n"
     )
 
@@ -282,13 +282,13 @@ def test_startup_report_is_logged(monitored: Service, database_url: str) -> None
 
 def test_log_has_no_secrets_and_each_line_is_json(monitored: Service) -> None:
     for sent in (
-        b"GET /%0a%1b[31mfake?name=%0A HTTP/1.1\r\nHost: x\r\nX-Auth-Token: a-secret-token\r\n",
-        b"GET /traits HTTP/1.1\r\nHost: x\r\nX-Auth-Token: a-secret-token:a-secret-project\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-Auth-Token a-secret-token\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-Auth-Token: a-secret-token\x01\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-Auth-Token a-secret-token: x\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-Auth-Token: x\r\n a-secret-token\r\n",
-        b"GET / \x1b[31m\nfake HTTP/1.1\r\nHost: x\r\n",
+        b"GET /%0a%1b[31mfake?name=%0A HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: a-secret-token\r\n",
+        b"GET /traits HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: a-secret-token:a-secret-project\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token a-secret-token\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: a-secret-token\x01\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token a-secret-token: x\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: x\r\n a-secret-token\r\n",
+        b"GET / \x1b[31m\nfake HTTP/1.1\r\nHost: localhost\r\n",
     ):
         with monitored.connect(sent + b"Connection: close\r\n\r\n") as connection:
             response = received(connection)

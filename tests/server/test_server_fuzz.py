@@ -116,7 +116,7 @@ class Generator:
     def message(self) -> Message:
         """Return a request with valid or invalid JSON, mostly malformed as HTTP too."""
         request = self.random.choice(DRAW_FUNCTIONS)(self.values)
-        headers = [b"Host: x", *(f"{name}: {value}".encode() for name, value in request.headers)]
+        headers = [b"Host: localhost", *(f"{name}: {value}".encode() for name, value in request.headers)]
         body = request.body or b""
         if self.chance(40):
             headers, body = [*headers, b"Transfer-Encoding: chunked"], self.chunks(body)

@@ -133,7 +133,7 @@ def connection(worker: Worker, caplog: pytest.LogCaptureFixture) -> Connection:
     return Connection(worker, caplog)
 
 
-HEAD = b"POST /traits HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /traits HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 INVALID = {
     "line": (b"a-secret\r\n\r\n", 400),
@@ -244,7 +244,7 @@ def test_chunked_body_is_read(connection: Connection, coding: bytes) -> None:
 
 def test_target_of_a_failed_request_is_cut_in_the_log(connection: Connection) -> None:
     connection.worker.cfg.set("limit_request_line", 0)
-    response = connection.send(b"GET /fail?%b HTTP/1.1\r\nHost: x\r\n\r\n" % (b"x" * 60_000))
+    response = connection.send(b"GET /fail?%b HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"x" * 60_000))
     assert response.startswith(b"HTTP/1.1 500 ")
     [failed] = [record for record in connection.caplog.records if record.levelname == "ERROR"]
     assert failed.getMessage().startswith("Error handling request GET /fail?x")

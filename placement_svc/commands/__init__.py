@@ -1,0 +1,1 @@
+"""The commands of `placement-svc`: one module for each command or group of commands."""

@@ -1,0 +1,32 @@
+"""The database that a command works on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+
+from placement_svc import config
+from placement_svc.db import schema
+from placement_svc.db.engine import Database, connect
+from placement_svc.provisioning.database import database_url
+
+
+@contextmanager
+def opened_engine() -> Iterator[Engine]:
+    """Yield an engine for the configured database, which may be the embedded one."""
+    with database_url(config.from_environ()) as url:
+        # An import or a migration may take longer than the statement timeout of requests.
+        engine = connect(url, statement_timeout=0)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+
+@contextmanager
+def opened_database() -> Iterator[Database]:
+    """Yield the configured database; like `serve`, upgrade the schema of the embedded one first."""
+    with opened_engine() as engine:
+        if config.from_environ().database_url is None:
+            schema.upgrade(engine)
+        yield Database(engine)

@@ -1,0 +1,49 @@
+"""The command `serve`."""
+
+import ipaddress
+from dataclasses import replace
+
+import click
+
+from placement_svc import config
+from placement_svc.app import access, create_app
+from placement_svc.server import serve as server
+
+PORT = 8778
+"""The default port of the API."""
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."
+)
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Worker processes.")
+@click.option("--threads", default=4, show_default=True, type=click.IntRange(1), help="Threads in each.")
+def serve(host: str, port: int, workers: int, threads: int) -> None:
+    """Serve the API with gunicorn until Ctrl-C or SIGTERM.
+
+    Without PLACEMENT_DATABASE_URL, an embedded PostgreSQL is started and its schema is upgraded.
+    The schema of a database that this variable names is changed only by `placement-svc db upgrade`.
+    `placement-svc settings` lists all settings.
+    """
+    settings = config.from_environ()
+    _check_host(settings, host)
+    if settings.auth == "noauth" and config.is_host(host):
+        settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, host))
+    # Each worker repeats this. Doing it here reports an unusable file before any worker starts.
+    access(settings)
+    server.serve(create_app, settings, host=host, port=port, workers=workers, threads=threads)
+
+
+def _check_host(settings: config.Settings, host: str) -> None:
+    """Raise `SettingsError` if `noauth` would listen on an address that other machines can reach."""
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if settings.auth == "noauth" and not loopback and not settings.allow_insecure:
+        raise config.SettingsError(
+            f"PLACEMENT_AUTH=noauth trusts every caller, so it listens on loopback only, not on {host}:"
+            " set PLACEMENT_ALLOW_INSECURE=1 if every client that can reach this address may do everything"
+        )
