@@ -153,10 +153,10 @@ class Population:
         del kept[KEPT:]
 
     def pick(self, draw: Draw) -> Request:
-        """Draw one of the requests; every operation counts by its most expensive request."""
+        """Draw one of the requests: of any operation, or rather of an expensive one."""
         operations = list(self.kept)
-        weights = [0.05 + self.kept[operation][0][0] for operation in operations]
-        [operation] = draw.random.choices(operations, weights)
+        costs = [self.kept[operation][0][0] for operation in operations]
+        [operation] = draw.random.choices(operations, None if draw.chance(40) else costs)
         request: Request = draw.pick(*self.kept[operation])[1]
         return request
 

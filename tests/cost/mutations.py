@@ -129,7 +129,9 @@ def _mutated_body(body: Any, other: Any, draw: Draw) -> Any:
     """Return a body in which one list or object has more or other members."""
     nodes: list[list[Any]] = []
     _collect(body, [], nodes)
-    chosen = draw.pick(*nodes) if nodes else []
+    # There are far more deep nodes than those whose growth makes the body large.
+    depth = draw.pick(*{len(path) for path in nodes} or {0})
+    chosen = draw.pick(*(path for path in nodes if len(path) == depth)) if nodes else []
     return _replaced(body, chosen, lambda value: _grown(value, other, draw))
 
 

@@ -78,6 +78,7 @@ class Draw:
         self.random = random
         self.cloud = cloud
         self.providers = [provider.uuid for provider in cloud.providers]
+        self.classes_of = {provider.uuid: list(provider.inventories) for provider in cloud.providers}
         self.consumers = [consumer.consumer_uuid for consumer in cloud.consumers]
 
     def pick(self, *members: Any) -> Any:
@@ -223,8 +224,9 @@ def change_provider(draw: Draw) -> Request:
 def claim_body(draw: Draw) -> Any:
     """Return the claim of a new consumer."""
     used = draw.some(draw.providers, draw.pick(1, 1, 2, 10, 100))
+    classes = {uuid: draw.classes_of[uuid] or [draw.pick(*draw.cloud.classes)] for uuid in used}
     return {
-        "allocations": {uuid: {"resources": {draw.pick(*draw.cloud.classes[:4]): 1}} for uuid in used},
+        "allocations": {uuid: {"resources": {draw.pick(*names): 1}} for uuid, names in classes.items()},
         "project_id": draw.pick("project-0", draw.uuid()),
         "user_id": draw.pick("user-0", draw.uuid()),
         "consumer_generation": None,
@@ -242,7 +244,7 @@ def claims(draw: Draw) -> Request:
     inventories = {
         uuid: {
             "resource_provider_generation": CURRENT,
-            "inventories": {name: {"total": draw.pick(1, 10**6)} for name in draw.cloud.classes[:4]},
+            "inventories": dict.fromkeys([*draw.classes_of[uuid], "VCPU"], {"total": 10**6}),
         }
         for uuid in draw.some(draw.providers, draw.count())
     }
