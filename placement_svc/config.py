@@ -99,7 +99,7 @@ class Settings:
         0, "maximum number of allocation candidates in a response; 0 means no maximum"
     )
     request_deadline: float = _setting(
-        120.0, "seconds allowed for generating allocation candidates; after that, the response is 503"
+        120.0, "seconds that the work for a GET may take; after that, the response is 503"
     )
     proxy_headers: bool = _setting(
         False, "1 trusts the proxy headers X-Forwarded-Proto, -Host and -Prefix, and Forwarded"

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from flask import current_app, g, request
+from flask import Flask, current_app, g, request
 
 from placement_svc.config import Settings
 from placement_svc.db import providers
+from placement_svc.db.cancellation import set_deadline
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.domain.deadline import Deadline
@@ -36,11 +37,25 @@ def settings() -> Settings:
 
 
 def request_deadline() -> Deadline:
-    """Return the end of the work for the current request: `request_deadline` seconds from now.
+    """Return the end of the work for the current request, `request_deadline` seconds after its start.
 
     The work ends earlier if the client disconnects and the server can detect this.
     """
-    return Deadline.of(settings().request_deadline, request.environ.get(IS_CLIENT_GONE))
+    deadline: Deadline = g.deadline
+    return deadline
+
+
+def install_deadline(app: Flask) -> None:
+    """Give each request to `app` a deadline, which also bounds the SQL statements of a GET."""
+
+    @app.before_request
+    def start() -> None:
+        g.deadline = Deadline.of(settings().request_deadline, request.environ.get(IS_CLIENT_GONE))
+        set_deadline(g.deadline if request.method == "GET" else None)
+
+    @app.teardown_request
+    def end(_error: BaseException | None) -> None:
+        set_deadline(None)
 
 
 def require_provider(uuid: str) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names
+from placement_svc.db.cancellation import canceled_at_deadline
 from placement_svc.db.errors import (
     CONCURRENCY_FAILURES,
     OUTCOME_UNKNOWN,
@@ -177,11 +178,12 @@ class Database:
     def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `query`; all its statements see the same snapshot.
 
-        It is retried like `write`; it must not write.
+        It is retried like `write`; it must not write. When the deadline of the request passes
+        (`placement_svc.db.cancellation`), its statements are canceled.
         """
 
         def attempt() -> T:
-            with self._read_engine.connect() as connection:
+            with self._read_engine.connect() as connection, canceled_at_deadline(connection):
                 return query(connection, *args, **kwargs)
 
         return self.run_with_retries(attempt)

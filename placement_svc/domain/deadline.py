@@ -42,16 +42,22 @@ class Deadline:
 
         It costs a tenth of a microsecond, so loops can call it at each step.
         """
-        if time.monotonic() < self.next_event:
-            return
-        now = time.monotonic()
-        if now >= self.end:
+        if time.monotonic() >= self.next_event:
+            self.raise_if_over()
+            self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
+
+    def raise_if_over(self) -> None:
+        """Raise what `check` raises, without regard to the time of the last check."""
+        if time.monotonic() >= self.end:
             raise Unavailable(
                 f"The request takes longer than {self.seconds:g} seconds: ask for less, or with a limit."
             )
         if self.is_abandoned is not None and self.is_abandoned():
             raise ClientDisconnected("The client has disconnected.")
-        self.next_event = min(self.end, now + CLIENT_CHECK_INTERVAL)
+
+    def is_over(self) -> bool:
+        """Return whether the deadline has passed or the client has disconnected; any thread may call this."""
+        return time.monotonic() >= self.end or (self.is_abandoned is not None and self.is_abandoned())
 
     def checked(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items; check the deadline before the first and each `CHECKED_ITEMS`-th that follows."""

@@ -244,7 +244,7 @@ def claims(draw: Draw) -> Request:
     inventories = {
         uuid: {
             "resource_provider_generation": CURRENT,
-            "inventories": dict.fromkeys([*draw.classes_of[uuid], "VCPU"], {"total": 10**6}),
+            "inventories": {name: {"total": 10**6} for name in [*draw.classes_of[uuid], "VCPU"]},
         }
         for uuid in draw.some(draw.providers, draw.count())
     }

@@ -5,13 +5,31 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, literal, select, true, union
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    bindparam,
+    func,
+    literal,
+    select,
+    true,
+    union,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
 from placement_svc.db.engine import driver_rows
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.demand_rows import (
+    MAX_SUBQUERY_DEMANDS,
+    demand_rows,
+    has_all_suppliers,
+    parse_id_lists,
+    supplier_id_lists,
+)
 from placement_svc.db.search.sharing import SharedSupply
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import tree_aggregates
@@ -77,8 +95,8 @@ def find_anchors(
     }
     rows = driver_rows(connection, statement.query, values)
     anchors = [
-        Anchor(root_id, tuple([tuple(sorted(id_lists[index])) for index in statement.id_list_of_demand]))
-        for _, _, _, root_id, *id_lists in rows
+        Anchor(root_id, statement.supplier_ids(columns))
+        for _, _, _, root_id, *columns in rows
         if root_id is not None
     ]
     examined_count, last_examined, last_anchor, *_ = rows[-1]
@@ -103,26 +121,71 @@ class _Statement(NamedTuple):
 
     query: Select[Any]
     id_list_of_demand: tuple[int, ...]
+    has_text: bool
+    """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
+
+    def supplier_ids(self, columns: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+        """Return the ids for each demand, from the last columns of a row."""
+        lists = parse_id_lists(*columns) if self.has_text else [tuple(sorted(ids)) for ids in columns]
+        return tuple([lists[index] for index in self.id_list_of_demand])
 
 
 def _build_statement(
     criteria: SearchCriteria, shared_supplies: tuple[SharedSupply, ...], *, scans: bool, randomized: bool
 ) -> _Statement:
-    distinct = tuple(dict.fromkeys(criteria.by_demand))
-    select_examined = root_scan.select_roots if scans else selective_lookup.select_anchors
+    index_of = {each: index for index, each in enumerate(dict.fromkeys(criteria.by_demand))}
+    demands = _demand_rows(criteria, shared_supplies) if len(index_of) > MAX_SUBQUERY_DEMANDS else None
+    if scans:
+        select_examined = root_scan.select_roots(criteria, shared_supplies, randomized)
+    else:
+        select_examined = selective_lookup.select_anchors(criteria, shared_supplies, randomized, demands)
     examined_roots = (
-        select_examined(criteria, shared_supplies, randomized)
-        .limit(bindparam("max_examined", type_=Integer))
+        select_examined.limit(bindparam("max_examined", type_=Integer))
         .cte("examined_roots")
         .prefix_with("MATERIALIZED")
     )
+    conditions = root_scan.conditions_on_roots(examined_roots, criteria, shared_supplies) if scans else ()
+    if demands is not None:
+        if scans:
+            # `selective_lookup` has this condition itself.
+            conditions = [*conditions, has_all_suppliers(demands, examined_roots.c.id)]
+        anchors = _select_by_rows(demands, examined_roots, conditions)
+        id_lists = ["supplier_ids"]
+    else:
+        anchors, id_lists = _select_by_subqueries(criteria, shared_supplies, examined_roots, conditions)
+    examined = select(
+        func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
+    ).subquery()
+    query = (
+        select(examined, anchors.c.position, anchors.c.id, *(anchors.c[name] for name in id_lists))
+        .select_from(examined.outerjoin(anchors, true()))
+        .order_by(anchors.c.position)
+    )
+    id_list_of_demand = tuple(index_of[each] for each in criteria.by_demand)
+    return _Statement(query, id_list_of_demand, has_text=demands is not None)
+
+
+def _demand_rows(criteria: SearchCriteria, shared_supplies: Iterable[SharedSupply]) -> FromClause:
+    """Return the different demands as a table, with what sharing providers can supply."""
+    supplies: dict[SupplierCriteria, set[tuple[int, int]]] = {each: set() for each in criteria.by_demand}
+    for supply in shared_supplies:
+        supplies[criteria.by_demand[supply.demand]].add((supply.provider_id, supply.aggregate_id))
+    return demand_rows(dict(enumerate(supplies)), dict(enumerate(supplies.values())))
+
+
+def _select_by_subqueries(
+    criteria: SearchCriteria,
+    shared_supplies: tuple[SharedSupply, ...],
+    examined_roots: FromClause,
+    conditions: Iterable[ColumnElement[bool]],
+) -> tuple[FromClause, list[str]]:
+    """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria."""
     id_lists = [
         func.array(_supplier_ids_query(criteria, shared_supplies, each, examined_roots.c.id)).label(
             f"supplier_ids_{number}"
         )
-        for number, each in enumerate(distinct)
+        for number, each in enumerate(dict.fromkeys(criteria.by_demand))
     ]
-    conditions = root_scan.conditions_on_roots(examined_roots, criteria, shared_supplies) if scans else ()
     # The OFFSET makes PostgreSQL compute each list once, root after root.
     with_supplier_ids = (
         select(examined_roots, *id_lists).where(*conditions).offset(0).subquery("with_supplier_ids")
@@ -133,15 +196,21 @@ def _build_statement(
         .limit(bindparam("max_anchors", type_=Integer))
         .subquery("anchors")
     )
-    examined = select(
-        func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
-    ).subquery()
-    query = (
-        select(examined, anchors.c.position, anchors.c.id, *(anchors.c[each.name] for each in id_lists))
-        .select_from(examined.outerjoin(anchors, true()))
-        .order_by(anchors.c.position)
+    return anchors, [each.name for each in id_lists]
+
+
+def _select_by_rows(
+    demands: FromClause, examined_roots: FromClause, conditions: Iterable[ColumnElement[bool]]
+) -> FromClause:
+    """Return the query for anchors with the column `supplier_ids`, the lists of all demands as one text."""
+    found = (
+        select(examined_roots)
+        .where(*conditions)
+        .offset(0)
+        .limit(bindparam("max_anchors", type_=Integer))
+        .subquery("found")
     )
-    return _Statement(query, tuple(distinct.index(each) for each in criteria.by_demand))
+    return select(found, supplier_id_lists(demands, found.c.id).label("supplier_ids")).subquery("anchors")
 
 
 # Building a statement costs more than running it.

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Label, and_, bindparam, case, exists, func, not_, or_
 from sqlalchemy.types import String
 
-from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
+from placement_svc.db.filters import MAX_SINGLE_CONDITIONS, has_traits, in_any_aggregate, is_any
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupply
 from placement_svc.db.search.suppliers import SupplierQuery, unsuffixed_supplier_query
@@ -43,7 +43,7 @@ def is_allowed_root(
     yield from has_traits(roots, criteria.root_required.any_of, criteria.root_required.forbidden)
     if criteria.root_member_of_forbidden:
         yield not_(in_any_aggregate(roots.c.id, criteria.root_member_of_forbidden))
-    for supplier_criteria in criteria.by_demand:
+    for supplier_criteria in dict.fromkeys(criteria.by_demand):
         if supplier_criteria.in_tree is not None and not sharing_aggregates(
             criteria, shared_supplies, supplier_criteria
         ):
@@ -82,12 +82,13 @@ def has_unsuffixed_required(
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the suppliers of the unsuffixed group can have its required traits.
 
-    A single supplier has them all in most trees, so this is checked first.
+    A single supplier has them all in most trees, so this is checked first. For other trees, an extra filter
+    checks the first `MAX_SINGLE_CONDITIONS` required sets, each by itself.
     """
     required = criteria.rules.unsuffixed_required
     has_each = [
         has_supplier_with_any_of(root, criteria, shared_supplies, number, optimization_fence=True)
-        for number in range(len(required))
+        for number in range(len(required[:MAX_SINGLE_CONDITIONS]))
     ]
     if len(has_each) < 2:
         yield from has_each
