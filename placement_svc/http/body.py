@@ -7,8 +7,15 @@ from flask import request
 
 from placement_svc.domain.errors import Invalid
 
-MAX_VALUES = 1_000_000
-"""The most values in a body. A value takes up to 30 times as much memory as its text, such as `[]`."""
+MIN_MEMORY = 64 * 1024 * 1024
+"""The memory in bytes that even a small body may take; a large one may take four times its size."""
+
+BYTES_PER_CHARACTER = {b"{": 300, b"[": 130, b",": 64, b":": 80, b'"': 16}
+"""The memory that a value takes at most, divided among the characters that it needs in JSON.
+
+An object costs more than the parser needs, because its validation makes another one.
+`tests/http/test_body_memory.py` measures the result.
+"""
 
 
 def read_json() -> Any:
@@ -16,10 +23,24 @@ def read_json() -> Any:
     body = request.get_data(cache=False)
     # A chunked body seems to end at the size limit. Only a further read raises the error 413.
     request.stream.read(1)
-    # Each value follows one of these characters, except the values of an object, which follow their keys.
-    if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise Invalid(f"The body has more than {MAX_VALUES:,} values.")
+    needed, allowed = estimate_memory(body), max(MIN_MEMORY, 4 * len(body))
+    if needed > allowed:
+        raise Invalid(
+            f"The body has too many values: it would take {needed // 1_000_000:,} MB of memory, and at most"
+            f" {allowed // 1_000_000:,} MB are allowed. Divide it into several requests."
+        )
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Invalid(f"Malformed JSON: {error}") from None
+
+
+def estimate_memory(body: bytes) -> int:
+    """Return how many bytes of memory the body, its parsed form and its validated form take at most.
+
+    Characters in strings are counted as if they were outside. One wide character makes Python store a string
+    with 4 bytes per character. The parser copies the body.
+    """
+    is_narrow = body.isascii() and rb"\u" not in body
+    text = (2 if is_narrow else 6) * len(body)
+    return text + sum(body.count(character) * size for character, size in BYTES_PER_CHARACTER.items())
