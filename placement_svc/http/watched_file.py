@@ -1,7 +1,9 @@
 """Configuration files that an operator may change while the service runs."""
 
+import errno
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,24 @@ from placement_svc.domain.errors import SetupError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def read_regular_file(path: Path) -> bytes:
+    """Return the content of a file; raise `OSError` if it cannot be read or is not a regular file.
+
+    Reading a named pipe or a device could wait forever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "Not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 class WatchedFile(Generic[T]):

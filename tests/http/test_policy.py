@@ -1,6 +1,7 @@
 """Every policy rule by role and scope, in both profiles, and the effect of a policy file."""
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc.config import Settings
 from placement_svc.domain.errors import SetupError
-from placement_svc.http.policy import load
+from placement_svc.http.policy import load, named_roles
 from placement_svc.http.rules import list_rules
 from tests.conftest import application
 
@@ -273,6 +274,18 @@ def test_unreadable_policy_file_is_reported_in_one_line(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "missing", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(SetupError, match=f"cannot be read: {why}$"):
             load("secure", path)
+
+
+def test_policy_file_that_is_a_named_pipe_is_reported(policy_file: Path) -> None:
+    os.mkfifo(policy_file)
+    with pytest.raises(SetupError, match=r"cannot be read: Not a regular file$"):
+        load("secure", policy_file)
+
+
+def test_roles_of_the_rules_are_found(policy_file: Path) -> None:
+    assert named_roles(load("secure", None)) == {"admin", "service", "reader"}
+    policy_file.write_text("a: not role:One\nb: (role:two or (role:three and project_id:x)) or xrole:four\n")
+    assert named_roles(load("secure", policy_file)) == {"admin", "service", "reader", "one", "two", "three"}
 
 
 def test_unused_rule_in_policy_file_is_reported(policy_file: Path, caplog: pytest.LogCaptureFixture) -> None:

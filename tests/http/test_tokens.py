@@ -2,9 +2,11 @@
 
 import json
 import logging
+import os
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from flask import Flask
 from werkzeug.test import TestResponse
 
 from placement_svc.domain.errors import SetupError
-from placement_svc.http import token_file
+from placement_svc.http import token_file, tokens
 from tests.conftest import NewApp
 
 UNKNOWN = "00000000.secret"
@@ -140,6 +142,56 @@ def test_root_document_needs_no_token(app: Flask, path: str) -> None:
     assert response.status_code == 200
 
 
+# Expiry
+
+
+def in_seconds(seconds: float) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def test_token_is_accepted_until_it_expires(ask: Ask, file: Path) -> None:
+    assert ask(token_file.add(file, "u", "p", ["service"], in_seconds(3600))).status_code == 200
+
+
+def test_expired_token_gets_401_that_says_so(ask: Ask, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    token = token_file.add(file, "late-user", "p", ["service"], in_seconds(-1))
+    response = ask(token)
+    assert_unauthorized(response, 'Bearer realm="placement", error="invalid_token"')
+    assert "This token has expired." in response.json["message"]
+    [line] = [record.getMessage() for record in caplog.records if record.name == tokens.__name__]
+    assert "late-user" in line
+    for part in token.split("."):
+        assert part not in caplog.text + response.text
+
+
+def test_token_expires_while_the_service_runs(ask: Ask, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = token_file.add(file, "u", "p", ["service"], in_seconds(3600))
+    assert ask(token).status_code == 200
+    monkeypatch.setattr(
+        token_file, "datetime", type("Later", (), {"now": lambda _: in_seconds(3601)}), raising=True
+    )
+    assert ask(token).status_code == 401
+
+
+def test_only_the_holder_of_the_secret_learns_of_the_expiry(ask: Ask, file: Path) -> None:
+    token = token_file.add(file, "u", "p", ["service"], in_seconds(-1))
+    response = ask(f"{token.split('.')[0]}.guess")
+    assert response.status_code == 401
+    assert "expired" not in response.text
+
+
+def test_file_without_expiry_stays_readable(ask: Ask, file: Path, service: str) -> None:
+    """The file has no new key for such a token, so services of older versions can read it too."""
+    assert {"expires_at"} & {
+        key for record in json.loads(file.read_text()).values() for key in record
+    } == set()
+    expires_at = in_seconds(3600).replace(microsecond=0)
+    token = token_file.add(file, "u", "p", ["service"], expires_at)
+    assert token_file.read(file)[token.split(".")[0]].expires_at == expires_at
+    assert [ask(t).status_code for t in (service, token)] == [200, 200]
+
+
 # Changes of the file
 
 
@@ -174,7 +226,62 @@ def test_malformed_file_keeps_the_previous_tokens(
     assert ask(service).status_code == 401
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_special_file_keeps_the_previous_tokens_and_does_not_block(
+    ask: Ask, file: Path, service: str, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    file.unlink()
+    make_special(file, kind)
+    assert [ask(token).status_code for token in (service, UNKNOWN)] == [200, 401]
+    [message] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert message.startswith(f"The token file {file} cannot be read: ")
+    assert message.endswith("its previous content stays in effect")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_file_that_others_can_read_is_reported_once(
+    new_app: NewApp, file: Path, service: str, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    file.chmod(mode)
+    app = new_app(auth="token", token_file=file)
+    new_app(auth="token", token_file=file)
+    token_file.add(file, "another", "services", ["admin"])
+    assert app.test_client().get("/traits", headers={"X-Auth-Token": service}).status_code == 404
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [
+        f"The token file {file} can be read by other users of this machine: set its mode to 0600"
+    ]
+
+
+def test_file_that_only_its_owner_can_read_is_not_reported(
+    new_app: NewApp, file: Path, service: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    new_app(auth="token", token_file=file)
+    assert caplog.records == []
+
+
 # The file
+
+
+def make_special(path: Path, kind: str) -> None:
+    """Create a named pipe without a writer, a link to a device, or a directory."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("pipe", "Not a regular file"), ("device", "Not a regular file"), ("directory", "Is a directory")],
+)
+def test_special_file_is_reported_and_does_not_block(file: Path, kind: str, why: str) -> None:
+    make_special(file, kind)
+    for use in (token_file.read, tokens.token_strategy, lambda path: token_file.add(path, "u", "p", [])):
+        with pytest.raises(SetupError, match=f"cannot be read: {why}$"):
+            use(file)
 
 
 def test_new_file_is_readable_only_by_its_owner(file: Path, service: str) -> None:
@@ -244,6 +351,7 @@ RECORD = {
         json.dumps({"a": RECORD | {"roles": [5]}}),
         json.dumps({"a": RECORD | {"roles": "service"}}),
         json.dumps({"a": RECORD | {"other": "x"}}),
+        *(json.dumps({"a": RECORD | {"expires_at": at}}) for at in (5, "", "soon", "2026-01-01", [], {})),
     ],
 )
 def test_malformed_file_is_reported_in_one_line(file: Path, content: str) -> None:
