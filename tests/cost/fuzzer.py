@@ -25,9 +25,8 @@ from tests.support.service import serving
 DEADLINE = 1.0
 """The request deadline of the service, in seconds."""
 
-MAX_SEARCH_SECONDS = DEADLINE + 0.5
-MAX_SECONDS = 2.0
-"""For requests that are no searches."""
+MAX_READ_SECONDS = DEADLINE + 0.5
+MAX_WRITE_SECONDS = 2.0
 
 MAX_BODY = MB
 """The limit on bodies of the service; the longest draws are shorter."""
@@ -77,11 +76,11 @@ def problem(request: Request, cost: Cost) -> str:
     """Return which bound a request exceeded, or an empty string."""
     if cost.status == 0:
         return "connection: no response"
-    if not cost.is_complete and not (request.is_search and cost.wall_seconds > DEADLINE):
+    if not cost.is_complete and not (request.is_read and cost.wall_seconds > DEADLINE):
         return "incomplete response"
-    if cost.status >= 500 and not (cost.status == 503 and request.is_search):
+    if cost.status >= 500 and not (cost.status == 503 and request.is_read and cost.wall_seconds > DEADLINE):
         return f"status {cost.status}"
-    if cost.seconds > (MAX_SEARCH_SECONDS if request.is_search else MAX_SECONDS):
+    if cost.seconds > (MAX_READ_SECONDS if request.is_read else MAX_WRITE_SECONDS):
         return f"time {cost.seconds:.2f} s"
     if max(cost.worker_memory, cost.server_memory) > MAX_MEMORY:
         return f"memory {max(cost.worker_memory, cost.server_memory) / MB:.0f} MB"
@@ -145,7 +144,9 @@ class Population:
 
     def add(self, request: Request, cost: Cost) -> None:
         """Keep a request if it is among the most expensive per byte, or in all."""
-        share = max(cost.seconds / MAX_SECONDS, max(cost.worker_memory, cost.server_memory) / MAX_MEMORY)
+        share = max(
+            cost.seconds / MAX_WRITE_SECONDS, max(cost.worker_memory, cost.server_memory) / MAX_MEMORY
+        )
         score = share + 1000 * share / (cost.request_bytes + 200)
         kept = self.kept.setdefault(request.operation, [])
         kept.append((score, request))

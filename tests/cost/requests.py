@@ -38,9 +38,9 @@ class Request:
         return f"{self.method} /{self.path.split('/')[1]}/{'/'.join(self.path.split('/')[3:])}".rstrip("/")
 
     @property
-    def is_search(self) -> bool:
+    def is_read(self) -> bool:
         """Whether the deadline of the settings concerns the request."""
-        return self.path == "/allocation_candidates"
+        return self.method == "GET"
 
     @property
     def target(self) -> str:
