@@ -101,14 +101,14 @@ def _select_shared_supplies(number: int, criteria: SupplierCriteria) -> Select[A
     return query
 
 
-def _select_by_rows(by_demand: Mapping[int, SupplierCriteria]) -> Select[Any]:
-    """Return the same rows as `_select_shared_supplies` for all these demands."""
+def _select_by_rows(numbered: Mapping[int, SupplierCriteria]) -> Select[Any]:
+    """Return the same rows as `_select_shared_supplies` for all these criteria."""
     # For other trees, the aggregates of the sharing provider's own root do not count.
-    own_criteria = {demand: replace(each, is_unsuffixed=False) for demand, each in by_demand.items()}
+    own_criteria = {number: replace(each, is_unsuffixed=False) for number, each in numbered.items()}
     demands = demand_rows(own_criteria, {})
     return (
         select(
-            demands.c.number.label("demand"),
+            demands.c.number,
             _sharing_providers.c.id.label("provider_id"),
             _sharing_providers.c.root_id,
             _sharing_providers.c.aggregate_id,
