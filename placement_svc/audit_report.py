@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from placement_svc.db.audit import AuditFinding
+from placement_svc.domain.printable import printable
 
 
 def is_wrong(finding: AuditFinding) -> bool:
@@ -29,22 +30,14 @@ def as_text(findings: Sequence[AuditFinding], *, fix: bool) -> str:
 
 def _finding_lines(finding: AuditFinding) -> list[str]:
     rows = [
-        f"    {_printable(row.subject)}: is {_printable(row.stored)}, should be {_printable(row.expected)}"
+        f"    {printable(row.subject)}: is {printable(row.stored)}, should be {printable(row.expected)}"
         for row in finding.examples
     ]
     more = finding.count - len(finding.examples)
     notes = [f"    and {more:,} more"] if more else []
     if finding.obstacle:
-        notes.append(f"    {_printable(finding.obstacle)}")
+        notes.append(f"    {printable(finding.obstacle)}")
     return [f"{finding}:", *rows, *notes]
-
-
-def _printable(value: str) -> str:
-    """Return a text with escapes for the characters that control a terminal."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in value
-    )
 
 
 def as_json(findings: Sequence[AuditFinding]) -> str:

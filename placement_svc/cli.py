@@ -17,6 +17,7 @@ from placement_svc.commands.transfer import export_data, import_data
 from placement_svc.config import SettingsError
 from placement_svc.demo import DemoError
 from placement_svc.domain.errors import PlacementError, SetupError
+from placement_svc.domain.printable import printable
 from placement_svc.import_export.placement_client import PlacementClientError
 from placement_svc.import_export.transfer import TransferError
 from placement_svc.provisioning.errors import EmbeddedError
@@ -43,7 +44,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except EXPECTED_ERRORS as error:
-            raise click.ClickException(str(error)) from error
+            # A message may quote a file or another service.
+            lines = map(printable, str(error).split("\n"))
+            raise click.ClickException("\n".join(lines)) from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -99,7 +99,11 @@ class Settings:
         0, "maximum number of allocation candidates in a response; 0 means no maximum"
     )
     request_deadline: float = _setting(
-        120.0, "seconds allowed for generating allocation candidates; after that, the response is 503"
+        120.0, "seconds that the work for a GET may take; after that, the response is 503"
+    )
+    max_search_memory: int = _setting(
+        512,
+        "maximum memory of a search for allocation candidates, in MB; if it needs more, the response is 400",
     )
     empty_answers: int = _setting(
         10_000,
@@ -176,6 +180,7 @@ class Settings:
             "max_body",
             "max_groups",
             "max_items",
+            "max_search_memory",
             "client_timeout",
         ):
             _check_minimum(setting, getattr(self, setting), 1)
@@ -205,25 +210,40 @@ def default_text(setting: Field[Any]) -> str:
     return str(setting.default)
 
 
+_URL_EXAMPLE = "postgresql://user:password@host:5432/placement"
+
+
 def _check_database_url(url: str) -> None:
-    if not _is_postgresql(url):
-        raise SettingsError(
-            "PLACEMENT_DATABASE_URL must be the URL of a PostgreSQL database, such as"
-            " postgresql+psycopg2://user:password@host/placement, with no options but those of libpq"
-        )
-
-
-def _is_postgresql(url: str) -> bool:
+    """Raise `SettingsError` unless psycopg2 can use a URL; the message never quotes its password."""
+    found = re.match(r"([A-Za-z][\w+.-]*)://", url)
+    if found is None:
+        raise SettingsError(f"PLACEMENT_DATABASE_URL is not a URL: write it like {_URL_EXAMPLE}")
+    scheme = found[1]
+    if scheme not in ("postgresql", "postgresql+psycopg2"):
+        if scheme.startswith("postgres"):
+            reason = f"begins with {scheme}://, and this service needs postgresql://"
+        else:
+            reason = f"begins with {scheme}://, and this service needs a PostgreSQL database"
+        raise SettingsError(f"PLACEMENT_DATABASE_URL {reason}: write it like {_URL_EXAMPLE}")
     try:
         parsed = make_url(url)
-        if parsed.drivername not in ("postgresql", "postgresql+psycopg2"):
-            return False
+    except (ArgumentError, ValueError):
+        raise SettingsError(
+            f"PLACEMENT_DATABASE_URL is malformed: its port must be a number, as in {_URL_EXAMPLE}"
+        ) from None
+    if parsed.port is not None and not 0 < parsed.port < 65536:
+        raise SettingsError(
+            f"PLACEMENT_DATABASE_URL has the port {parsed.port}: write one from 1 to 65535, usually 5432"
+        )
+    try:
         dialect = parsed.set(drivername="postgresql+psycopg2").get_dialect()()
         _, arguments = dialect.create_connect_args(parsed)
         make_dsn(**arguments)
     except (ArgumentError, ValueError, ProgrammingError):
-        return False
-    return True
+        raise SettingsError(
+            "PLACEMENT_DATABASE_URL has an option that libpq does not know: write only options of libpq after"
+            " the ?, such as sslmode=require"
+        ) from None
 
 
 def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:

@@ -2,19 +2,18 @@
 
 from typing import Any
 
-from flask import current_app, g, request
+from flask import Flask, current_app, g, request
 
 from placement_svc.config import Settings
 from placement_svc.db import providers
+from placement_svc.db.cancellation import set_deadline
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.domain.deadline import Deadline
 from placement_svc.http.body import read_json
+from placement_svc.http.environ import IS_CLIENT_GONE, SHARE_TURN
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
-
-IS_CLIENT_GONE = "placement_svc.is_client_gone"
-"""The key in the WSGI environment of a function that returns whether the client has disconnected."""
 
 
 def database() -> Database:
@@ -36,11 +35,30 @@ def settings() -> Settings:
 
 
 def request_deadline() -> Deadline:
-    """Return the end of the work for the current request: `request_deadline` seconds from now.
+    """Return the end of the work for the current request, `request_deadline` seconds after its start.
 
     The work ends earlier if the client disconnects and the server can detect this.
     """
-    return Deadline.of(settings().request_deadline, request.environ.get(IS_CLIENT_GONE))
+    deadline: Deadline = g.deadline
+    return deadline
+
+
+def install_deadline(app: Flask) -> None:
+    """Give each request to `app` a deadline, which also bounds the SQL statements of a GET."""
+
+    @app.before_request
+    def start() -> None:
+        environ = request.environ
+        g.deadline = Deadline.of(
+            settings().request_deadline,
+            is_abandoned=environ.get(IS_CLIENT_GONE),
+            share_turn=environ.get(SHARE_TURN),
+        )
+        set_deadline(g.deadline if request.method == "GET" else None)
+
+    @app.teardown_request
+    def end(_error: BaseException | None) -> None:
+        set_deadline(None)
 
 
 def require_provider(uuid: str) -> None:

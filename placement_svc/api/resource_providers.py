@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from flask import Blueprint, Response, g, jsonify
 
 from placement_svc.api import links
-from placement_svc.api.context import database, load_body, load_pairs, require_provider
+from placement_svc.api.context import database, load_body, load_pairs, request_deadline, require_provider
 from placement_svc.db import providers
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import Provider
@@ -44,8 +44,9 @@ def to_json(provider: Provider) -> dict[str, Any]:
 @endpoint("resource_providers:list", introduced="1.0", checks_accept=True)
 def list_providers() -> Response:
     """List the providers that match all filters of the query."""
+    deadline = request_deadline()
     found = database().read(providers.find, parse_filter(load_pairs(), g.microversion))
-    response = jsonify(resource_providers=[to_json(provider) for provider in found])
+    response = jsonify(resource_providers=[to_json(provider) for provider in deadline.checked(found)])
     return caching.set_cache_headers(response, caching.newest(provider.modified for provider in found))
 
 

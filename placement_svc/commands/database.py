@@ -7,17 +7,22 @@ from sqlalchemy import Engine
 
 from placement_svc import config
 from placement_svc.db import schema
+from placement_svc.db.connection_check import check_connection
 from placement_svc.db.engine import Database, connect
 from placement_svc.provisioning.database import database_url
 
 
 @contextmanager
 def opened_engine() -> Iterator[Engine]:
-    """Yield an engine for the configured database, which may be the embedded one."""
+    """Yield an engine for the configured database, which may be the embedded one.
+
+    Raises `Unavailable` with what to correct if the database cannot be reached.
+    """
     with database_url(config.from_environ()) as url:
         # An import or a migration may take longer than the statement timeout of requests.
         engine = connect(url, statement_timeout=0)
         try:
+            check_connection(engine)
             yield engine
         finally:
             engine.dispose()

@@ -1,10 +1,18 @@
 """The commands `db`: show or change the schema revision."""
 
+import sys
+
 import click
 
+from placement_svc import config
 from placement_svc.commands.database import opened_engine
-from placement_svc.db import schema
-from placement_svc.db.engine import redact_url
+from placement_svc.db import schema, sessions
+from placement_svc.domain.errors import Unavailable
+from placement_svc.provisioning.database import database_name
+
+
+def _name() -> str:
+    return database_name(config.from_environ())
 
 
 @click.group()
@@ -38,25 +46,43 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
         schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         reached = schema.current(engine)
         newer = f", which is newer than {schema.newest()}" if schema.is_newer(reached) else ""
-        click.echo(f"{redact_url(engine.url)} is at revision {reached}{newer}")
+        click.echo(f"{_name()} is at revision {reached}{newer}")
 
 
 @db.command()
 @click.argument("revision")
-def downgrade(revision: str) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="Downgrade even if services are connected.")
+def downgrade(revision: str, yes: bool, force: bool) -> None:
     """Downgrade the schema to REVISION.
 
-    Data that only the newer schema can store is lost. `base` drops all tables and all data.
+    Data that only the newer schema can store is lost. `base` drops all tables and all data. Stop all services
+    first.
     """
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("Confirm the downgrade with --yes: there is no terminal to ask on.")
     with opened_engine() as engine:
+        connected = 0 if force else sessions.count_others(engine)
+        if connected:
+            raise Unavailable(
+                f"Services or other commands are connected to {_name()} ({connected} sessions with"
+                " the application_name of placement-svc): stop them first, or use --force."
+            )
+        if not yes:
+            _confirm_downgrade(schema.current(engine), revision)
         schema.downgrade(engine, revision)
-        click.echo(f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'}")
+        click.echo(f"{_name()} is at revision {schema.current(engine) or 'base'}")
+
+
+def _confirm_downgrade(current: str | None, revision: str) -> None:
+    """Ask on the terminal; raise `click.Abort` unless the answer is yes."""
+    loss = "drops all tables and all data" if revision == "base" else "may lose data"
+    question = f"Downgrade {_name()} from {current or 'base'} to {revision}? This {loss}."
+    click.confirm(question, abort=True, err=True)
 
 
 @db.command()
 def current() -> None:
     """Show the schema's revision and the newest revision."""
     with opened_engine() as engine:
-        click.echo(
-            f"{redact_url(engine.url)} is at revision {schema.current(engine) or 'base'} of {schema.newest()}"
-        )
+        click.echo(f"{_name()} is at revision {schema.current(engine) or 'base'} of {schema.newest()}")

@@ -3,19 +3,22 @@
 import click
 
 from placement_svc.commands.database import opened_database
+from placement_svc.db.engine import Database
+from placement_svc.domain.errors import Unavailable
 from placement_svc.import_export import transfer
 
 
 @click.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-def export_data(file: str) -> None:
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def export_data(file: str, force: bool) -> None:
     """Export all data to FILE, one JSON record per line.
 
-    A FILE of - is standard output. A FILE whose name ends in .gz is compressed.
+    A FILE of - is standard output. A FILE whose name ends in .gz is compressed. Only its owner can read FILE.
     """
     with opened_database() as database:
-        lines = transfer.export_file(database, file)
-    click.echo(f"Exported {lines:,} records", err=True)
+        exported = transfer.export_file(database, file, force=force)
+    click.echo(f"Exported {exported:,} records", err=True)
 
 
 @click.command("import")
@@ -27,12 +30,20 @@ def export_data(file: str) -> None:
     is_flag=True,
     help="Accept allocations that exceed the capacity or violate the units of their inventory.",
 )
-def import_data(file: str | None, url: str | None, token: str | None, allow_overcommitted: bool) -> None:
+@click.option("--partial", is_flag=True, help="Accept a FILE that is incomplete.")
+@click.option("--dry-run", is_flag=True, help="Check all records, but change nothing.")
+def import_data(
+    file: str | None,
+    url: str | None,
+    token: str | None,
+    allow_overcommitted: bool,
+    partial: bool,
+    dry_run: bool,
+) -> None:
     """Import data from FILE or another Placement service.
 
     The import adds all records to the database, or none if any record is invalid. FILE has the format that
-    `placement-svc export` writes. A FILE of - is standard input. A FILE whose name ends in .gz is
-    decompressed.
+    `placement-svc export` writes, and may be compressed. A FILE of - is standard input.
     """
     if (file is None) == (url is None):
         raise click.UsageError("Name either a FILE or a service (--from).")
@@ -40,9 +51,30 @@ def import_data(file: str | None, url: str | None, token: str | None, allow_over
         raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
     with opened_database() as database:
         if url is not None:
-            imported = transfer.import_service(database, url, str(token))
+            imported = transfer.import_service(database, url, str(token), dry_run=dry_run)
         else:
-            imported = transfer.import_file(database, str(file), allow_overcommitted)
-    for problem in imported.overcommitted:
-        click.echo(f"Overcommitted: {problem.message}", err=True)
-    click.echo(f"Imported {imported.providers:,} resource providers and {imported.consumers:,} consumers")
+            imported = transfer.import_file(
+                database,
+                str(file),
+                allow_overcommitted=allow_overcommitted,
+                partial=partial,
+                dry_run=dry_run,
+            )
+        for problem in imported.overcommitted:
+            click.echo(f"Overcommitted: {problem.message}", err=True)
+        added = f"{imported.providers:,} resource providers and {imported.consumers:,} consumers"
+        if dry_run:
+            click.echo(f"Nothing is changed. An import would add {added}")
+        else:
+            click.echo(f"Imported {added}")
+            _vacuum(database)
+
+
+def _vacuum(database: Database) -> None:
+    """Vacuum the tables; the import is complete even if this fails."""
+    try:
+        transfer.vacuum(database)
+    except Unavailable as error:
+        click.echo(
+            f"The tables are not vacuumed: {error} Searches take longer until autovacuum has run.", err=True
+        )

@@ -15,20 +15,20 @@ from placement_svc.domain.aggregates import AggregateMember, AggregateSize
 from placement_svc.domain.errors import NotFound
 
 
-def aggregate_ids(connection: Connection, uuids: Collection[str]) -> list[int]:
-    """Return the ids of the aggregates among `uuids` that exist."""
-    query = select(aggregates.c.id).where(is_any(aggregates.c.uuid, uuids))
-    return list(connection.scalars(query))
+def aggregate_ids(connection: Connection, uuids: Collection[str]) -> dict[str, int]:
+    """Return the ids of the aggregates among `uuids` that exist, by uuid."""
+    query = select(aggregates.c.uuid, aggregates.c.id).where(is_any(aggregates.c.uuid, uuids))
+    return dict(connection.execute(query).all())
 
 
 def get_or_create_ids(connection: Connection, uuids: Collection[str]) -> list[int]:
     """Return the ids of aggregates; create those that do not exist."""
     ids = aggregate_ids(connection, uuids)
     if len(ids) == len(uuids):
-        return ids
+        return list(ids.values())
     # Sorted: two requests that create the same aggregates insert them in one order and cannot deadlock.
     insert_missing(connection, [aggregates.c.uuid], [(uuid,) for uuid in sorted(uuids)])
-    return aggregate_ids(connection, uuids)
+    return list(aggregate_ids(connection, uuids).values())
 
 
 def find(connection: Connection) -> list[AggregateSize]:

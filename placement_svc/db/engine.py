@@ -3,7 +3,7 @@
 import random
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from threading import Lock
 from time import perf_counter
@@ -16,6 +16,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names
+from placement_svc.db.cancellation import canceled_at_deadline
 from placement_svc.db.errors import (
     CONCURRENCY_FAILURES,
     OUTCOME_UNKNOWN,
@@ -55,6 +56,9 @@ STATEMENT_CACHE_SIZE = 200
 
 MAX_CACHED_STATEMENT_LENGTH = 10_000
 """Characters of the longest statement that is kept; a search for four groups has 3,000."""
+
+APPLICATION_NAME = "placement-svc"
+"""The `application_name` of every session, unless the URL sets another one."""
 
 SECRET_OPTIONS = ("password", "sslpassword")
 """libpq options of a URL that must not appear in logs or output."""
@@ -107,6 +111,7 @@ def connect(
     parsed = make_url(url).set(drivername="postgresql+psycopg2")
     timeouts = f"-c lock_timeout={lock_timeout}s -c statement_timeout={statement_timeout}s"
     options = f"{SESSION_OPTIONS} {timeouts} {parsed.query.get('options', '')}"
+    defaults = {"application_name": APPLICATION_NAME, "connect_timeout": 5}
     # `_check_alive` costs no round trip, unlike `pool_pre_ping`. `Database` handles a connection that is lost
     # without the check noticing.
     engine = create_engine(
@@ -119,8 +124,8 @@ def connect(
         # Texts of errors are logged, and parameters are the data of clients.
         hide_parameters=True,
         execution_options={"compiled_cache": _StatementCache(STATEMENT_CACHE_SIZE)},
-        connect_args={"options": options}
-        | ({} if "connect_timeout" in parsed.query else {"connect_timeout": 5}),
+        connect_args={name: value for name, value in defaults.items() if name not in parsed.query}
+        | {"options": options},
     )
     event.listen(engine, "checkout", _check_alive)
     event.listen(engine, "handle_error", _shorten_error)
@@ -158,6 +163,15 @@ def driver_rows(
     return rows
 
 
+def each_driver_row(
+    connection: Connection, statement: Executable, values: Mapping[str, Any]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows as `driver_rows` returns them, each converted to Python objects only when it is due."""
+    with connection.execute(statement, values) as result:
+        cursor: Any = result.cursor
+        yield from cursor
+
+
 class Database:
     """Runs functions that take a connection, each in a transaction of its own.
 
@@ -177,11 +191,12 @@ class Database:
     def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `query`; all its statements see the same snapshot.
 
-        It is retried like `write`; it must not write.
+        It is retried like `write`; it must not write. When the deadline of the request passes
+        (`placement_svc.db.cancellation`), its statements are canceled.
         """
 
         def attempt() -> T:
-            with self._read_engine.connect() as connection:
+            with self._read_engine.connect() as connection, canceled_at_deadline(connection):
                 return query(connection, *args, **kwargs)
 
         return self.run_with_retries(attempt)

@@ -4,16 +4,42 @@ They are built for every request, so the aliases of tables are shared: creating 
 rest of a condition. Sharing is safe because each condition that uses an alias is a subquery of its own.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, FromClause, and_, any_, exists, false, func, literal, not_
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    FromClause,
+    Integer,
+    TableValuedAlias,
+    and_,
+    any_,
+    cast,
+    column,
+    exists,
+    false,
+    func,
+    literal,
+    not_,
+    select,
+    true,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from placement_svc.db.tables import provider_aggregates
+from placement_svc.db.tables import inventories, provider_aggregates
 from placement_svc.domain.inventory import MAX_INTEGER
 
+MAX_SINGLE_CONDITIONS = 8
+"""The number of conditions of one kind that a statement states one by one.
+
+It states all further ones as one condition on arrays. PostgreSQL would plan each `EXISTS` as a join, and
+1,000 of them for minutes.
+"""
+
 _member_of = provider_aggregates.alias("member_of")
+_any_inventory = inventories.alias("any_inventory")
 
 
 def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
@@ -28,18 +54,60 @@ def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnEl
     """
     if amount > MAX_INTEGER:
         return false()
-    return and_(
-        inventory.c.resource_class_id == resource_class_id,
-        # max_allocatable is max_unit or, if that is less, the free capacity; PostgreSQL inlines the function,
-        # so the condition on it can use the index.
-        func.fits_units(
-            amount,
-            inventory.c.min_unit,
-            inventory.c.max_allocatable,
-            inventory.c.step_size,
-            type_=Boolean,
-        ),
+    return and_(inventory.c.resource_class_id == resource_class_id, fits_units(inventory, amount))
+
+
+def fits_units(inventory: FromClause, amount: int | ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that a new allocation can get `amount` of `inventory`, whatever its class."""
+    # max_allocatable is max_unit or, if that is less, the free capacity; PostgreSQL inlines the function,
+    # so the condition on it can use the index.
+    return func.fits_units(
+        amount, inventory.c.min_unit, inventory.c.max_allocatable, inventory.c.step_size, type_=Boolean
     )
+
+
+def fits_all(provider_id: ColumnElement[int], resources: Collection[tuple[int, int]]) -> ColumnElement[bool]:
+    """Return the condition that a provider's inventories can give all `resources`, pairs of class id, amount.
+
+    The statement does not grow with them.
+    """
+    if any(amount > MAX_INTEGER for _, amount in resources):
+        return false()
+    requested = _pairs("requested", "class_id", "amount", resources)
+    return count_fitting(provider_id, requested) == len(resources)
+
+
+def count_fitting(provider_id: ColumnElement[int], requested: FromClause) -> ColumnElement[int]:
+    """Return how many of the resources `requested` (`class_id`, `amount`) the provider can give."""
+    return (
+        select(func.count())
+        .select_from(_any_inventory)
+        .join(requested, requested.c.class_id == _any_inventory.c.resource_class_id)
+        .where(_any_inventory.c.provider_id == provider_id, fits_units(_any_inventory, requested.c.amount))
+        .correlate_except(_any_inventory, requested)
+        .scalar_subquery()
+    )
+
+
+def fits_any(inventory: FromClause, resources: Collection[tuple[int, int]]) -> ColumnElement[bool]:
+    """Return the condition that `inventory` can give one of `resources`; the statement does not grow."""
+    possible = [resource for resource in resources if resource[1] <= MAX_INTEGER]
+    requested = _pairs("requested", "class_id", "amount", possible)
+    return exists().where(
+        requested.c.class_id == inventory.c.resource_class_id, fits_units(inventory, requested.c.amount)
+    )
+
+
+def _pairs(table: str, first: str, second: str, pairs: Collection[tuple[int, int]]) -> TableValuedAlias:
+    """Return pairs of integers as a table for a FROM clause."""
+    arrays = (int_array(pair[index] for pair in pairs) for index in range(2))
+    columns = (column(first, Integer), column(second, Integer))
+    return func.unnest(*arrays).table_valued(*columns).render_derived(name=table)
+
+
+def int_array(values: Iterable[int]) -> ColumnElement[Any]:
+    """Return an array that is sent as text: psycopg2 would send a literal for each element."""
+    return cast(literal(f"{{{','.join(map(str, values))}}}"), ARRAY(Integer))
 
 
 def has_traits(
@@ -53,9 +121,11 @@ def has_traits(
     single = [trait_id for ids in any_of if len(ids) == 1 for trait_id in ids]
     if single:
         yield trait_ids.contains(sorted(single))
-    for ids in any_of:
-        if len(ids) > 1:
-            yield trait_ids.overlap(sorted(ids))
+    several = iter(dict.fromkeys(frozenset(ids) for ids in any_of if len(ids) > 1))
+    for ids in islice(several, MAX_SINGLE_CONDITIONS):
+        yield trait_ids.overlap(sorted(ids))
+    if others := list(several):
+        yield count_sets_with_trait(trait_ids, _members(others)) == len(others)
     if forbidden:
         yield not_(trait_ids.overlap(sorted(forbidden)))
 
@@ -65,3 +135,53 @@ def in_any_aggregate(provider_id: ColumnElement[int], aggregate_ids: Collection[
     return exists().where(
         _member_of.c.provider_id == provider_id, is_any(_member_of.c.aggregate_id, aggregate_ids)
     )
+
+
+def in_any_aggregate_of(
+    provider_id: ColumnElement[int], aggregate_ids: ColumnElement[Any]
+) -> ColumnElement[bool]:
+    """Return the condition that a provider is a member of at least one aggregate in an array of ids."""
+    return (
+        exists()
+        .where(_member_of.c.provider_id == provider_id, _member_of.c.aggregate_id == any_(aggregate_ids))
+        .correlate_except(_member_of)
+    )
+
+
+def in_each_aggregate_set(
+    provider_id: ColumnElement[int], any_of: Iterable[Collection[int]]
+) -> ColumnElement[bool]:
+    """Return the condition that a provider is itself a member of an aggregate of each set in `any_of`."""
+    sets = iter(dict.fromkeys(map(frozenset, any_of)))
+    conditions = [in_any_aggregate(provider_id, ids) for ids in islice(sets, MAX_SINGLE_CONDITIONS)]
+    if others := list(sets):
+        conditions.append(count_sets_with_aggregate(provider_id, _members(others)) == len(others))
+    return and_(true(), *conditions)
+
+
+def count_sets_with_trait(trait_ids: ColumnElement[Any], members: FromClause) -> ColumnElement[int]:
+    """Return how many sets of traits have one of `trait_ids`; `members` are their rows (`number`, `id`)."""
+    own = func.unnest(trait_ids).table_valued(column("id", Integer)).render_derived(name="own_trait")
+    return (
+        select(func.count(members.c.number.distinct()))
+        .select_from(own.join(members, members.c.id == own.c.id))
+        .correlate_except(own, members)
+        .scalar_subquery()
+    )
+
+
+def count_sets_with_aggregate(provider_id: ColumnElement[int], members: FromClause) -> ColumnElement[int]:
+    """Return in how many sets a provider has an aggregate; `members` are their rows (`number`, `id`)."""
+    return (
+        select(func.count(members.c.number.distinct()))
+        .select_from(_member_of.join(members, members.c.id == _member_of.c.aggregate_id))
+        .where(_member_of.c.provider_id == provider_id)
+        .correlate_except(_member_of, members)
+        .scalar_subquery()
+    )
+
+
+def _members(sets: Sequence[Collection[int]]) -> TableValuedAlias:
+    """Return the members of sets as a table: the number of the set, and the id of the member."""
+    rows = [(number, id_) for number, ids in enumerate(sets) for id_ in sorted(ids)]
+    return _pairs("member", "number", "id", rows)

@@ -225,7 +225,17 @@ FIND_OVERCOMMITTED = (
     """,
 )
 
+SEARCHED_TABLES = (
+    "resource_providers",
+    "provider_traits",
+    "provider_aggregates",
+    "inventories",
+    "consumers",
+    "allocations",
+)
+
+FILLED_TABLES = (*SEARCHED_TABLES, "aggregates", "projects", "users", "consumer_types")
+"""The tables that an import adds rows to; `traits` and `resource_classes` are always small."""
+
 # Without new statistics the first searches would be planned for the tables as they were before the import.
-ANALYZE = """
-    ANALYZE resource_providers, provider_traits, provider_aggregates, inventories, consumers, allocations
-"""
+ANALYZE = f"ANALYZE {', '.join(SEARCHED_TABLES)}"

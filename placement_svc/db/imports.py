@@ -33,19 +33,27 @@ BATCH_SIZE = 10_000
 
 
 def load(
-    database: Database, records: Iterable[tuple[int, Record]], allow_overcommitted: bool
+    database: Database,
+    records: Iterable[tuple[int, Record]],
+    *,
+    allow_overcommitted: bool,
+    dry_run: bool = False,
 ) -> ImportResult:
     """Import records, each with its line number, in any order; all of them or none.
 
     The records add to the existing data. With `allow_overcommitted`, allocations may exceed the capacity or
     violate the units of an inventory, as existing allocations do after an inventory has shrunk
     (`docs/spec/resources.md 4`). The generation of a new provider counts one change each for its inventories,
-    its traits, its aggregates and each of its consumers. The generation of a consumer is 1. Raises
-    `ImportRefused`.
+    its traits, its aggregates and each of its consumers. The generation of a consumer is 1. With `dry_run`,
+    everything is checked and rolled back. Raises `ImportRefused`.
     """
     database.prepare()
     # Database.write would retry the transaction after a conflict, but the records can be read only once.
-    with map_driver_errors(), database.engine.begin() as connection:
+    with (
+        map_driver_errors(),
+        database.engine.connect() as connection,
+        connection.begin() as transaction,
+    ):
         disable_timeouts(connection)
         counts = _stage(connection, records)
         lock_out_writers(connection)
@@ -58,12 +66,25 @@ def load(
         overcommitted = _find_problems(connection, statements.FIND_OVERCOMMITTED)
         if not allow_overcommitted:
             _refuse(overcommitted)
-        connection.execute(text(statements.ANALYZE))
+        if dry_run:
+            transaction.rollback()
+        else:
+            connection.execute(text(statements.ANALYZE))
     return ImportResult(
         providers=counts["staged_providers"],
         consumers=counts["staged_consumers"],
         overcommitted=overcommitted,
     )
+
+
+def vacuum(database: Database, table: str) -> None:
+    """Vacuum and analyze a table, outside of a transaction; raises `Unavailable`.
+
+    Index-only scans read the table as well, until VACUUM has set the visibility map.
+    """
+    autocommit = database.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with map_driver_errors(), autocommit.connect() as connection:
+        connection.execute(text(f"VACUUM (ANALYZE) {table}"))
 
 
 def _stage(connection: Connection, records: Iterable[tuple[int, Record]]) -> dict[str, int]:

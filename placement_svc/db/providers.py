@@ -8,7 +8,15 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, 
 from placement_svc.db import names
 from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.errors import map_constraints
-from placement_svc.db.filters import fits, has_traits, in_any_aggregate, is_any
+from placement_svc.db.filters import (
+    MAX_SINGLE_CONDITIONS,
+    fits,
+    fits_all,
+    has_traits,
+    in_any_aggregate,
+    in_each_aggregate_set,
+    is_any,
+)
 from placement_svc.db.provider_trees import (
     find_new_parent,
     find_position,
@@ -293,14 +301,21 @@ def _group_conditions(
     ids = names.trait_ids(connection, sorted(group.required.forbidden), problem)
     for condition in has_traits(providers, (), ids.values()):
         yield condition, ""
-    for any_of in group.member_of.any_of:
-        yield in_any_aggregate(providers.c.id, aggregate_ids(connection, any_of)), "member_of"
+    aggregates = aggregate_ids(connection, group.member_of.names) if group.member_of else {}
+    if group.member_of.any_of:
+        sets = [
+            {aggregates[uuid] for uuid in any_of & aggregates.keys()} for any_of in group.member_of.any_of
+        ]
+        yield in_each_aggregate_set(providers.c.id, sets), "member_of"
     if group.member_of.forbidden:
-        forbidden_ids = aggregate_ids(connection, group.member_of.forbidden)
-        yield not_(in_any_aggregate(providers.c.id, forbidden_ids)), ""
+        forbidden = group.member_of.forbidden & aggregates.keys()
+        yield not_(in_any_aggregate(providers.c.id, {aggregates[uuid] for uuid in forbidden})), ""
     problem = "Invalid resource class in resources parameter: No such resource class {}."
     class_ids = names.resource_class_ids(connection, list(group.resources), problem)
-    for name, amount in group.resources.items():
+    resources = [(class_ids[name], amount) for name, amount in group.resources.items()]
+    for class_id, amount in resources[:MAX_SINGLE_CONDITIONS]:
         inventory = inventories.alias()
-        fitting = fits(inventory, class_ids[name], amount)
+        fitting = fits(inventory, class_id, amount)
         yield exists().where(inventory.c.provider_id == providers.c.id, fitting), "resources"
+    if len(resources) > MAX_SINGLE_CONDITIONS:
+        yield fits_all(providers.c.id, resources[MAX_SINGLE_CONDITIONS:]), "resources"

@@ -5,10 +5,12 @@ The record of a consumer is a `Claim` with all of its allocations.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.printable import printable
 
 MAX_PROBLEMS = 100
 """The largest number of problems that one import reports."""
@@ -45,13 +47,40 @@ class ProviderRecord:
 
 Record = TraitRecord | ResourceClassRecord | ProviderRecord | Claim
 
+RECORD_TYPES: Mapping[type[Record], str] = {
+    TraitRecord: "trait",
+    ResourceClassRecord: "resource_class",
+    ProviderRecord: "resource_provider",
+    Claim: "consumer",
+}
+"""The name of each record type in a file."""
+
+
+@dataclass(frozen=True)
+class RecordCounts:
+    """The number of records of each type in a file, by the names in `RECORD_TYPES`: its last line."""
+
+    by_type: Mapping[str, int]
+
+    @classmethod
+    def of(cls, numbers: Mapping[type[Record], int]) -> Self:
+        """Return the counts for the number of records of each class."""
+        return cls({name: numbers.get(record_class, 0) for record_class, name in RECORD_TYPES.items()})
+
 
 @dataclass(frozen=True)
 class ImportProblem:
-    """An error or a warning about the records on some lines; lines are counted from 1."""
+    """An error or a warning about the records on some lines; lines are counted from 1.
+
+    The message may quote a file. It is written to terminals, so its control characters are escaped.
+    """
 
     line_numbers: tuple[int, ...]
     message: str
+
+    def __post_init__(self) -> None:
+        """Escape control characters in the message."""
+        object.__setattr__(self, "message", printable(self.message))
 
     def __str__(self) -> str:
         noun = "line" if len(self.line_numbers) == 1 else "lines"

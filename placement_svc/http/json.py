@@ -1,8 +1,10 @@
 """JSON bodies of requests and responses, with orjson."""
 
+import errno
 import itertools
+import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -10,7 +12,9 @@ import orjson
 from flask import Response
 from flask.json.provider import JSONProvider
 
-from placement_svc.domain.errors import ClientDisconnected, Unavailable
+from placement_svc.domain.errors import ClientDisconnected, PlacementError, Unavailable
+
+log = logging.getLogger(__name__)
 
 
 def dumps(value: Any) -> bytes:
@@ -43,6 +47,13 @@ MAX_STREAMED_RESPONSES = 8
 _streamed_responses = BoundedSemaphore(MAX_STREAMED_RESPONSES)
 
 
+class StreamedResponse(Response):
+    """A response whose body is generated while it is sent."""
+
+    aborted = False
+    """Whether the body ended early."""
+
+
 def respond(chunks: Iterator[bytes]) -> Response:
     """Return a response with the JSON text that `chunks` make up.
 
@@ -59,13 +70,23 @@ def respond(chunks: Iterator[bytes]) -> Response:
     # An ExitStack releases only once, however often the response is closed.
     release_once = ExitStack()
     release_once.callback(_streamed_responses.release)
-    text = itertools.chain(start, _until_disconnected(chunks))
-    response = Response(text, content_type="application/json")
+    response = StreamedResponse(content_type="application/json")
+    response.response = itertools.chain(start, _until_error(chunks, response))
     response.call_on_close(release_once.close)
     return response
 
 
-def _until_disconnected(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks; end without an error when the client has disconnected."""
-    with suppress(ClientDisconnected):
+def _until_error(chunks: Iterator[bytes], response: StreamedResponse) -> Iterator[bytes]:
+    """Yield the chunks; mark the response as aborted if an error ends them early.
+
+    For an error other than a disconnected client, raise `ConnectionResetError`: the server then closes the
+    connection without the last chunk of the body, so the client sees that the response is incomplete.
+    """
+    try:
         yield from chunks
+    except ClientDisconnected:
+        response.aborted = True
+    except PlacementError as error:
+        response.aborted = True
+        log.warning("A response was aborted after its start: %s", error)
+        raise ConnectionResetError(errno.ECONNRESET, "The response is incomplete.") from None

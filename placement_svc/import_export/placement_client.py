@@ -15,8 +15,16 @@ import urllib3
 from rich.progress import Progress
 
 from placement_svc.config import NOBODY
-from placement_svc.domain.allocations import UNKNOWN_TYPE
+from placement_svc.domain.allocations import UNKNOWN_TYPE, Claim
+from placement_svc.domain.records import (
+    ProviderRecord,
+    Record,
+    RecordCounts,
+    ResourceClassRecord,
+    TraitRecord,
+)
 from placement_svc.http.microversion import NEWEST
+from placement_svc.schemas.records import to_line
 
 THREADS = 8
 """Requests that are sent at the same time."""
@@ -105,7 +113,10 @@ class PlacementClient:
         would then mix two states. A change is detected by two comparisons: the provider list before and
         after, and the allocations of each provider with those of its consumers.
         """
-        yield from self._custom_names()
+        numbers: Counter[type[Record]] = Counter()
+        for line, record_class in self._custom_names():
+            yield line
+            numbers[record_class] += 1
         providers = self._list_providers()
         # Allocated amounts by provider uuid: from the allocations of the provider, and from its consumers.
         by_provider: Counter[str] = Counter()
@@ -125,6 +136,7 @@ class PlacementClient:
             ):
                 if record["allocations"]:
                     yield orjson.dumps({"consumer": record})
+                    numbers[Claim] += 1
                 by_consumers.update(
                     {uuid: _total_amount(allocation) for uuid, allocation in record["allocations"].items()}
                 )
@@ -136,17 +148,19 @@ class PlacementClient:
                 f"{self._url} changed during the import ({', '.join(sorted(uuids)[:3])}...):"
                 " stop the services that write to it, and import again"
             )
+        numbers[ProviderRecord] = len(providers)
+        yield to_line(RecordCounts.of(numbers))
 
-    def _custom_names(self) -> Iterator[bytes]:
-        """Yield the lines of custom traits and resource classes."""
+    def _custom_names(self) -> Iterator[tuple[bytes, type[Record]]]:
+        """Yield the lines of custom traits and resource classes, each with the class of its record."""
         if self._supports("1.6"):
             for name in self._get("/traits?name=startswith:CUSTOM_")["traits"]:
                 if name.startswith("CUSTOM_"):
-                    yield orjson.dumps({"trait": name})
+                    yield orjson.dumps({"trait": name}), TraitRecord
         if self._supports("1.2"):
             for resource_class in self._get("/resource_classes")["resource_classes"]:
                 if resource_class["name"].startswith("CUSTOM_"):
-                    yield orjson.dumps({"resource_class": resource_class["name"]})
+                    yield orjson.dumps({"resource_class": resource_class["name"]}), ResourceClassRecord
 
     def _list_providers(self) -> list[_ProviderSummary]:
         return [

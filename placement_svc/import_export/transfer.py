@@ -1,11 +1,16 @@
 """Export to a file; import from a file or from another Placement service.
 
-A file has one record per line. `placement_svc/schemas/records.py` parses and writes the lines.
+A file has one record per line, and the number of records of each type in its last line.
+`placement_svc/schemas/records.py` parses and writes the lines.
 """
 
 import gzip
 import io
+import os
+import sys
+import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,67 +23,133 @@ from sqlalchemy import Connection
 
 from placement_svc.db import exports, imports
 from placement_svc.db.engine import Database
+from placement_svc.db.import_statements import FILLED_TABLES
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.records import MAX_PROBLEMS, ImportProblem, ImportRefused, ImportResult, Record
+from placement_svc.domain.records import (
+    MAX_PROBLEMS,
+    ImportProblem,
+    ImportRefused,
+    ImportResult,
+    Record,
+    RecordCounts,
+)
 from placement_svc.import_export.placement_client import PlacementClient, PlacementClientError
 from placement_svc.schemas import records
 
 MAX_QUOTED = 120
 """The largest number of bytes of an invalid line that an error message quotes."""
 
+GZIP_MAGIC = b"\x1f\x8b"
+"""The first bytes of compressed data."""
+
+STREAM = "-"
+"""The path of standard input and output."""
+
 
 class TransferError(Exception):
-    """A file cannot be read or written; the message names the file and the reason."""
+    """A file cannot be read or written, or is incomplete; the message names the file and the reason."""
 
 
-def export_file(database: Database, path: str) -> int:
-    """Write all data, from one snapshot, to a file; return the number of lines.
+def export_file(database: Database, path: str, *, force: bool) -> int:
+    """Write all data, from one snapshot, to a file; return the number of records.
 
     The path ``-`` is standard output. A file whose name ends in ``.gz`` is compressed. The file appears under
-    its name only when it is complete. Raises `TransferError`.
+    its name only when it is complete. An existing file is replaced only with `force`. Raises `TransferError`.
     """
-    with _progress() as progress, _open_output(path) as file:
+    with _progress() as progress, _open_output(path, force) as file:
         return database.read(_write_records, file, progress)
 
 
 def _write_records(connection: Connection, file: BinaryIO | gzip.GzipFile, progress: Progress) -> int:
-    lines = 0
+    numbers: Counter[type[Record]] = Counter()
     total = exports.count(connection)
     for record in progress.track(exports.records(connection), total=total, description="Exporting"):
         file.write(records.to_line(record))
-        lines += 1
-    return lines
+        numbers[type(record)] += 1
+    file.write(records.to_line(RecordCounts.of(numbers)))
+    return numbers.total()
 
 
 @contextmanager
-def _open_output(path: str) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """Yield a file to write to; rename it to `path` if no error occurs, and delete it otherwise."""
-    if path == "-":
-        with click.open_file(path, "wb") as file:
-            yield cast(BinaryIO, file)
-        return
-    partial = Path(f"{path}.part")
+def _open_output(path: str, force: bool) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """Yield a file to write to; it appears under its name if no error occurs."""
     try:
-        with partial.open("wb") as uncompressed:
+        if path == STREAM:
+            with _standard_output() as stream:
+                yield stream
+            return
+        with _replacing(Path(path), force) as uncompressed:
             if path.endswith(".gz"):
                 with gzip.GzipFile(fileobj=uncompressed, mode="wb") as compressed:
                     yield compressed
             else:
                 yield uncompressed
-        partial.replace(path)
+    except BrokenPipeError:
+        # The reader of standard output has ended: click exits without a message.
+        raise
     except OSError as error:
-        raise TransferError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        raise TransferError(f"{_name(path)} cannot be written: {error.strerror or error}") from error
 
 
-def import_file(database: Database, path: str, allow_overcommitted: bool) -> ImportResult:
-    """Import all records of a file, or none; `path` has the meaning that it has for `export_file`.
+@contextmanager
+def _standard_output() -> Iterator[BinaryIO]:
+    """Yield standard output, and flush it."""
+    with click.open_file(STREAM, "wb") as file:
+        try:
+            yield cast(BinaryIO, file)
+            file.flush()
+        except OSError:
+            # Python flushes standard output once more when it exits, which would fail again.
+            with open(os.devnull, "wb") as null:
+                os.dup2(null.fileno(), sys.stdout.fileno())
+            raise
 
-    Raises `TransferError` and the errors of `imports.load`.
+
+@contextmanager
+def _replacing(path: Path, force: bool) -> Iterator[BinaryIO]:
+    """Yield a temporary file in the folder of `path`; rename it if no error occurs, else delete it.
+
+    Its mode is 0600, because an export lists projects and users.
+    """
+    _check_replaceable(path, force)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        # Another program may have created the file during the export.
+        _check_replaceable(path, force)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _check_replaceable(path: Path, force: bool) -> None:
+    """Raise `TransferError` if the export must not replace what has this path."""
+    if path.exists() and not path.is_file():
+        raise TransferError(f"{path} is not a regular file: write to - for standard output")
+    if path.exists() and not force:
+        raise TransferError(f"{path} exists: name another file, or use --force to replace it")
+
+
+def _name(path: str, stream: str = "standard output") -> str:
+    """Return what a message calls a file."""
+    return stream if path == STREAM else path
+
+
+def import_file(
+    database: Database, path: str, *, allow_overcommitted: bool, partial: bool, dry_run: bool
+) -> ImportResult:
+    """Import all records of a file, or none; with `dry_run`, only check them.
+
+    The path ``-`` is standard input. Compressed data is recognized by its first bytes. With `partial`, the
+    file need not end with the number of its records. Raises `TransferError` and the errors of `imports.load`.
     """
     with _progress() as progress, _open_input(path, progress) as file:
-        return imports.load(database, _parse_lines(file, progress), allow_overcommitted)
+        parsed = _parse_lines(file, _name(path, "standard input"), partial=partial, progress=progress)
+        return imports.load(database, parsed, allow_overcommitted=allow_overcommitted, dry_run=dry_run)
 
 
 @contextmanager
@@ -86,39 +157,60 @@ def _open_input(path: str, progress: Progress) -> Iterator[BinaryIO | gzip.GzipF
     """Yield a file whose lines can be read; the progress bar shows the position in the file."""
     try:
         with click.open_file(path, "rb") as file:
-            size = 0 if path == "-" else Path(path).stat().st_size
+            size = 0 if path == STREAM else Path(path).stat().st_size
             tracked = progress.wrap_file(cast(BinaryIO, file), size, description="Reading")
             buffered = io.BufferedReader(cast(io.RawIOBase, tracked))
-            yield gzip.GzipFile(fileobj=buffered) if path.endswith(".gz") else buffered
+            compressed = path.endswith(".gz") or buffered.peek(2).startswith(GZIP_MAGIC)
+            yield gzip.GzipFile(fileobj=buffered) if compressed else buffered
     except (OSError, EOFError, zlib.error) as error:
-        raise TransferError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise TransferError(f"{_name(path, 'standard input')} cannot be read: {reason}") from error
 
 
-def import_service(database: Database, url: str, token: str) -> ImportResult:
-    """Import all data of a running Placement service, or none.
+def import_service(database: Database, url: str, token: str, *, dry_run: bool) -> ImportResult:
+    """Import all data of a running Placement service, or none; with `dry_run`, only check it.
 
     Allocations are imported even if they exceed the capacity of an inventory, because the other service has
     granted them. Raises `PlacementClientError` if the service cannot be read or its data cannot be imported.
     """
     with _progress() as progress:
         lines = PlacementClient(url, token).export_lines(progress)
+        parsed = _parse_lines(lines, url, partial=False, progress=progress)
         try:
-            return imports.load(database, _parse_lines(lines, progress), allow_overcommitted=True)
+            return imports.load(database, parsed, allow_overcommitted=True, dry_run=dry_run)
         except ImportRefused as refused:
             messages = "\n".join(problem.message for problem in refused.problems)
             raise PlacementClientError(f"the data of {url} cannot be imported:\n{messages}") from refused
 
 
-def _parse_lines(lines: Iterable[bytes], progress: Progress) -> Iterator[tuple[int, Record]]:
+def vacuum(database: Database) -> None:
+    """Vacuum the tables that an import has filled; raises `Unavailable`.
+
+    Until then, or until autovacuum has done it, searches take longer.
+    """
+    with _progress() as progress:
+        for table in progress.track(FILLED_TABLES, description="Vacuuming"):
+            imports.vacuum(database, table)
+
+
+def _parse_lines(
+    lines: Iterable[bytes], source: str, *, partial: bool, progress: Progress
+) -> Iterator[tuple[int, Record]]:
     """Yield the number and the record of each line; blank lines are skipped.
 
-    After the first invalid line, the remaining lines are only checked. Raises `ImportRefused` after the last
-    line, or after `MAX_PROBLEMS` invalid lines.
+    After the first invalid line, the remaining lines are only checked. After the last line, or after
+    `MAX_PROBLEMS` invalid lines, raises `ImportRefused` if lines are invalid. Otherwise the last line must
+    have the number of records of each type, unless `partial`: raises `TransferError` or `ImportRefused`.
     """
     problems: list[ImportProblem] = []
+    numbers: Counter[type[Record]] = Counter()
+    counts: tuple[int, RecordCounts] | None = None
     for number, line in enumerate(lines, 1):
         if line.isspace():
             continue
+        if counts is not None and not partial:
+            problems.append(ImportProblem((number,), _AFTER_COUNTS))
+            break
         try:
             record = records.parse(line)
         except Invalid as error:
@@ -126,12 +218,45 @@ def _parse_lines(lines: Iterable[bytes], progress: Progress) -> Iterator[tuple[i
             problems.append(ImportProblem((number,), f"{error} (in {quoted}...)"))
             if len(problems) == MAX_PROBLEMS:
                 break
-        else:
-            if not problems:
-                yield number, record
+            continue
+        if isinstance(record, RecordCounts):
+            counts = number, record
+            continue
+        numbers[type(record)] += 1
+        if not problems:
+            yield number, record
+    if not problems and not partial:
+        problems = _compare_counts(counts, RecordCounts.of(numbers), source)
     if problems:
         raise ImportRefused(problems)
     progress.add_task("Storing", total=None)
+
+
+_AFTER_COUNTS = (
+    "the record of counts must be the last line: import several files one after the other,"
+    " or use --partial to ignore the counts"
+)
+
+
+def _compare_counts(
+    stated: tuple[int, RecordCounts] | None, found: RecordCounts, source: str
+) -> list[ImportProblem]:
+    """Return the differences between the last line of a file and its records; raise if there is none."""
+    if stated is None:
+        raise TransferError(
+            f"{source} does not end with a record of counts: it is incomplete, or an older version of"
+            " placement-svc has exported it. Nothing is imported. Use --partial to import it anyway"
+        )
+    number, counts = stated
+    return [
+        ImportProblem(
+            (number,),
+            f"the record of counts has {count:,} for {name}, but the file has {found.by_type[name]:,}:"
+            " the file is incomplete or was changed; use --partial to import it anyway",
+        )
+        for name, count in counts.by_type.items()
+        if count != found.by_type[name]
+    ]
 
 
 def _progress() -> Progress:

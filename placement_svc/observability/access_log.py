@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 from wsgiref.types import WSGIEnvironment
@@ -13,6 +13,7 @@ from placement_svc.domain.errors import PlacementError
 from placement_svc.domain.limits import MAX_ID_LENGTH
 from placement_svc.http import microversion, request_id
 from placement_svc.http.auth import Caller
+from placement_svc.http.json import StreamedResponse
 from placement_svc.http.log_text import shortened
 from placement_svc.observability import request_stats
 from placement_svc.observability.request_stats import RequestStats
@@ -30,7 +31,7 @@ class CompletedRequest:
     `route` is the URL rule that matches the path. `seconds` is the time from the start of the request to the
     last byte of the response. `error` is the API error in the response, if any. `body_bytes` is None for a
     chunked body. `user_id` and `project_id` are those of an authenticated caller. `client` is the address of
-    the other end of the connection, None for a Unix socket.
+    the other end of the connection, None for a Unix socket. `aborted` tells whether the body ended early.
     """
 
     method: str
@@ -49,6 +50,7 @@ class CompletedRequest:
     error: PlacementError | None
     seconds: float
     stats: RequestStats
+    aborted: bool = False
 
 
 def install(
@@ -66,6 +68,8 @@ def install(
         @response.call_on_close
         def sent() -> None:
             completed = complete(perf_counter())
+            if isinstance(response, StreamedResponse) and response.aborted:
+                completed = replace(completed, aborted=True)
             _log(completed, slow_seconds)
             for report in reports:
                 report(completed)
@@ -176,6 +180,8 @@ def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, An
         "project_id": completed.project_id,
         "client": completed.client,
     }
+    if completed.aborted:
+        fields["aborted"] = True
     if completed.seconds > slow_seconds:
         fields |= {"query": shortened(completed.query), "body_bytes": completed.body_bytes}
     return fields

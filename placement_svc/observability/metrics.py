@@ -116,6 +116,7 @@ class Metrics:
             route,
             buckets=DURATION_BUCKETS,
         )
+        self.aborted = counter("placement_responses_aborted", "Responses whose body ended early.", route)
         self.retries = counter(
             "placement_transaction_retries",
             "Transactions retried after a deadlock, a serialization failure or a lost connection.",
@@ -179,6 +180,8 @@ class Metrics:
         seconds.observe(completed.seconds)
         statements.observe(stats.statements)
         statement_seconds.observe(stats.statement_seconds)
+        if completed.aborted:
+            self.aborted.labels(method, route).inc()
         if stats.retries:
             self.retries.labels(method, route).inc(stats.retries)
         if stats.connections:
@@ -190,7 +193,7 @@ class Metrics:
         if stats.candidates is not None:
             self.candidates.observe(stats.candidates)
             self.trees.observe(stats.trees)
-        if stats.candidates == 0 and completed.status == 200:
+        if stats.candidates == 0 and completed.status == 200 and not completed.aborted:
             self.empty_searches.labels("combination" if stats.trees else "no_supplier").inc()
 
     def response(self) -> Response:

@@ -6,8 +6,15 @@ from dataclasses import replace
 
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.engine import connect, redact_url
 from placement_svc.provisioning import embedded
+
+
+def database_name(settings: Settings) -> str:
+    """Return what messages call the configured database; no secrets."""
+    if settings.database_url is None:
+        return f"the embedded database in {settings.data_dir}"
+    return redact_url(settings.database_url)
 
 
 @contextmanager

@@ -13,10 +13,16 @@ import orjson
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.inventory import MAX_INTEGER
-from placement_svc.domain.records import ProviderRecord, Record, ResourceClassRecord, TraitRecord
+from placement_svc.domain.records import (
+    ProviderRecord,
+    Record,
+    RecordCounts,
+    ResourceClassRecord,
+    TraitRecord,
+)
 from placement_svc.schemas.aggregates import AggregateUuids
 from placement_svc.schemas.allocations import ClaimV1_12, ConsumerType, to_claim
-from placement_svc.schemas.base import NAME, UUID, UUID_KEY, Map, Object, Schema, String, validate
+from placement_svc.schemas.base import NAME, UUID, UUID_KEY, Integer, Map, Object, Schema, String, validate
 from placement_svc.schemas.inventories import InventoryBody, to_inventory
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import NewProvider
@@ -43,14 +49,24 @@ class _Name(Schema):
     name = String(required=True)
 
 
+class _Counts(Schema):
+    """The number of records of each type."""
+
+    trait = Integer(minimum=0, required=True)
+    resource_class = Integer(minimum=0, required=True)
+    resource_provider = Integer(minimum=0, required=True)
+    consumer = Integer(minimum=0, required=True)
+
+
 _PROVIDER = _Provider()
 _CONSUMER = _Consumer(exclude=["consumer_generation", "mappings"])
 _RESOURCE_CLASS = NamedResourceClass()
 _TRAIT = _Name()
+_COUNTS = _Counts()
 
 
-def parse(line: bytes) -> Record:
-    """Return the record of a line; raises `Invalid`."""
+def parse(line: bytes) -> Record | RecordCounts:
+    """Return the record of a line, or the counts in the last line of a file; raises `Invalid`."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -104,21 +120,28 @@ def _parse_resource_class(value: Any) -> ResourceClassRecord:
     return ResourceClassRecord(_load(_RESOURCE_CLASS, {"name": value})["name"])
 
 
-_PARSERS: Mapping[str, Callable[[Any], Record]] = {
+def _parse_counts(value: Any) -> RecordCounts:
+    return RecordCounts(_load(_COUNTS, value))
+
+
+_PARSERS: Mapping[str, Callable[[Any], Record | RecordCounts]] = {
     "trait": _parse_trait,
     "resource_class": _parse_resource_class,
     "resource_provider": _parse_provider,
     "consumer": _parse_consumer,
+    "counts": _parse_counts,
 }
 
 
-def to_line(record: Record) -> bytes:
-    """Return the line of a record, as `parse` reads it."""
+def to_line(record: Record | RecordCounts) -> bytes:
+    """Return the line of a record or of the counts, as `parse` reads it."""
     return orjson.dumps(_to_json(record), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _to_json(record: Record) -> dict[str, Any]:
+def _to_json(record: Record | RecordCounts) -> dict[str, Any]:
     match record:
+        case RecordCounts(by_type):
+            return {"counts": by_type}
         case TraitRecord(name):
             return {"trait": name}
         case ResourceClassRecord(name):

@@ -13,6 +13,7 @@ from gunicorn.http.errors import NoMoreData
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from placement_svc.config import Settings
+from placement_svc.domain.printable import printable
 from placement_svc.http.log_text import shortened
 from placement_svc.http.request_id import RequestIdFilter
 
@@ -37,16 +38,10 @@ def _escape_control_characters(_logger: WrappedLogger, _method: str, event: Even
 
     The lines of an exception are indented, so that none of them can be mistaken for a log record.
     """
-    escaped = {name: _escaped(value) if isinstance(value, str) else value for name, value in event.items()}
+    escaped = {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
     if "exception" in event:
-        escaped["exception"] = "\n".join(f"    {_escaped(line)}" for line in event["exception"].split("\n"))
+        escaped["exception"] = "\n".join(f"    {printable(line)}" for line in event["exception"].split("\n"))
     return escaped
-
-
-def _escaped(value: str) -> str:
-    if value.isprintable():
-        return value
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in value)
 
 
 def _order_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -17,11 +17,12 @@ from gunicorn.http import message
 import placement_svc
 from placement_svc.config import Settings
 from placement_svc.db import schema
+from placement_svc.db.connection_check import check_connection
 from placement_svc.db.engine import connect, redact_url
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
 from placement_svc.observability import metrics
-from placement_svc.provisioning.database import with_database
+from placement_svc.provisioning.database import database_name, with_database
 from placement_svc.provisioning.leftovers import command_directory, record_data_dir, remove_leftovers
 from placement_svc.server import logs
 from placement_svc.server.worker import BUFFER_THREADS, Worker
@@ -116,6 +117,7 @@ def startup_report(settings: Settings, url: str, *, workers: int, threads: int) 
 def _revision(database_url: str) -> str:
     engine = connect(database_url)
     try:
+        check_connection(engine)
         current = schema.current(engine)
         problem, revision = schema.mismatch(current), current or "base"
     except Unavailable as error:
@@ -162,10 +164,12 @@ def serve(
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             if settings.database_url is None:
                 record_data_dir(directory, settings.data_dir)
+            name = database_name(settings)
             settings = with_database(settings)
             address = f"[{host}]" if ":" in host else host
             url = f"http://{address}:{port}"
-            print_report(startup_report(settings, url, workers=workers, threads=threads), settings)
+            report = startup_report(settings, url, workers=workers, threads=threads)
+            print_report(report | {"database": name}, settings)
             options = {
                 # Gunicorn closes this descriptor when it stops; no other one may keep the port open.
                 "bind": f"fd://{listener.detach()}",

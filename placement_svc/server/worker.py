@@ -1,63 +1,60 @@
 """The gunicorn worker: slow clients do not block it, and it loses no request when it stops.
 
 Gunicorn's threaded worker occupies a thread for each request from its first byte to the last byte of the
-response. This worker has many threads that may wait for slow clients, but only a few that run the application
-at the same time, each of them only after the whole request has been read. A client that takes too long to
+response. In this worker, the main thread collects requests (`reception`); a thread gets one that has arrived.
+Only a few threads run the application at the same time, and short requests come first (`turns`). Threads may
+also wait for large bodies (`bodies`), and for clients to accept a response. A client that takes too long to
 send a request is disconnected.
 """
 
 import errno
-import os
-import select
+import re
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from io import RawIOBase
-from threading import BoundedSemaphore, Lock
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import BoundedSemaphore
 from typing import Any, BinaryIO, Protocol, cast
 
-from gunicorn.http.errors import (
-    InvalidHeader,
-    InvalidResponseHeader,
-    InvalidResponseHeaderName,
-    ParseException,
-    UnsupportedTransferCoding,
-)
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.http.errors import InvalidHeader, UnsupportedTransferCoding
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 
 from placement_svc.config import Settings
-from placement_svc.domain.errors import Unavailable
+from placement_svc.http import environ as keys
 from placement_svc.http import probes
 from placement_svc.http.log_text import shortened
+from placement_svc.server.arrivals import Arrival, ChunkedBody, Limits
+from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, read_body
+from placement_svc.server.clients import is_gone
+from placement_svc.server.parse_errors import without_contents
+from placement_svc.server.reception import Reception, max_connections
+from placement_svc.server.turns import Turn, Turns
 
 BUFFER_THREADS = 200
-"""Threads of a worker besides those that run the application: as many clients can be slow at a time."""
+"""Threads of a worker besides those that run the application."""
+
+MAX_BODY_READERS = 100
+"""Threads of a worker that may wait for large bodies; for one more, the oldest connection is closed."""
+
+PROBE_THREADS = 2
+"""Threads of a worker that handle only probes, which therefore never wait for other requests."""
 
 KEEPALIVE_THREADS = 50
 """Threads of a worker that may wait for a client's next request; the others remain for new requests."""
 
-KEEPALIVE_POLL_MS = 50
-"""Milliseconds that a thread waits for the next request of a client.
+KEEPALIVE_POLL = 0.05
+"""Seconds that a thread waits for the next request of a client.
 
 A client that sends one claim after another is then served by the same thread, without a round through the
 worker's main loop for each request.
 """
 
-LINGER_SECONDS = 2.0
-"""Seconds that a client has to close a connection after the worker has announced its end."""
+CHECK_INTERVAL = 0.5
+"""Seconds between two checks of all deadlines."""
 
-MAX_BODY_IN_MEMORY = 1024 * 1024
-"""Bytes of a request body that are buffered in memory; a larger body is buffered in a file."""
-
-CHUNK_SIZE = 64 * 1024
-
-MIN_FREE_BYTES = 16 * 1024 * 1024
-"""Bytes that buffered bodies leave free in the temporary directory.
-
-The metrics are kept there too, in files mapped into memory: a worker that cannot write them is killed.
-"""
+_PROBE = re.compile(rf"(?:GET|HEAD) (?:{probes.ALIVE}|{probes.READY})[ ?]".encode())
 
 
 class Application(Protocol):
@@ -70,27 +67,28 @@ class Application(Protocol):
     concurrency: int
 
 
-class InsufficientStorage(RawIOBase):
-    """A request body that could not be buffered: reading it raises `Unavailable`."""
-
-    def readinto(self, _buffer: Any) -> int:
-        """Raise `Unavailable`."""
-        raise Unavailable("There is no room for a body of this size for the moment.")
-
-
 class Worker(ThreadWorker):  # type: ignore[misc]
     """Gunicorn's threaded worker, with buffered requests and a stop that loses none."""
 
     app: Application
     wsgi: Any
+    reception: Reception
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings = self.app.settings
-        self.request_slots = BoundedSemaphore(self.app.concurrency)
+        self.limits = Limits.of(self.cfg, self.settings.max_body)
+        # Each short turn finds a free database connection.
+        max_long = max(1, self.settings.pool_size - self.app.concurrency)
+        self.turns = Turns(self.app.concurrency, max_long)
+        self.turn_by_socket: dict[socket.socket, Turn] = {}
         self.read_deadlines: dict[socket.socket, float] = {}
-        self.buffer_lock = Lock()
+        """The clients for whose bodies threads wait, and until when they may."""
         self.keepalive_slots = BoundedSemaphore(KEEPALIVE_THREADS)
+        self.probe_pool = ThreadPoolExecutor(PROBE_THREADS)
+        # One more than may wait for a body, so that the next one can end the oldest.
+        self.body_pool = ThreadPoolExecutor(MAX_BODY_READERS + 1)
+        self.next_check = 0.0
         self.stopping = False
         self.accept_until = 0.0
 
@@ -98,64 +96,82 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Load the application, and wrap it so that it gets buffered requests."""
         super().load_wsgi()
         self.application = self.wsgi
-        self.wsgi = self._run_buffered
+        self.wsgi = self._run_application
 
-    def _run_buffered(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        environ[probes.STOPPING] = self.stopping
-        if environ["PATH_INFO"] in probes.PATHS:
-            return cast(Iterable[bytes], self.application(environ, start_response))
-        with self._buffered_body(environ) as environ["wsgi.input"]:
-            self.read_deadlines.pop(environ["gunicorn.socket"], None)
-            with self.request_slots:
-                return cast(Iterable[bytes], self.application(environ, start_response))
+    def run(self) -> None:
+        """Run until the worker is told to stop, then until the requests in flight are processed."""
+        self.worker_connections = max_connections()
+        self.max_keepalived = self.worker_connections // 2
+        self.reception = Reception(
+            self.poller,
+            self.limits,
+            self.settings.client_timeout,
+            on_request=self._on_request,
+            on_end=self._on_end,
+        )
+        super().run()
 
-    @contextmanager
-    def _buffered_body(self, environ: dict[str, Any]) -> Iterator[BinaryIO]:
-        """Yield the complete body, or only as much of it as shows that it exceeds `max_body`.
+    # The following methods run in the main thread, as callbacks of the poller.
 
-        The buffer is closed when the context ends, because the traceback of an error may refer to it for
-        long.
-        """
-        length = environ.get("CONTENT_LENGTH")
-        source: BinaryIO = environ["wsgi.input"]
-        if length is not None and int(length) > self.settings.max_body:
-            yield source
-            return
-        expected = self.settings.max_body + 1 if length is None else int(length)
-        with tempfile.SpooledTemporaryFile(max_size=MAX_BODY_IN_MEMORY) as body:
-            while body.tell() < expected and (chunk := source.read(min(CHUNK_SIZE, expected - body.tell()))):
-                if not self._append(body, chunk):
-                    body.close()
-                    yield cast(BinaryIO, InsufficientStorage())
-                    return
-            if length is not None and body.tell() < expected:
-                raise ConnectionResetError(errno.ECONNRESET, "The client disconnected within a request.")
-            body.seek(0)
-            yield cast(BinaryIO, body)
-
-    def _append(self, body: tempfile.SpooledTemporaryFile[bytes], chunk: bytes) -> bool:
-        """Append a chunk to a buffered body; return False if the temporary directory is too full for it."""
-        if body.tell() + len(chunk) <= MAX_BODY_IN_MEMORY:
-            body.write(chunk)
-            return True
-        with self.buffer_lock:
-            file_system = os.statvfs(tempfile.gettempdir())
-            if file_system.f_bavail * file_system.f_frsize < MIN_FREE_BYTES:
-                return False
-            body.write(chunk)
+    def accept(self, listener: socket.socket) -> bool:
+        """Accept a connection, and wait for its first request; return False if there is none."""
+        try:
+            sock, address = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return self.reception.close_oldest()
+            if error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
+                raise
+            return False
+        self.nr_conns += 1
+        if self.nr_conns >= self.worker_connections:
+            self.reception.close_oldest()
+        self.reception.await_request(TConn(self.cfg, sock, address, listener.getsockname()))
         return True
 
+    def on_client_socket_readable(self, conn: Any, client: socket.socket) -> None:
+        """Wait for the whole next request of a connection on which a client has begun to send it."""
+        self.poller.unregister(client)
+        self.keepalived_conns.remove(conn)
+        self.reception.await_request(conn)
+
+    def _on_request(self, conn: Any, request: Arrival) -> None:
+        """Let a thread process a request that has arrived."""
+        conn.init()
+        conn.parser.unreader.unread(bytes(request.data))
+        pool: Executor = self.tpool
+        handle = self.handle
+        if request.is_body_on_demand:
+            pool = self.body_pool
+        elif _PROBE.match(request.data):
+            pool, handle = self.probe_pool, self._handle_one
+        future = pool.submit(handle, conn)
+        future.add_done_callback(lambda done: self.method_queue.defer(self.finish_request, conn, done))
+
+    def finish_request(self, conn: Any, fs: Any) -> None:
+        """Wait for the next request of a connection, or for its end."""
+        self.reception.processed(conn)
+        if fs.cancelled() or fs.exception() or not fs.result():
+            self.reception.close_gracefully(conn)
+        elif received := conn.parser.unreader.take_buffered():
+            self.reception.await_request(conn, received)
+        else:
+            super().finish_request(conn, fs)
+
+    def _on_end(self, conn: Any) -> None:
+        self.nr_conns -= 1
+        conn.close()
+
+    # The following methods run in the threads.
+
     def handle(self, conn: Any) -> Any:
-        """Handle the consecutive requests of a connection, in one of the threads.
+        """Handle a request, and those that follow it immediately on the same connection.
 
         Return whether the connection stays open, as gunicorn's method does.
         """
         keep_alive = self._handle_one(conn)
         while keep_alive is True and self.alive and self._next_request_arrives(conn):
             keep_alive = self._handle_one(conn)
-        if keep_alive is False:
-            # Gunicorn would do this in its main thread, which could not accept connections meanwhile.
-            _linger(conn.sock)
         return keep_alive
 
     def _handle_one(self, conn: Any) -> Any:
@@ -166,18 +182,21 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self.read_deadlines.pop(conn.sock, None)
 
     def _next_request_arrives(self, conn: Any) -> bool:
-        """Return whether the next request of a client arrives within `KEEPALIVE_POLL_MS`."""
-        if conn.parser.unreader.buf.getvalue():
-            # The client sent it together with the previous request.
-            return True
-        if not self.keepalive_slots.acquire(blocking=False):
-            return False
+        """Return whether the whole next request of a client arrives within `KEEPALIVE_POLL` seconds."""
+        unreader = conn.parser.unreader
+        end = time.monotonic() + KEEPALIVE_POLL
+        arrival = Arrival(self.limits, end, bytearray(unreader.take_buffered()))
         try:
-            poll = select.poll()
-            poll.register(conn.sock, select.POLLIN)
-            return bool(poll.poll(KEEPALIVE_POLL_MS))
+            if arrival.is_complete():
+                return True
+            if not self.keepalive_slots.acquire(blocking=False):
+                return False
+            try:
+                return arrival.receive_all(conn.sock)
+            finally:
+                self.keepalive_slots.release()
         finally:
-            self.keepalive_slots.release()
+            unreader.unread(bytes(arrival.data))
 
     def handle_request(self, req: Any, conn: Any) -> Any:
         """Process a request; treat a client that does not read the response as disconnected.
@@ -189,10 +208,78 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
             raise InvalidHeader("TRANSFER-ENCODING")
         conn.sock.settimeout(self.settings.client_timeout)
+        self.turn_by_socket[conn.sock] = Turn(self.turns)
+        source = req.body
         try:
-            return super().handle_request(req, conn)
-        except TimeoutError:
-            raise ConnectionResetError(errno.ECONNRESET, "The client does not read the response.") from None
+            with self._body(req, conn, is_chunked=bool(codings)) as req.body:
+                return super().handle_request(req, conn)
+        except (TimeoutError, ReadFailed) as failed:
+            error = failed.error if isinstance(failed, ReadFailed) else failed
+            if isinstance(error, TimeoutError):
+                error = ConnectionResetError(errno.ECONNRESET, "The client takes too long.")
+            raise error from None
+        finally:
+            del self.turn_by_socket[conn.sock]
+            req.body = source
+
+    def _body(self, req: Any, conn: Any, *, is_chunked: bool) -> BinaryIO:
+        """Return the body of a request: in memory if it is small, else one that is read on demand.
+
+        The connection ends after the response unless the body is read completely.
+        """
+        length = next((int(value) for name, value in req.headers if name == "CONTENT-LENGTH"), 0)
+        is_expected = req._expected_100_continue
+        # Gunicorn would ask for the body before the caller is authenticated.
+        req._expected_100_continue = False
+        has_arrived = length <= self.limits.body
+        if is_chunked:
+            received = conn.parser.unreader.buf.getvalue()
+            has_arrived = ChunkedBody(0).is_complete(received) is True
+        if has_arrived and not is_expected:
+            body, _ = read_body(req.body, None if is_chunked else length, self.settings.max_body)
+            return body
+        req.must_close = True
+        source = req.body
+        turn = self.turn_by_socket[conn.sock]
+
+        def read() -> BinaryIO:
+            # The application runs no other code while it waits for the body.
+            turn.pause()
+            try:
+                self._start_reading(conn.sock)
+                if is_expected:
+                    conn.sock.sendall(CONTINUE)
+                body, is_whole = read_body(source, None if is_chunked else length, self.settings.max_body)
+            finally:
+                self.read_deadlines.pop(conn.sock, None)
+                turn.resume(is_long=is_chunked or length > self.limits.body)
+            req.must_close = not is_whole
+            return body
+
+        return cast(BinaryIO, BodyOnDemand(read))
+
+    def _start_reading(self, sock: socket.socket) -> None:
+        """Set the deadline for a body; disconnect the oldest client if too many send a large body."""
+        self.read_deadlines[sock] = time.monotonic() + self.settings.client_timeout
+        if len(self.read_deadlines) > MAX_BODY_READERS:
+            # dict.copy is atomic: other threads change the dictionary.
+            oldest = next(iter(self.read_deadlines.copy()))
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+
+    def _run_application(
+        self, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        environ[probes.STOPPING] = self.stopping
+        environ[keys.IS_CLIENT_GONE] = partial(is_gone, environ["gunicorn.socket"])
+        self.read_deadlines.pop(environ["gunicorn.socket"], None)
+        if environ["PATH_INFO"] in probes.PATHS:
+            return cast(Iterable[bytes], self.application(environ, start_response))
+        turn = self.turn_by_socket[environ["gunicorn.socket"]]
+        environ[keys.SHARE_TURN] = turn.share
+        with turn:
+            response: Iterable[bytes] = self.application(environ, start_response)
+        return turn.pieces(response)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
         """Reject an invalid request, without its contents, which may be a secret."""
@@ -201,12 +288,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             exc = InvalidHeader("TRANSFER-ENCODING")
         if hasattr(req, "uri"):
             req.uri = shortened(req.uri)
-        super().handle_error(req, client, addr, _without_contents(exc))
+        super().handle_error(req, client, addr, without_contents(exc))
 
     def notify(self) -> None:
-        """Report to the master, once a second, that this worker is alive; then enforce the deadlines."""
-        super().notify()
+        """Report to the master that this worker is alive, and enforce the deadlines."""
         now = time.monotonic()
+        if now < self.next_check:
+            return
+        self.next_check = now + CHECK_INTERVAL
+        super().notify()
         # dict.copy is atomic: other threads change the dictionary during the loop.
         for sock, deadline in self.read_deadlines.copy().items():
             if deadline < now:
@@ -214,6 +304,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                     sock.shutdown(socket.SHUT_RDWR)
         if self.stopping and self.accept_until <= now:
             super().handle_exit(None, None)
+
+    def murder_pending(self) -> None:
+        """Close the connections whose clients have taken too long."""
+        self.reception.close_expired()
 
     def handle_exit(self, sig: Any, frame: Any) -> None:
         """Begin to stop on SIGTERM: at once, or after `drain` seconds, so that clients can switch servers."""
@@ -240,36 +334,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if enabled or self.alive:
             return
         for listener in self.sockets:
-            accepted = -1
-            while accepted < self.nr_conns:
-                accepted = self.nr_conns
-                self.accept(listener)
+            while self.accept(listener):
+                pass
             listener.close()
-
-
-def _without_contents(exc: Exception) -> Exception:
-    """Remove the bytes of the client that a parse error of gunicorn quotes in its message."""
-    # A response header comes from the application, and the error contains only its name.
-    is_response = isinstance(exc, InvalidResponseHeader | InvalidResponseHeaderName)
-    if isinstance(exc, ParseException) and not is_response:
-        exc.args = ()
-        for name, value in vars(exc).items():
-            if isinstance(value, str | bytes | bytearray | tuple):
-                setattr(exc, name, "(not shown)")
-    return exc
-
-
-def _linger(sock: socket.socket) -> None:
-    """Close the sending side, and wait up to `LINGER_SECONDS` for the client to close the connection.
-
-    If a connection with unread bytes were closed at once, the client could lose the end of the response.
-    """
-    deadline = time.monotonic() + LINGER_SECONDS
-    with suppress(OSError):
-        sock.shutdown(socket.SHUT_WR)
-        while (left := deadline - time.monotonic()) > 0:
-            sock.settimeout(left)
-            if not sock.recv(CHUNK_SIZE):
-                break
-    with suppress(OSError):
-        sock.shutdown(socket.SHUT_RD)
+        self.reception.limit_silence(STOP_KEEPALIVE_LINGER)

@@ -386,7 +386,9 @@ def older(request: pytest.FixtureRequest, former: Engine) -> Iterator[Engine]:
     return former
 
 
-@pytest.mark.parametrize("command", [["upgrade"], ["upgrade", "0007"], ["downgrade", "base"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["upgrade"], ["upgrade", "0007"], ["downgrade", "--yes", "base"]], ids=" ".join
+)
 def test_older_database_is_refused_with_what_to_do(older: Engine, url: str, command: list[str]) -> None:
     revision, before = schema.current(older), rows(older)
     result = CliRunner().invoke(main, ["db", *command], env={"PLACEMENT_DATABASE_URL": url})

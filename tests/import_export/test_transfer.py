@@ -5,47 +5,24 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import orjson
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from sqlalchemy import Engine, text
 
-from placement_svc import config
-from placement_svc.cli import main
-from placement_svc.config import Settings
 from placement_svc.db import maintenance
 from tests.support.cloud import uuid_of
-from tests.support.sample_cloud import Call, fill
+from tests.support.records import consumer, lines, provider, reported_problems, vcpus
+from tests.support.sample_cloud import Call
 from tests.support.snapshot import snapshot
 
 Run = Callable[..., Result]
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
-
-
-@pytest.fixture
-def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that runs `placement-svc` on this worker's database."""
-    for setting in fields(Settings):
-        monkeypatch.delenv(config.variable(setting.name), raising=False)
-
-    def invoke(*arguments: str, input: bytes | None = None) -> Result:
-        return CliRunner().invoke(
-            main, arguments, input=input, env={config.variable("database_url"): database_url}
-        )
-
-    return invoke
-
-
-@pytest.fixture
-def cloud(call: Call) -> None:
-    """The sample cloud, in the database."""
-    fill(call)
 
 
 def test_an_import_restores_an_export(
@@ -67,11 +44,12 @@ def test_lines_may_be_in_any_order(
     cloud: None, run: Run, engine: Engine, clean_database: Callable[[], None]
 ) -> None:
     before = snapshot(engine)
-    lines = run("export", "-").stdout_bytes.splitlines(keepends=True)
+    *records, counts = run("export", "-").stdout_bytes.splitlines(keepends=True)
     for seed in range(3):
-        random.Random(seed).shuffle(lines)
+        random.Random(seed).shuffle(records)
         clean_database()
-        assert run("import", "--allow-overcommitted", "-", input=b"\n".join(lines)).exit_code == 0
+        shuffled = b"\n".join([*records, counts])
+        assert run("import", "--allow-overcommitted", "-", input=shuffled).exit_code == 0
         assert snapshot(engine) == before
 
 
@@ -90,8 +68,8 @@ def test_a_compressed_file_is_imported(run: Run, engine: Engine, app: Any, tmp_p
     assert [row[1] for row in snapshot(engine)["providers"]] == ["host"]
 
 
-def test_an_export_of_an_empty_database_is_empty(app: Any, run: Run) -> None:
-    assert run("export", "-").stdout_bytes == b""
+def test_an_export_of_an_empty_database_has_no_records(app: Any, run: Run) -> None:
+    assert run("export", "-").stdout_bytes == lines() + b"\n"
 
 
 def test_a_failed_export_leaves_the_old_file_unchanged(
@@ -102,33 +80,13 @@ def test_a_failed_export_leaves_the_old_file_unchanged(
     with engine.begin() as connection:
         connection.execute(text("ALTER TABLE allocations RENAME TO renamed"))
     try:
-        failed = run("export", str(file))
+        failed = run("export", "--force", str(file))
     finally:
         with engine.begin() as connection:
             connection.execute(text("ALTER TABLE renamed RENAME TO allocations"))
     assert failed.exit_code == 1
     assert [path.name for path in tmp_path.iterdir()] == ["cloud.jsonl"]
     assert file.read_text() == "old content"
-
-
-def lines(*values: Any) -> bytes:
-    return b"\n".join(map(orjson.dumps, values))
-
-
-def provider(name: str, parent: str | None = None, /, **fields: Any) -> dict[str, Any]:
-    parent_uuid = parent and uuid_of(parent)
-    record = {"uuid": uuid_of(name), "name": name, "parent_provider_uuid": parent_uuid, **fields}
-    return {"resource_provider": record}
-
-
-def consumer(name: str, amounts: dict[str, dict[str, int]], /, **fields: Any) -> dict[str, Any]:
-    allocations = {uuid_of(name): {"resources": resources} for name, resources in amounts.items()}
-    owner = {"project_id": "project", "user_id": "user", "consumer_type": "INSTANCE"}
-    return {"consumer": {"uuid": uuid_of(name), **owner, "allocations": allocations, **fields}}
-
-
-def vcpus(total: int, **units: int) -> dict[str, Any]:
-    return {"VCPU": {"total": total, **units}}
 
 
 HOST = provider("host", inventories=vcpus(8, min_unit=2, max_unit=6, step_size=2))
@@ -231,14 +189,6 @@ def test_contradictions_are_reported_by_line_and_nothing_is_imported(
     assert len(before["allocations"]) == 1
     assert reported_problems(run("import", "-", input=lines(*values))) == sorted(problems)
     assert snapshot(engine) == before
-
-
-def reported_problems(refused: Result) -> list[str]:
-    """Return the problems that a refused import reports, sorted."""
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    first, *rest = refused.stderr.splitlines()
-    assert first.startswith("Error: ")
-    return sorted([first.removeprefix("Error: "), *rest])
 
 
 def test_each_invalid_line_is_reported(app: Any, run: Run, engine: Engine) -> None:

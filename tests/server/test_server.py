@@ -17,6 +17,8 @@ from sqlalchemy import make_url
 from placement_svc import __version__
 from placement_svc.db import schema
 from placement_svc.server.serve import GRACEFUL_TIMEOUT
+from tests.conftest import LoadCloud
+from tests.support.cloud import read
 from tests.support.service import TIMEOUT, Service, received, serving, started, wait_until
 
 pytestmark = pytest.mark.long
@@ -79,6 +81,22 @@ def test_clients_that_send_too_slowly_are_disconnected(short_timeout: Service) -
 
     with ThreadPoolExecutor(3) as threads:
         assert all(threads.map(trickle, (SLOW["head"], SLOW["body"], POST)))
+
+
+def test_response_aborted_at_the_deadline_lacks_its_last_chunk(
+    database_url: str, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("; ".join(f"h{n}{{VCPU64}}; {n}c<h{n}{{VCPU64}}" for n in range(20))))
+    groups = "&".join(f"resources{n}=VCPU:1" for n in range(1, 17))
+    head = "Host: x\r\nX-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39\r\n\r\n"
+    request = f"GET /allocation_candidates?{groups}&group_policy=none HTTP/1.1\r\n{head}"
+    with serving(1, 1, database_url=database_url, request_deadline=8) as service:
+        with service.connect(request.encode()) as connection:
+            response = received(connection)
+        assert response.startswith(b"HTTP/1.1 200")
+        assert b"chunked" in response.split(b"\r\n\r\n")[0]
+        assert not response.endswith(b"\r\n0\r\n\r\n")
+        wait_until(lambda: service.metric("placement_responses_aborted_total") == 1)
 
 
 def test_client_that_does_not_read_responses_is_disconnected(short_timeout: Service) -> None:

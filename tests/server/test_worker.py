@@ -5,10 +5,10 @@ import logging
 import math
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from io import BytesIO
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from flask import Flask
@@ -17,9 +17,13 @@ from gunicorn.http import errors
 from gunicorn.workers.gthread import TConn
 
 from placement_svc.config import Settings
+from placement_svc.http.environ import IS_CLIENT_GONE
 from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
-from placement_svc.server.worker import MAX_BODY_IN_MEMORY, Worker
+from placement_svc.server.arrivals import MAX_BODY_IN_MEMORY
+from placement_svc.server.bodies import BodyOnDemand, read_body
+from placement_svc.server.turns import Turn
+from placement_svc.server.worker import Worker
 from tests.support.service import received
 
 LARGE = MAX_BODY_IN_MEMORY + 1
@@ -33,30 +37,30 @@ def worker() -> Iterator[Worker]:
     worker.tmp.close()
 
 
-def buffered(worker: Worker, body: bytes) -> AbstractContextManager[Any]:
-    """Yield the body that the application reads when a client sends `body`."""
-    return worker._buffered_body({"CONTENT_LENGTH": str(len(body)), "wsgi.input": BytesIO(body)})
+def buffered(body: bytes) -> BinaryIO:
+    """Return the body that the application reads when a client sends `body`."""
+    return BodyOnDemand(lambda: read_body(BytesIO(body), len(body), Settings().max_body)[0])
 
 
 @pytest.fixture
 def disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placement_svc.server.worker.MIN_FREE_BYTES", 2**62)
+    monkeypatch.setattr("placement_svc.server.bodies.MIN_FREE_BYTES", 2**62)
 
 
-def test_large_body_is_buffered(worker: Worker) -> None:
-    with buffered(worker, b"x" * LARGE) as body:
+def test_large_body_is_buffered() -> None:
+    with buffered(b"x" * LARGE) as body:
         assert body.read() == b"x" * LARGE
 
 
 @pytest.mark.usefixtures("disk_full")
-def test_small_body_is_buffered_although_the_disk_is_full(worker: Worker) -> None:
-    with buffered(worker, b"x" * MAX_BODY_IN_MEMORY) as body:
+def test_small_body_is_buffered_although_the_disk_is_full() -> None:
+    with buffered(b"x" * MAX_BODY_IN_MEMORY) as body:
         assert body.read() == b"x" * MAX_BODY_IN_MEMORY
 
 
 @pytest.mark.usefixtures("disk_full")
-def test_large_body_gets_503_while_the_disk_is_full(app: Flask, worker: Worker) -> None:
-    with buffered(worker, b"x" * LARGE) as body:
+def test_large_body_gets_503_while_the_disk_is_full(app: Flask) -> None:
+    with buffered(b"x" * LARGE) as body:
         response = app.test_client().post(
             "/resource_providers",
             content_type="application/json",
@@ -100,7 +104,8 @@ class Connection:
     def __init__(self, worker: Worker, caplog: pytest.LogCaptureFixture) -> None:
         worker.cfg.set("loglevel", "debug")
         worker.log = logs.GunicornLogger(worker.cfg)
-        worker.wsgi = self._run
+        worker.application = self._run
+        worker.wsgi = worker._run_application
         self.worker = worker
         self.caplog = caplog
 
@@ -119,6 +124,7 @@ class Connection:
             client.sendall(sent)
             client.shutdown(socket.SHUT_WR)
             self.worker.handle(connection)
+            server.shutdown(socket.SHUT_WR)
             return received(client)
 
     def logged(self) -> str:
@@ -248,3 +254,21 @@ def test_target_of_a_failed_request_is_cut_in_the_log(connection: Connection) ->
     [failed] = [record for record in connection.caplog.records if record.levelname == "ERROR"]
     assert failed.getMessage().startswith("Error handling request GET /fail?x")
     assert len(failed.getMessage()) <= MAX_LENGTH + 100
+
+
+def test_application_can_ask_whether_the_client_is_gone(worker: Worker) -> None:
+    client, server = socket.socketpair()
+    seen: list[bool] = []
+
+    def application(environ: dict[str, Any], _: Any) -> list[bytes]:
+        seen.append(environ[IS_CLIENT_GONE]())
+        client.close()
+        seen.append(environ[IS_CLIENT_GONE]())
+        return []
+
+    worker.application = application
+    with client, server:
+        worker.turn_by_socket[server] = Turn(worker.turns)
+        environ = {"PATH_INFO": "/", "gunicorn.socket": server, "wsgi.input": BytesIO()}
+        worker._run_application(environ | {"CONTENT_LENGTH": "0"}, print)
+    assert seen == [False, True]

@@ -5,22 +5,49 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, literal, select, true, union
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    bindparam,
+    func,
+    literal,
+    select,
+    true,
+    union,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
-from placement_svc.db.engine import driver_rows
+from placement_svc.db.engine import each_driver_row
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.demand_rows import (
+    MAX_SUBQUERY_DEMANDS,
+    demand_rows,
+    has_all_suppliers,
+    parse_id_lists,
+    supplier_id_lists,
+)
+from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import tree_aggregates
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.memory import MemoryBudget
 
 STATEMENT_CACHE_SIZE = 128
 """Searches whose statements are cached: schedulers repeat the requests for the same flavors."""
 
 MAX_CACHED_DEMANDS = 16
 """Demands of a search whose statement is cached: larger statements would need too much memory."""
+
+
+ANCHOR_SIZE = 200
+"""Bytes of memory that an anchor needs besides the ids of the suppliers, approximately."""
+
+ID_SIZE = 48
+"""Bytes of memory that the id of a supplier needs, approximately."""
 
 
 class Anchor(NamedTuple):
@@ -49,11 +76,13 @@ class ScanCursor:
 def find_anchors(
     connection: Connection,
     criteria: SearchCriteria,
-    shared_supplies: Sequence[SharedSupply],
+    shared_supplies: SharedSupplies,
     cursor: ScanCursor,
     *,
     max_anchors: int | None,
     roots_to_scan: int | None = None,
+    deadline: Deadline,
+    memory: MemoryBudget,
 ) -> tuple[list[Anchor], ScanCursor]:
     """Return the next anchors behind `cursor`, at most `max_anchors`, and the cursor behind them.
 
@@ -67,7 +96,9 @@ def find_anchors(
     """
     build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
     scans = roots_to_scan is not None
-    statement = build(criteria, tuple(shared_supplies), scans=scans, randomized=cursor.start is not None)
+    statement = build(
+        criteria, tuple(shared_supplies.items()), scans=scans, randomized=cursor.start is not None
+    )
     max_examined = roots_to_scan if scans else max_anchors
     values = {
         "start": cursor.start,
@@ -75,13 +106,15 @@ def find_anchors(
         "max_anchors": max_anchors,
         "max_examined": max_examined,
     }
-    rows = driver_rows(connection, statement.query, values)
-    anchors = [
-        Anchor(root_id, tuple([tuple(sorted(id_lists[index])) for index in statement.id_list_of_demand]))
-        for _, _, _, root_id, *id_lists in rows
-        if root_id is not None
-    ]
-    examined_count, last_examined, last_anchor, *_ = rows[-1]
+    anchors: list[Anchor] = []
+    for row in each_driver_row(connection, statement.query, values):
+        examined_count, last_examined, last_anchor, root_id, *columns = row
+        if root_id is not None:
+            deadline.check()
+            lists = statement.id_lists(columns)
+            memory.reserve(ANCHOR_SIZE + ID_SIZE * sum(map(len, lists)) + 8 * len(criteria.by_demand))
+            # Demands with the same criteria share one tuple.
+            anchors.append(Anchor(root_id, tuple([lists[index] for index in statement.id_list_of_demand])))
     if scans:
         cursor = replace(cursor, roots_scanned=cursor.roots_scanned + examined_count)
     if len(anchors) == max_anchors:
@@ -103,26 +136,79 @@ class _Statement(NamedTuple):
 
     query: Select[Any]
     id_list_of_demand: tuple[int, ...]
+    has_text: bool
+    """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
+
+    def id_lists(self, columns: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Return the lists of supplier ids in the last columns of a row."""
+        return parse_id_lists(*columns) if self.has_text else [tuple(sorted(ids)) for ids in columns]
 
 
 def _build_statement(
-    criteria: SearchCriteria, shared_supplies: tuple[SharedSupply, ...], *, scans: bool, randomized: bool
+    criteria: SearchCriteria,
+    supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...],
+    *,
+    scans: bool,
+    randomized: bool,
 ) -> _Statement:
+    shared_supplies = dict(supplies)
     distinct = tuple(dict.fromkeys(criteria.by_demand))
-    select_examined = root_scan.select_roots if scans else selective_lookup.select_anchors
+    demands = None
+    if len(distinct) > MAX_SUBQUERY_DEMANDS:
+        demands = _demand_rows(distinct, shared_supplies)
+    if scans:
+        select_examined = root_scan.select_roots(criteria, shared_supplies, randomized)
+    else:
+        select_examined = selective_lookup.select_anchors(criteria, shared_supplies, randomized, demands)
     examined_roots = (
-        select_examined(criteria, shared_supplies, randomized)
-        .limit(bindparam("max_examined", type_=Integer))
+        select_examined.limit(bindparam("max_examined", type_=Integer))
         .cte("examined_roots")
         .prefix_with("MATERIALIZED")
     )
+    conditions = root_scan.conditions_on_roots(examined_roots, criteria, shared_supplies) if scans else ()
+    if demands is not None:
+        if scans:
+            # `selective_lookup` has this condition itself.
+            conditions = [*conditions, has_all_suppliers(demands, examined_roots.c.id)]
+        anchors = _select_by_rows(demands, examined_roots, conditions)
+        id_lists = ["supplier_ids"]
+    else:
+        anchors, id_lists = _select_by_subqueries(criteria, shared_supplies, examined_roots, conditions)
+    examined = select(
+        func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
+    ).subquery()
+    query = (
+        select(examined, anchors.c.position, anchors.c.id, *(anchors.c[name] for name in id_lists))
+        .select_from(examined.outerjoin(anchors, true()))
+        .order_by(anchors.c.position)
+    )
+    number_of = {each: number for number, each in enumerate(distinct)}
+    id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
+    return _Statement(query, id_list_of_demand, has_text=demands is not None)
+
+
+def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
+    """Return the different demands as a table, with what sharing providers can supply."""
+    supplies = {
+        number: [(supply.provider_id, supply.aggregate_id) for supply in shared_supplies.get(each, ())]
+        for number, each in enumerate(distinct)
+    }
+    return demand_rows(dict(enumerate(distinct)), supplies)
+
+
+def _select_by_subqueries(
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    examined_roots: FromClause,
+    conditions: Iterable[ColumnElement[bool]],
+) -> tuple[FromClause, list[str]]:
+    """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria."""
     id_lists = [
-        func.array(_supplier_ids_query(criteria, shared_supplies, each, examined_roots.c.id)).label(
+        func.array(_supplier_ids_query(shared_supplies, each, examined_roots.c.id)).label(
             f"supplier_ids_{number}"
         )
-        for number, each in enumerate(distinct)
+        for number, each in enumerate(dict.fromkeys(criteria.by_demand))
     ]
-    conditions = root_scan.conditions_on_roots(examined_roots, criteria, shared_supplies) if scans else ()
     # The OFFSET makes PostgreSQL compute each list once, root after root.
     with_supplier_ids = (
         select(examined_roots, *id_lists).where(*conditions).offset(0).subquery("with_supplier_ids")
@@ -133,15 +219,21 @@ def _build_statement(
         .limit(bindparam("max_anchors", type_=Integer))
         .subquery("anchors")
     )
-    examined = select(
-        func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
-    ).subquery()
-    query = (
-        select(examined, anchors.c.position, anchors.c.id, *(anchors.c[each.name] for each in id_lists))
-        .select_from(examined.outerjoin(anchors, true()))
-        .order_by(anchors.c.position)
+    return anchors, [each.name for each in id_lists]
+
+
+def _select_by_rows(
+    demands: FromClause, examined_roots: FromClause, conditions: Iterable[ColumnElement[bool]]
+) -> FromClause:
+    """Return the query for anchors with the column `supplier_ids`, the lists of all demands as one text."""
+    found = (
+        select(examined_roots)
+        .where(*conditions)
+        .offset(0)
+        .limit(bindparam("max_anchors", type_=Integer))
+        .subquery("found")
     )
-    return _Statement(query, tuple(distinct.index(each) for each in criteria.by_demand))
+    return select(found, supplier_id_lists(demands, found.c.id).label("supplier_ids")).subquery("anchors")
 
 
 # Building a statement costs more than running it.
@@ -149,8 +241,7 @@ _cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
 
 
 def _supplier_ids_query(
-    criteria: SearchCriteria,
-    shared_supplies: Iterable[SharedSupply],
+    shared_supplies: SharedSupplies,
     supplier_criteria: SupplierCriteria,
     anchor_id: ColumnElement[int],
 ) -> Any:
@@ -158,11 +249,7 @@ def _supplier_ids_query(
     matching = supplier_query(supplier_criteria)
     in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == anchor_id)
     supplies = sorted(
-        {
-            (supply.provider_id, supply.aggregate_id)
-            for supply in shared_supplies
-            if criteria.by_demand[supply.demand] == supplier_criteria
-        }
+        {(supply.provider_id, supply.aggregate_id) for supply in shared_supplies.get(supplier_criteria, ())}
     )
     if not supplies:
         return in_tree.scalar_subquery()

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal, select, union_all
 
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.demand_rows import has_all_suppliers
+from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import (
     has_supplier,
@@ -27,13 +28,21 @@ from placement_svc.db.tables import resource_providers
 MAX_JOINED_DEMANDS = 5
 """The number of demands that may become joins: the planning time grows faster than the number of joins."""
 
+MAX_FILTERED_DEMANDS = 16
+"""The number of demands up to which `same_subtree` is an extra filter: each becomes two subqueries."""
+
 _descendant = resource_providers.alias("descendant")
 
 
 def select_anchors(
-    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply], randomized: bool
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    randomized: bool,
+    demands: FromClause | None = None,
 ) -> Select[Any]:
     """Return the query for all anchors behind the cursor, in their order.
+
+    If there are too many demands for a subquery each, `demands` is a table of them.
 
     The conditions that most likely exclude most roots come first; PostgreSQL turns them into joins. The other
     conditions are checked root by root, for `joined_roots` only. Its OFFSET, an optimization fence, enforces
@@ -47,7 +56,7 @@ def select_anchors(
             *is_allowed_root(criteria, shared_supplies),
             is_after_cursor(position),
             *(
-                has_supplier(roots, supplier_query(each), sharing_aggregates(criteria, shared_supplies, each))
+                has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
                 for each in rare_first[:MAX_JOINED_DEMANDS]
             ),
             *_has_rare_required(criteria, shared_supplies),
@@ -55,15 +64,19 @@ def select_anchors(
         .order_by(position)
     )
     joined_roots = joined.offset(0).subquery("joined_roots")
-    remaining_conditions = [
-        *(
+    if demands is None:
+        has_others = [
             has_supplier(
                 joined_roots,
                 supplier_query(each).with_optimization_fence(),
-                sharing_aggregates(criteria, shared_supplies, each),
+                sharing_aggregates(shared_supplies, each),
             )
             for each in rare_first[MAX_JOINED_DEMANDS:]
-        ),
+        ]
+    else:
+        has_others = [has_all_suppliers(demands, joined_roots.c.id)]
+    remaining_conditions = [
+        *has_others,
         *has_unsuffixed_required(joined_roots, criteria, shared_supplies),
         *_same_subtree(joined_roots, criteria, shared_supplies),
     ]
@@ -71,7 +84,7 @@ def select_anchors(
 
 
 def _has_rare_required(
-    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition of one required set of rare traits, if there is one, as a join to start from."""
     for number, any_of in enumerate(criteria.rules.unsuffixed_required):
@@ -81,18 +94,24 @@ def _has_rare_required(
 
 
 def _same_subtree(
-    root: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the root's own tree has a subtree for each `same_subtree`.
 
     This is an extra filter, which excludes roots early. `placement_svc.domain.constraints` checks every
     `same_subtree` while combining, also those that are left out here because a sharing provider, whose
-    subtree is in another tree, could supply one of the demands.
+    subtree is in another tree, could supply one of the demands, or because the filter would have more than
+    `MAX_FILTERED_DEMANDS`.
     """
-    shared_demands = {supply.demand for supply in shared_supplies}
+    filtered = 0
     for demands in criteria.rules.same_subtree:
-        if shared_demands.isdisjoint(demands):
-            yield _has_subtree(root, [criteria.by_demand[demand] for demand in sorted(demands)])
+        all_criteria = list(dict.fromkeys(criteria.by_demand[demand] for demand in sorted(demands)))
+        if (
+            shared_supplies.keys().isdisjoint(all_criteria)
+            and filtered + len(all_criteria) <= MAX_FILTERED_DEMANDS
+        ):
+            filtered += len(all_criteria)
+            yield _has_subtree(root, all_criteria)
 
 
 def _has_subtree(root: FromClause, all_criteria: Sequence[SupplierCriteria]) -> ColumnElement[bool]:

@@ -1,0 +1,225 @@
+"""Searches with many demands: the demands are rows of a table, so the statement does not grow with them.
+
+With a subquery for each of 500 demands, planning takes PostgreSQL more than a minute. Few demands have
+subqueries of their own, because PostgreSQL can then start from the rarest condition.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    TableValuedAlias,
+    Text,
+    column,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from placement_svc.db.filters import (
+    count_fitting,
+    count_sets_with_aggregate,
+    count_sets_with_trait,
+    fits_units,
+    in_any_aggregate_of,
+)
+from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
+from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
+from placement_svc.domain.inventory import MAX_INTEGER
+
+MAX_SUBQUERY_DEMANDS = 16
+"""The number of different demands up to which each has subqueries of its own."""
+
+_integers = ARRAY(Integer)
+_COLUMNS = (
+    column("number", Integer),
+    # The first resource class, from whose inventories the search starts; null in a resourceless group.
+    column("class_id", Integer),
+    column("amount", Integer),
+    column("other_class_ids", _integers),
+    column("other_amounts", _integers),
+    column("required", _integers),
+    column("trait_sets", _integers),
+    column("trait_set_members", _integers),
+    column("trait_set_count", Integer),
+    column("forbidden_traits", _integers),
+    column("aggregate_sets", _integers),
+    column("aggregate_set_members", _integers),
+    column("aggregate_set_count", Integer),
+    column("forbidden_aggregates", _integers),
+    column("in_tree", Integer),
+    column("is_unsuffixed", Boolean),
+    column("sharing_provider_ids", _integers),
+    column("sharing_aggregate_ids", _integers),
+)
+_tree_aggregates = provider_aggregates.alias("tree_aggregates")
+_first = inventories.alias("first_inventory")
+_supplier = resource_providers.alias("supplier")
+
+
+def needs_rows(criteria: SearchCriteria) -> bool:
+    """Return whether a search has too many different demands for a subquery each."""
+    return len(set(criteria.by_demand)) > MAX_SUBQUERY_DEMANDS
+
+
+def demand_rows(
+    all_criteria: Mapping[int, SupplierCriteria], supplies: Mapping[int, Iterable[tuple[int, int]]]
+) -> FromClause:
+    """Return demands as a table; its column `number` has the keys of `all_criteria`.
+
+    For each number, `supplies` has the sharing providers that can supply the demand, as pairs of provider id
+    and aggregate id.
+    """
+    rows = [_row(number, each, sorted(supplies.get(number, ()))) for number, each in all_criteria.items()]
+    recordset = func.jsonb_to_recordset(literal(orjson.dumps(rows).decode(), Text).cast(JSONB))
+    table = recordset.table_valued(*_COLUMNS).render_derived(name="demand", with_types=True)
+    return select(table).cte("demands").prefix_with("MATERIALIZED")
+
+
+def _row(number: int, criteria: SupplierCriteria, supplies: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    # PostgreSQL could not read a larger amount, and no inventory can give it.
+    resources = [(id_, amount if amount <= MAX_INTEGER else None) for id_, amount in criteria.resources]
+    first_class, first_amount = resources[0] if resources else (None, None)
+    return {
+        "number": number,
+        "class_id": first_class,
+        "amount": first_amount,
+        "other_class_ids": [id_ for id_, _ in resources[1:]],
+        "other_amounts": [amount for _, amount in resources[1:]],
+        "required": sorted(id_ for ids in criteria.required.any_of if len(ids) == 1 for id_ in ids),
+        **_set_columns("trait", criteria.required, min_size=2),
+        "forbidden_traits": sorted(criteria.required.forbidden),
+        **_set_columns("aggregate", criteria.member_of, min_size=0),
+        "forbidden_aggregates": sorted(criteria.member_of.forbidden),
+        "in_tree": criteria.in_tree,
+        "is_unsuffixed": criteria.is_unsuffixed,
+        "sharing_provider_ids": [provider_id for provider_id, _ in supplies],
+        "sharing_aggregate_ids": [aggregate_id for _, aggregate_id in supplies],
+    }
+
+
+def _set_columns(kind: str, membership: ResolvedMembership, *, min_size: int) -> dict[str, Any]:
+    """Return the columns of the sets in `any_of` that have at least `min_size` members."""
+    sets = [ids for ids in dict.fromkeys(membership.any_of) if len(ids) >= min_size]
+    return {
+        f"{kind}_sets": [number for number, ids in enumerate(sets) for _ in ids],
+        f"{kind}_set_members": [id_ for ids in sets for id_ in sorted(ids)],
+        f"{kind}_set_count": len(sets),
+    }
+
+
+def has_all_suppliers(demands: FromClause, root_id: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that around a root every demand has a supplier; it ends at the first without."""
+    has_supplier = suppliers_around(demands, root_id).offset(0).exists()
+    without = select(literal(1)).select_from(demands).where(not_(has_supplier)).offset(0)
+    return not_(without.correlate_except(demands).exists())
+
+
+def supplier_id_lists(demands: FromClause, root_id: ColumnElement[int]) -> ColumnElement[str]:
+    """Return the ids of the suppliers around a root as a text, such as `1,2;3`: a list for each demand."""
+    ids = func.array(suppliers_around(demands, root_id).scalar_subquery(), type_=_integers)
+    lists = func.string_agg(func.array_to_string(ids, ","), ";").aggregate_order_by(demands.c.number)
+    return select(lists).select_from(demands).correlate_except(demands).scalar_subquery()
+
+
+def parse_id_lists(text: str) -> list[tuple[int, ...]]:
+    """Return the lists of a text of `supplier_id_lists`, each in ascending order and without duplicates."""
+    return [tuple(sorted(set(map(int, ids.split(","))))) for ids in text.split(";")]
+
+
+def suppliers_around(demand: FromClause, root_id: ColumnElement[int]) -> Any:
+    """Return the query for the ids of the providers that can supply `demand` around a root.
+
+    An id can occur several times.
+    """
+    supply = _unnest(
+        "supply", provider_id=demand.c.sharing_provider_ids, aggregate_id=demand.c.sharing_aggregate_ids
+    )
+    sharing = (
+        select(supply.c.provider_id)
+        .join(_tree_aggregates, _tree_aggregates.c.aggregate_id == supply.c.aggregate_id)
+        .where(_tree_aggregates.c.root_id == root_id)
+        .correlate_except(supply, _tree_aggregates)
+    )
+    with_resources = _matching_with_resources(demand).where(_first.c.root_id == root_id)
+    without_resources = _matching_without_resources(demand).where(_supplier.c.root_id == root_id)
+    return with_resources.union_all(without_resources, sharing)
+
+
+def is_supplier(demand: FromClause, provider_id: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that a provider matches the criteria of `demand`."""
+    with_resources = _matching_with_resources(demand).where(_supplier.c.id == provider_id)
+    without_resources = _matching_without_resources(demand).where(_supplier.c.id == provider_id)
+    return or_(with_resources.offset(0).exists(), without_resources.offset(0).exists())
+
+
+def _matching_with_resources(demand: FromClause) -> Select[int]:
+    """Return the query for the ids of the providers that match `demand`, if it has resources."""
+    others = _unnest("requested", class_id=demand.c.other_class_ids, amount=demand.c.other_amounts)
+    return (
+        select(_first.c.provider_id)
+        .join(_supplier, _supplier.c.id == _first.c.provider_id)
+        .where(
+            _first.c.resource_class_id == demand.c.class_id,
+            fits_units(_first, demand.c.amount),
+            or_(
+                _is_empty(demand.c.other_class_ids),
+                count_fitting(_first.c.provider_id, others) == func.cardinality(demand.c.other_class_ids),
+            ),
+            *_conditions(demand),
+        )
+        .correlate_except(_first, _supplier)
+    )
+
+
+def _matching_without_resources(demand: FromClause) -> Select[int]:
+    """Return the query for the ids of the providers that match `demand`, if it is resourceless."""
+    return (
+        select(_supplier.c.id)
+        .where(demand.c.class_id.is_(None), *_conditions(demand))
+        .correlate_except(_supplier)
+    )
+
+
+def _conditions(demand: FromClause) -> Iterable[ColumnElement[bool]]:
+    """Yield the conditions on `_supplier`, apart from the resources."""
+    columns = demand.c
+    trait_ids = _supplier.c.trait_ids
+    yield or_(columns.in_tree.is_(None), _supplier.c.root_id == columns.in_tree)
+    yield or_(_is_empty(columns.required), trait_ids.contains(columns.required))
+    yield or_(_is_empty(columns.forbidden_traits), not_(trait_ids.overlap(columns.forbidden_traits)))
+    members = _unnest("trait_member", number=columns.trait_sets, id=columns.trait_set_members)
+    yield or_(
+        columns.trait_set_count == 0,
+        count_sets_with_trait(trait_ids, members) == columns.trait_set_count,
+    )
+    members = _unnest("aggregate_member", number=columns.aggregate_sets, id=columns.aggregate_set_members)
+    yield or_(
+        columns.aggregate_set_count == 0,
+        count_sets_with_aggregate(_supplier.c.id, members) == columns.aggregate_set_count,
+        columns.is_unsuffixed
+        & (count_sets_with_aggregate(_supplier.c.root_id, members) == columns.aggregate_set_count),
+    )
+    yield or_(
+        _is_empty(columns.forbidden_aggregates),
+        not_(in_any_aggregate_of(_supplier.c.id, columns.forbidden_aggregates)),
+    )
+
+
+def _is_empty(array: ColumnElement[Any]) -> ColumnElement[bool]:
+    return func.cardinality(array) == 0
+
+
+def _unnest(table: str, **arrays: ColumnElement[Any]) -> TableValuedAlias:
+    """Return arrays of integers as the columns of a table for a FROM clause."""
+    columns = (column(name, Integer) for name in arrays)
+    return func.unnest(*arrays.values()).table_valued(*columns).render_derived(name=table)

@@ -1,0 +1,32 @@
+"""The sessions that services and other commands have in the database."""
+
+import time
+
+from sqlalchemy import Engine, text
+
+from placement_svc.db.errors import map_driver_errors
+
+END_SECONDS = 2.0
+"""Seconds that PostgreSQL may still list a session whose client has disconnected."""
+
+POLL_SECONDS = 0.1
+
+# A URL with another application_name sets it for services and commands alike.
+_COUNT_OTHERS = text("""
+    SELECT count(*)
+      FROM pg_stat_activity
+     WHERE datname = current_database()
+       AND application_name = current_setting('application_name')
+       AND pid <> pg_backend_pid()
+""")
+
+
+def count_others(engine: Engine) -> int:
+    """Return the number of sessions of services and other commands in the database of `engine`."""
+    deadline = time.monotonic() + END_SECONDS
+    while True:
+        with map_driver_errors(), engine.connect() as connection:
+            number: int = connection.scalar(_COUNT_OTHERS)
+        if number == 0 or time.monotonic() > deadline:
+            return number
+        time.sleep(POLL_SECONDS)

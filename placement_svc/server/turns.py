@@ -1,0 +1,139 @@
+"""The order in which the requests of a worker run.
+
+Most requests take milliseconds. A few, such as a search for all candidates of a large cloud, compute for
+seconds. The threads of a process share one interpreter lock, so several of these would delay each step of
+the others, and they would occupy all threads that run the application.
+
+A request begins with a short turn, of which there are as many as threads. A request that has taken 0.1 s
+needs the only long turn to continue, and gives back its short turn. The requests that need the long turn get
+it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so that
+short requests always find a connection.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from threading import BoundedSemaphore, Event, Lock
+
+from placement_svc.domain.errors import Unavailable
+
+
+class FairLock:
+    """A lock that its waiting threads get in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._is_held = False
+        self._waiting: deque[Event] = deque()
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """Get the lock; return False if that takes longer than `timeout` seconds."""
+        with self._lock:
+            if not self._is_held:
+                self._is_held = True
+                return True
+            granted = Event()
+            self._waiting.append(granted)
+        if granted.wait(timeout):
+            return True
+        with self._lock:
+            if granted.is_set():
+                return True
+            self._waiting.remove(granted)
+            return False
+
+    def release(self) -> None:
+        """Pass the lock on to the thread that has waited longest."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._is_held = False
+
+
+class Turns:
+    """The turns of a worker: `concurrency` short ones and a long one.
+
+    At most `max_long` requests use or wait for the long turn while they have a database connection.
+    """
+
+    def __init__(self, concurrency: int, max_long: int) -> None:
+        self.short = BoundedSemaphore(concurrency)
+        self.long = FairLock()
+        self.long_requests = BoundedSemaphore(max_long)
+        self.max_long = max_long
+
+
+class Turn:
+    """The turn of one request; a context in which it runs."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._release: Callable[[], None] | None = None
+        self._is_counted = False
+        self.is_long = False
+
+    def __enter__(self) -> "Turn":
+        self._acquire(None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self.pause()
+        if self._is_counted:
+            self._is_counted = False
+            self._turns.long_requests.release()
+
+    def _acquire(self, seconds: float | None) -> None:
+        """Get a turn within that many seconds; raise `Unavailable` after that."""
+        if not self.is_long:
+            self._turns.short.acquire()
+            self._release = self._turns.short.release
+        elif self._turns.long.acquire(seconds):
+            self._release = self._turns.long.release
+        else:
+            raise Unavailable("Other long requests took the time of this one: ask for less, or with a limit.")
+
+    def pause(self) -> None:
+        """Give back the turn."""
+        if self._release is not None:
+            self._release()
+            self._release = None
+
+    def share(self, seconds: float) -> None:
+        """Let other requests run; continue in the long turn within that many seconds.
+
+        Raises `Unavailable` if the time is over, or if too many requests share the long turn.
+        """
+        if not self.is_long:
+            if not self._turns.long_requests.acquire(blocking=False):
+                raise Unavailable(
+                    f"There are {self._turns.max_long} long requests already: ask for less, or with a limit."
+                )
+            self._is_counted = self.is_long = True
+        self.pause()
+        self._acquire(seconds)
+
+    def resume(self, *, is_long: bool) -> None:
+        """Get a turn again after `pause`."""
+        self.is_long = self.is_long or is_long
+        self._acquire(None)
+
+    def pieces(self, response: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the pieces of a response; a piece of a long one is generated in a turn, and sent without."""
+        pieces = iter(response)
+        try:
+            while True:
+                if self.is_long:
+                    self._acquire(None)
+                try:
+                    piece = next(pieces, None)
+                finally:
+                    self._end()
+                if piece is None:
+                    return
+                yield piece
+        finally:
+            if hasattr(response, "close"):
+                response.close()

@@ -1,0 +1,145 @@
+"""Requests with many conditions: the same answers as with few, from statements that do not grow with them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from sqlalchemy import event
+
+from placement_svc.db import providers
+from placement_svc.db.search import anchors, sharing, suppliers, tree_conditions
+from tests.conftest import LoadCloud, examples
+from tests.db.search.test_candidates_property import NO_DEADLINE, compare
+from tests.support.cloud import Cloud, read, uuid_of
+from tests.support.oracle import Request
+from tests.support.strategies import NEWEST, scenarios
+
+Api = Callable[..., Any]
+Clean = Callable[[], None]
+MAX_LENGTH = 60_000
+"""Characters of a statement, whatever the number of conditions: 16 demands have subqueries of their own."""
+
+
+def clear_caches() -> None:
+    suppliers.supplier_query.cache_clear()
+    anchors._cached_statement.cache_clear()
+
+
+@pytest.fixture
+def no_single_conditions() -> Iterator[None]:
+    """Without single conditions and joins, every condition is one on arrays."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (providers, suppliers, tree_conditions, "placement_svc.db.filters"):
+            target = f"{getattr(module, '__name__', module)}.MAX_SINGLE_CONDITIONS"
+            patch.setattr(target, 0 if module is not tree_conditions else 1)
+        patch.setattr(suppliers, "MAX_JOINED_CLASSES", 1)
+        clear_caches()
+        yield
+    clear_caches()
+
+
+@pytest.fixture
+def demands_as_rows(no_single_conditions: None) -> Iterator[None]:
+    """All demands are rows of a table."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (anchors, sharing):
+            patch.setattr(module, "MAX_SUBQUERY_DEMANDS", 0)
+        yield
+
+
+@settings(NO_DEADLINE, max_examples=examples(25))
+@given(scenario=scenarios(NEWEST))
+@pytest.mark.usefixtures("no_single_conditions")
+def test_search_by_arrays_agrees_with_oracle(
+    api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]
+) -> None:
+    compare(api, clean_database, load_cloud, *scenario)
+
+
+@settings(NO_DEADLINE, max_examples=examples(40))
+@given(scenario=scenarios(NEWEST))
+@pytest.mark.usefixtures("demands_as_rows")
+def test_search_by_rows_agrees_with_oracle(
+    api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]
+) -> None:
+    compare(api, clean_database, load_cloud, *scenario)
+
+
+CLOUD = read(
+    "a{VCPU8 DISK_GB8}#HW_CPU_X86_AVX,HW_CPU_X86_AVX2@A,B,C; a1<a{MEMORY_MB8}@B;"
+    "b{VCPU4}#HW_CPU_X86_AVX2,HW_CPU_X86_SSE@B; c{DISK_GB8}#HW_CPU_X86_AVX@A"
+)
+LISTINGS = [
+    [("member_of", "A")],
+    [("member_of", "A"), ("member_of", "B")],
+    [("member_of", "in:A,C"), ("member_of", "in:B,X")],
+    [("member_of", "in:X,Y"), ("member_of", "B")],
+    [("member_of", "in:A,B"), ("member_of", "!C")],
+    [("required", "in:HW_CPU_X86_AVX,HW_CPU_X86_SSE"), ("required", "in:HW_CPU_X86_AVX2,HW_CPU_X86_SSE")],
+    [("required", "HW_CPU_X86_AVX,HW_CPU_X86_AVX2"), ("required", "in:HW_CPU_X86_AVX2,HW_CPU_X86_SSE")],
+    [("resources", "VCPU:5")],
+    [("resources", "VCPU:4,DISK_GB:8")],
+    [("resources", "VCPU:4,DISK_GB:9999999999")],
+]
+
+
+def listing(pairs: list[tuple[str, str]]) -> str:
+    query = []
+    for key, value in pairs:
+        if key == "member_of":
+            prefix = "in:" if value.startswith("in:") else "!" if value.startswith("!") else ""
+            value = prefix + ",".join(map(uuid_of, value.removeprefix(prefix).split(",")))
+        query.append(f"{key}={value}")
+    return f"/resource_providers?{'&'.join(query)}"
+
+
+def test_listing_by_arrays_agrees(api: Api, load_cloud: LoadCloud, request: pytest.FixtureRequest) -> None:
+    load_cloud(CLOUD)
+    usual = [api("GET", listing(pairs)).json for pairs in LISTINGS]
+    assert len({str(body) for body in usual}) > 4
+    request.getfixturevalue("no_single_conditions")
+    assert [api("GET", listing(pairs)).json for pairs in LISTINGS] == usual
+
+
+def members(count: int, key: str = "member_of") -> str:
+    return "&".join(f"{key}={uuid_of(str(number))}" for number in range(count))
+
+
+def groups(count: int, classes: int) -> str:
+    names = ["VCPU", "MEMORY_MB", "DISK_GB", "PCPU", "NUMA_SOCKET", "NUMA_CORE", "NUMA_THREAD", "VGPU"]
+    resources = (
+        f"resources_{n}={','.join(f'{name}:{n + 1}' for name in names[:classes])}" for n in range(count)
+    )
+    return f"{'&'.join(resources)}&group_policy=none"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"resource_providers?{members(1000)}",
+        f"allocation_candidates?resources=VCPU:1&{members(1000)}",
+        f"allocation_candidates?resources_1=VCPU:1&{members(1000, 'member_of_1')}",
+        f"allocation_candidates?{groups(400, 8)}",
+        f"allocation_candidates?{groups(500, 1)}&same_subtree={','.join(f'_{n}' for n in range(500))}",
+        f"allocation_candidates?limit=1&{groups(16, 8)}",
+    ],
+    ids=["listing", "unsuffixed", "suffixed", "groups", "same_subtree", "classes"],
+)
+def test_statements_do_not_grow_with_the_conditions(
+    app: Any, api: Api, load_cloud: LoadCloud, query: str
+) -> None:
+    load_cloud(CLOUD)
+    lengths: list[int] = []
+    engine = app.extensions["database"].engine
+
+    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        lengths.append(len(statement))
+
+    event.listen(engine, "before_cursor_execute", record)
+    try:
+        assert api("GET", f"/{query}").status_code == 200
+    finally:
+        event.remove(engine, "before_cursor_execute", record)
+    assert max(lengths) < MAX_LENGTH
+    assert len(lengths) < 10

@@ -1,0 +1,126 @@
+"""Requests of a worker take turns: short ones, and one long one at a time."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from placement_svc.domain.errors import Unavailable
+from placement_svc.server.turns import FairLock, Turn, Turns
+from tests.support.service import TIMEOUT, wait_until
+
+
+def test_lock_is_passed_on_in_order() -> None:
+    lock, order = FairLock(), []
+
+    def wait(number: int) -> None:
+        assert lock.acquire(TIMEOUT)
+        order.append(number)
+        lock.release()
+
+    assert lock.acquire()
+    with ThreadPoolExecutor(5) as threads:
+        for number in range(5):
+            threads.submit(wait, number)
+            wait_until(lambda number=number: len(lock._waiting) == number + 1)
+        lock.release()
+    assert order == [0, 1, 2, 3, 4]
+    assert lock.acquire(0)
+
+
+def test_lock_that_is_not_released_in_time() -> None:
+    lock = FairLock()
+    assert lock.acquire()
+    assert not lock.acquire(0.01)
+    lock.release()
+    assert lock.acquire(0)
+
+
+def test_long_request_gives_back_its_short_turn() -> None:
+    turns = Turns(concurrency=1, max_long=1)
+    with Turn(turns) as first:
+        first.share(TIMEOUT)
+        with Turn(turns) as second:
+            assert not second.is_long
+        assert first.is_long
+
+
+def test_long_requests_run_one_at_a_time() -> None:
+    turns = Turns(concurrency=4, max_long=2)
+    running, stop = [], Event()
+
+    def compute(name: str) -> None:
+        with Turn(turns) as turn:
+            while not stop.is_set():
+                turn.share(TIMEOUT)
+                running.append(name)
+                time.sleep(0.01)
+                running.append(name)
+
+    with ThreadPoolExecutor(2) as threads:
+        done = [threads.submit(compute, name) for name in "ab"]
+        wait_until(lambda: {"a", "b"} <= set(running) and len(running) > 20)
+        stop.set()
+    assert [each.result() for each in done] == [None, None]
+    assert running[::2] == running[1::2]
+
+
+def test_too_many_long_requests_are_refused_at_once() -> None:
+    turns = Turns(concurrency=4, max_long=1)
+    with Turn(turns) as first, Turn(turns) as second:
+        first.share(TIMEOUT)
+        with pytest.raises(Unavailable, match="1 long requests already"):
+            second.share(TIMEOUT)
+    # Both have ended.
+    with Turn(turns) as third:
+        third.share(TIMEOUT)
+
+
+def test_waiting_counts_against_the_deadline() -> None:
+    turns = Turns(concurrency=4, max_long=2)
+    with Turn(turns) as first, Turn(turns) as second:
+        first.share(TIMEOUT)
+        with pytest.raises(Unavailable, match="Other long requests took the time"):
+            second.share(0.01)
+
+
+def test_pieces_of_a_long_response_are_sent_without_a_turn() -> None:
+    turns = Turns(concurrency=1, max_long=1)
+    closed = Event()
+
+    class Response:
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"1"
+            yield b"2"
+
+        def close(self) -> None:
+            closed.set()
+
+    with Turn(turns) as turn:
+        turn.share(TIMEOUT)
+    pieces = turn.pieces(Response())
+    for expected in (b"1", b"2"):
+        assert next(pieces) == expected
+        assert turns.long.acquire(0)
+        turns.long.release()
+    assert next(pieces, None) is None
+    assert closed.is_set()
+
+
+def test_request_that_becomes_long_while_its_response_is_sent() -> None:
+    turns = Turns(concurrency=1, max_long=1)
+    turn = Turn(turns)
+
+    def response() -> Iterator[bytes]:
+        yield b"1"
+        turn.share(TIMEOUT)
+        yield b"2"
+
+    for _ in turn.pieces(response()):
+        assert turns.long.acquire(0)
+        turns.long.release()
+    assert turn.is_long
+    with Turn(turns) as other:
+        other.share(TIMEOUT)
