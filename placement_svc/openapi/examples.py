@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placement_svc.domain.demo import demo_uuid
+from placement_svc.domain.pages import Position, SortKey
+from placement_svc.schemas.pages import write_marker
 
 ABOUT = """\
 The examples are for the cloud of `placement-svc demo`. The examples that delete a trait, a resource class or
@@ -59,6 +61,10 @@ EXAMPLES: Mapping[str, Example] = {
             "resources": "MEMORY_MB:512,DISK_GB:500",
             "in_tree": NODE,
             "required": ["!MISC_SHARES_VIA_AGGREGATE"],
+            "include": "inventories,usages",
+            "limit": "10",
+            "sort_by": "-used:MEMORY_MB",
+            "marker": write_marker(Position(STORAGE, 4096), SortKey("used", "MEMORY_MB", descending=True)),
         }
     ),
     "resource_providers.create_provider": Example(

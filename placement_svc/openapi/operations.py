@@ -17,9 +17,10 @@ from placement_svc.schemas.inventories import (
     NewInventory,
     PatchedInventories,
 )
+from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.reshaper import reshape_schema
 from placement_svc.schemas.resource_classes import NamedResourceClass
-from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, ProviderQuery
+from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider
 from placement_svc.schemas.traits import ChangedTraits, PatchedTraits, TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
@@ -37,6 +38,7 @@ class Operation:
     - `path`: the path parameters that differ from the defaults in `document.PATH_PARAMETERS`.
     - `has_location`: whether a response has a `Location` header.
     - `is_extension`: whether the endpoint is an extension of this service, not part of Placement.
+    - `query_has_extensions`: whether some parameters of an endpoint of Placement are extensions.
     """
 
     responses: Mapping[int, Value | None]
@@ -47,6 +49,7 @@ class Operation:
     path: Mapping[str, String] = field(default_factory=dict)
     has_location: bool = False
     is_extension: bool = False
+    query_has_extensions: bool = False
 
 
 def _object(schema: type[Schema]) -> Object:
@@ -68,7 +71,9 @@ _NOT_ALLOCATABLE = (
 
 OPERATIONS: Mapping[str, Operation] = {
     "root.show_versions": Operation(_shows(responses.VersionsSchema)),
-    "resource_providers.list_providers": Operation(_shows(responses.ProvidersSchema), query=ProviderQuery),
+    "resource_providers.list_providers": Operation(
+        _shows(responses.ProvidersSchema), query=ExtendedProviderQuery, query_has_extensions=True
+    ),
     "resource_providers.create_provider": Operation(
         _shows(responses.ProviderSchema),
         body=_object(NewProvider),

@@ -105,6 +105,10 @@ VALID_REQUESTS = [
     ValidRequest(
         "resource_providers.list_providers", f"/resource_providers?resources=VCPU:1&in_tree={CHILD}"
     ),
+    ValidRequest(
+        "resource_providers.list_providers",
+        "/resource_providers?include=inventories,usages,traits,aggregates,allocations&limit=1&sort_by=name",
+    ),
     ValidRequest("resource_providers.show_provider", f"/resource_providers/{CHILD}"),
     ValidRequest("inventories.list_inventories", f"{AT_HOST}/inventories"),
     ValidRequest("inventories.show_inventory", f"{AT_HOST}/inventories/VCPU"),
@@ -225,6 +229,7 @@ def test_document_names_microversions_of_parameters(document: dict[str, Any]) ->
         "resources": "1.4",
         "in_tree": "1.14",
         "required": "1.18",
+        **dict.fromkeys(("include", "limit", "marker", "sort_by")),
     }
 
 

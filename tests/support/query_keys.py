@@ -4,13 +4,14 @@ import re
 from typing import Any
 
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
 from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
 CANDIDATES = "/allocation_candidates"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
-    "/resource_providers": (ProviderQuery,),
+    "/resource_providers": (ProviderQuery, ExtendedProviderQuery),
     CANDIDATES: (GroupQuery, WholeRequestQuery),
     "/traits": (TraitQuery,),
     "/usages": (UsagesQuery,),
