@@ -11,6 +11,7 @@ from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregate
 from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
 from placement_svc.schemas.base import Object, Schema, String, Value
+from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.inventories import (
     ChangedInventories,
     ChangedInventory,
@@ -149,6 +150,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "allocation_candidates.list_candidates": Operation(
         _shows(responses.AllocationCandidatesSchema), query=WholeRequestQuery, group_query=GroupQuery
     ),
+    "allocations.list_allocations": Operation(_shows(responses.AllocationListSchema), query=AllocationsQuery),
     "allocations.replace_allocations": Operation(
         _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_NOT_ALLOCATABLE
     ),
@@ -169,5 +171,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "aggregates.show_aggregate": Operation(
         _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_extension=True
     ),
+    "consumers.list_consumers": Operation(_shows(responses.ConsumersSchema), query=ConsumersQuery),
+    "consumers.show_consumer": Operation(_shows(responses.ConsumerSchema), path={"consumer_uuid": String()}),
+    "consumers.list_projects": Operation(_shows(responses.ProjectsSchema), query=ProjectsQuery),
 }
 """The operation of every endpoint, by blueprint and view; `registry` checks that none is missing."""

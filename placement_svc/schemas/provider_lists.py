@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.schemas.base import DASHED_UUID, NAME, String
+from placement_svc.schemas.base import NAME, String, matches
 from placement_svc.schemas.groups import Version
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.query import ERROR_PREFIX
@@ -81,13 +81,13 @@ def parse_extended_filter(
     )
 
 
-def parse_uuids(key: str, value: str) -> list[str]:
+def parse_uuids(key: str, value: str, pattern: str = MARKER) -> list[str]:
     """Return the different uuids in ``UUID`` or ``in:UUID,UUID,...``; raise `Invalid`."""
     pieces = [value]
     if value.startswith(_IN):
         pieces = [piece.strip() for piece in value.removeprefix(_IN).split(",")]
     for piece in pieces:
-        if not DASHED_UUID.fullmatch(piece):
+        if not matches(pattern, piece):
             raise Invalid(
                 f"{ERROR_PREFIX}Expected '{key}' to be a uuid, or uuids of the form: in:UUID,UUID."
                 f" Got: {quote(piece)}"

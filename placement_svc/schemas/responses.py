@@ -158,6 +158,53 @@ class ConsumerAllocationsSchema(Schema):
     consumer_type = String(since="1.38")
 
 
+class AllocationListSchema(Schema):
+    """The allocations of providers or of consumers, by uuid; those that do not exist are absent."""
+
+    resource_providers = Map(UUID_KEY, Object(ProviderAllocationsSchema()))
+    consumers = Map(UUID_KEY, Object(ConsumerAllocationsSchema()))
+
+
+class ConsumerSchema(Schema):
+    """A consumer. The times are null if they are unknown; `updated_at` is that of the last later claim."""
+
+    uuid = String(required=True)
+    generation = Integer(required=True, metadata=GENERATION)
+    project_id = String(required=True)
+    user_id = String(required=True)
+    consumer_type = String(required=True)
+    created_at = String(required=True, allow_none=True)
+    updated_at = String(required=True, allow_none=True)
+
+
+class ListedConsumerSchema(ConsumerSchema):
+    """A consumer, with its allocations if the request includes them."""
+
+    allocations = Map(UUID_KEY, Object(ConsumerAllocationSchema()))
+
+
+class ConsumersSchema(Schema):
+    """A page of consumers, and the link to the next page."""
+
+    consumers = Array(Object(ListedConsumerSchema()), required=True)
+    links = Array(Object(LinkSchema()), required=True)
+
+
+class ProjectUsageSchema(Schema):
+    """A project, the number of its consumers, and the sums of their allocations by resource class."""
+
+    project_id = String(required=True)
+    consumers = Integer(1, required=True)
+    usages = Map(NAME, Integer(1), required=True)
+
+
+class ProjectsSchema(Schema):
+    """A page of projects, and the link to the next page."""
+
+    projects = Array(Object(ProjectUsageSchema()), required=True)
+    links = Array(Object(LinkSchema()), required=True)
+
+
 class ResourceClassSchema(Schema):
     """A resource class."""
 

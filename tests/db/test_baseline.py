@@ -31,7 +31,7 @@ CATALOG = {
           FROM pg_attribute
           JOIN pg_class ON pg_class.oid = attrelid
           LEFT JOIN pg_attrdef ON (adrelid, adnum) = (attrelid, attnum)
-         WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0
+         WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0 AND NOT attisdropped
     """,
     "sequences": """
         SELECT sequencename, data_type::text, start_value FROM pg_sequences WHERE schemaname = 'public'
@@ -130,6 +130,9 @@ UNIT_RULE = (
 )
 """The one expression that is not only renamed: the unit rule before the baseline, and today."""
 
+ADDED_COLUMNS = {("consumers", "created_at")}
+"""Columns that migrations after the baseline have added, by table."""
+
 HOST = "aaaaaaaa-0000-4000-8000-000000000002"
 CONSUMER = "aaaaaaaa-0000-4000-8000-000000000003"
 
@@ -168,11 +171,28 @@ def catalog(engine: Engine, kind: str) -> list[tuple[Any, ...]]:
         return sorted((tuple(row) for row in connection.execute(text(CATALOG[kind]))), key=repr)
 
 
+def former_catalog(engine: Engine, kind: str) -> list[tuple[Any, ...]]:
+    """Return the catalog without the columns that were added after the baseline."""
+    found = catalog(engine, kind)
+    if kind != "columns":
+        return found
+    return [row for row in found if (row[0], row[2]) not in ADDED_COLUMNS]
+
+
 def rows(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
-    """Return the rows of all tables, with the values of renamed columns in their place."""
+    """Return the rows of all tables, with the values of renamed columns in their place.
+
+    The values of columns that were added after the baseline are omitted.
+    """
     with engine.connect() as connection:
         return {
-            name: sorted(map(tuple, connection.execute(text(f'SELECT * FROM "{name}"'))), key=repr)
+            name: sorted(
+                (
+                    tuple(value for column, value in row.items() if (name, column) not in ADDED_COLUMNS)
+                    for row in connection.execute(text(f'SELECT * FROM "{name}"')).mappings()
+                ),
+                key=repr,
+            )
             for name in metadata.tables
         }
 
@@ -222,7 +242,7 @@ def normalize(function: str) -> str:
 @pytest.mark.parametrize("kind", sorted(CATALOG.keys() - {"functions"}))
 def test_only_names_differ_from_the_schema_before(former: Engine, fresh: Engine, kind: str) -> None:
     renamed = [tuple(map(rename, row)) for row in catalog(former, kind)]
-    assert sorted(renamed, key=repr) == catalog(fresh, kind)
+    assert sorted(renamed, key=repr) == former_catalog(fresh, kind)
 
 
 def test_only_names_of_functions_differ_from_those_before(former: Engine, fresh: Engine) -> None:
@@ -311,9 +331,9 @@ def test_downgrade_to_the_base_leaves_nothing(former: Engine, upgrades_first: bo
 
 def test_downgrade_to_the_baseline_keeps_the_names(upgraded: Engine, fresh: Engine) -> None:
     schema.downgrade(upgraded, "0007")
-    assert all(catalog(upgraded, kind) == catalog(fresh, kind) for kind in CATALOG)
+    assert all(catalog(upgraded, kind) == former_catalog(fresh, kind) for kind in CATALOG)
     schema.upgrade(upgraded)
-    assert all(catalog(upgraded, kind) == catalog(fresh, kind) for kind in CATALOG)
+    assert all(former_catalog(upgraded, kind) == former_catalog(fresh, kind) for kind in CATALOG)
 
 
 @pytest.fixture(params=["0001", "0006"])

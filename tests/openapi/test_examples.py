@@ -19,8 +19,15 @@ FIRST = {
     "delete_trait": "ensure_trait",
     "delete_resource_class": "put_resource_class",
     "delete_allocations": "replace_consumer_allocations",
+    "list_allocations": "replace_consumer_allocations",
+    "show_consumer": "replace_consumer_allocations",
+    "list_consumers": "replace_consumer_allocations",
+    "list_projects": "replace_consumer_allocations",
 }
 """Operations whose example needs what the example of another one creates."""
+
+ALTERNATIVES = {"rp_uuid"}
+"""Query parameters that exclude the one in the example."""
 
 EMPTY = {"show_versions", "show_usages", "show_allocations", "list_provider_allocations"}
 """Operations that need no other data, or whose objects the demo does not have."""
@@ -81,6 +88,8 @@ def example(document: dict[str, Any], name: str) -> Request:
             path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
     query: dict[str, Any] = {}
     for parameter in query_parameters(described):
+        if parameter["name"] in ALTERNATIVES:
+            continue
         value = parameter["example"]
         query |= value if isinstance(value, Mapping) else {parameter["name"]: value}
     body = None

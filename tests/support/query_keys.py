@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
 from placement_svc.schemas.traits import TraitQuery
@@ -14,6 +15,9 @@ SCHEMAS: dict[str, tuple[Any, ...]] = {
     "/resource_providers": (ProviderQuery, ExtendedProviderQuery),
     CANDIDATES: (GroupQuery, WholeRequestQuery),
     "/traits": (TraitQuery,),
+    "/allocations": (AllocationsQuery,),
+    "/consumers": (ConsumersQuery,),
+    "/projects": (ProjectsQuery,),
     "/usages": (UsagesQuery,),
 }
 """The schemas of the query of each GET request that has one."""
