@@ -4,6 +4,7 @@ from placement_svc.api import (
     aggregates,
     allocation_candidates,
     allocations,
+    capacity,
     consumers,
     inventories,
     provider_aggregates,
@@ -30,5 +31,6 @@ BLUEPRINTS = (
     reshaper.bp,
     aggregates.bp,
     consumers.bp,
+    capacity.bp,
 )
 """Every blueprint, in the order of `docs/spec/http.md 4`, followed by the extensions of this service."""

@@ -130,6 +130,11 @@ ENDPOINT_RULES = (
         check="rule:admin_or_project_reader_or_service_api",
     ),
     EndpointRule(
+        "capacity",
+        "Show sums of inventories; those by project or consumer type need the rule usages too.",
+        ("GET /capacity",),
+    ),
+    EndpointRule(
         "consumers:list",
         "List consumers; with their providers, this needs allocations:list too.",
         ("GET /consumers",),

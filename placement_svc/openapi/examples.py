@@ -140,6 +140,20 @@ EXAMPLES: Mapping[str, Example] = {
         }
     ),
     "aggregates.show_aggregate": _provider(AGGREGATE),
+    "capacity.show_capacity": Example(
+        query={
+            "name": "CN1",
+            "uuid": HOST,
+            "member_of": [AGGREGATE],
+            "resources": "MEMORY_MB:512",
+            "in_tree": NODE,
+            "required": ["!MISC_SHARES_VIA_AGGREGATE"],
+            "group_by": "root",
+            "limit": "10",
+            "sort_by": "-ratio:MEMORY_MB",
+            "marker": write_marker(Position(STORAGE, 2.0), SortKey("ratio", "MEMORY_MB", descending=True)),
+        }
+    ),
     "consumers.list_consumers": Example(
         query={
             "project_id": _OWNER["project_id"],

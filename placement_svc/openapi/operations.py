@@ -11,6 +11,7 @@ from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregate
 from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
 from placement_svc.schemas.base import Object, Schema, String, Value
+from placement_svc.schemas.capacity import CapacityQuery
 from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.inventories import (
     ChangedInventories,
@@ -171,6 +172,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "aggregates.show_aggregate": Operation(
         _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_extension=True
     ),
+    "capacity.show_capacity": Operation(_shows(responses.CapacitySchema), query=CapacityQuery),
     "consumers.list_consumers": Operation(_shows(responses.ConsumersSchema), query=ConsumersQuery),
     "consumers.show_consumer": Operation(_shows(responses.ConsumerSchema), path={"consumer_uuid": String()}),
     "consumers.list_projects": Operation(_shows(responses.ProjectsSchema), query=ProjectsQuery),

@@ -190,6 +190,43 @@ class ConsumersSchema(Schema):
     links = Array(Object(LinkSchema()), required=True)
 
 
+class ClassCapacitySchema(Schema):
+    """Sums over the inventories of a class. Groups of consumers have only `used`."""
+
+    total = Integer(0)
+    reserved = Integer(0)
+    capacity = Integer(metadata={"description": "Rounded down for each inventory."})
+    used = Integer(0, required=True)
+    free = Integer(0, metadata={"description": "What is free in each inventory, at least 0."})
+    max_free = Integer(0, metadata={"description": "The largest amount that one inventory grants now."})
+
+
+class CapacityRootSchema(Schema):
+    """The root provider of a group."""
+
+    uuid = String(required=True, uuid=DASHED_UUID)
+    name = String(required=True)
+
+
+class CapacityGroupSchema(Schema):
+    """The sums of a group; the other member is named after the grouping, and null for none."""
+
+    resource_classes = Map(NAME, Object(ClassCapacitySchema()), required=True)
+    root = Object(CapacityRootSchema())
+    aggregate = String(allow_none=True)
+    trait = String(allow_none=True)
+    consumer_type = String(allow_none=True)
+    project_id = String()
+
+
+class CapacitySchema(Schema):
+    """Sums by resource class, or with `group_by` a page of groups with a link to the next page."""
+
+    resource_classes = Map(NAME, Object(ClassCapacitySchema()))
+    groups = Array(Object(CapacityGroupSchema()))
+    links = Array(Object(LinkSchema()))
+
+
 class ProjectUsageSchema(Schema):
     """A project, the number of its consumers, and the sums of their allocations by resource class."""
 

@@ -66,6 +66,7 @@ ENDPOINTS = [
     ("allocations:delete", "DELETE", f"/allocations/{NOWHERE}"),
     ("allocation_candidates:list", "GET", "/allocation_candidates"),
     ("allocations:list_many", "GET", f"/allocations?consumer_uuid={NOWHERE}"),
+    ("capacity", "GET", "/capacity"),
     ("consumers:list", "GET", "/consumers?project_id=own"),
     ("consumers:list", "GET", "/consumers?project_id=other"),
     ("consumers:show", "GET", f"/consumers/{NOWHERE}"),

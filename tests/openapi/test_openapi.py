@@ -133,6 +133,8 @@ VALID_REQUESTS = [
     ValidRequest("allocations.list_allocations", f"/allocations?rp_uuid=in:{HOST},{CHILD}"),
     ValidRequest("allocations.list_allocations", f"/allocations?consumer_uuid=in:{SERVER},{CHILD}"),
     ValidRequest("consumers.list_consumers", "/consumers?project_id=project&include=allocations"),
+    ValidRequest("capacity.show_capacity", "/capacity"),
+    ValidRequest("capacity.show_capacity", "/capacity?group_by=trait&sort_by=-used:VCPU"),
     ValidRequest("consumers.show_consumer", f"/consumers/{SERVER}"),
     ValidRequest("consumers.list_projects", "/projects?sort_by=VCPU&limit=1"),
     ValidRequest("allocations.list_provider_allocations", f"{AT_HOST}/allocations"),

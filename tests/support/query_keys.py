@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.capacity import CapacityQuery
 from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
@@ -16,6 +17,7 @@ SCHEMAS: dict[str, tuple[Any, ...]] = {
     CANDIDATES: (GroupQuery, WholeRequestQuery),
     "/traits": (TraitQuery,),
     "/allocations": (AllocationsQuery,),
+    "/capacity": (CapacityQuery,),
     "/consumers": (ConsumersQuery,),
     "/projects": (ProjectsQuery,),
     "/usages": (UsagesQuery,),
