@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import microversion_parse
 
 from placement_svc.http.microversion import NEWEST
-from placement_svc.schemas import responses
+from placement_svc.schemas import list_responses, responses
 from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregates
 from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
@@ -151,7 +151,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "allocation_candidates.list_candidates": Operation(
         _shows(responses.AllocationCandidatesSchema), query=WholeRequestQuery, group_query=GroupQuery
     ),
-    "allocations.list_allocations": Operation(_shows(responses.AllocationListSchema), query=AllocationsQuery),
+    "allocations.list_allocations": Operation(
+        _shows(list_responses.AllocationListSchema), query=AllocationsQuery
+    ),
     "allocations.replace_allocations": Operation(
         _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_NOT_ALLOCATABLE
     ),
@@ -172,9 +174,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "aggregates.show_aggregate": Operation(
         _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_extension=True
     ),
-    "capacity.show_capacity": Operation(_shows(responses.CapacitySchema), query=CapacityQuery),
-    "consumers.list_consumers": Operation(_shows(responses.ConsumersSchema), query=ConsumersQuery),
-    "consumers.show_consumer": Operation(_shows(responses.ConsumerSchema), path={"consumer_uuid": String()}),
-    "consumers.list_projects": Operation(_shows(responses.ProjectsSchema), query=ProjectsQuery),
+    "capacity.show_capacity": Operation(_shows(list_responses.CapacitySchema), query=CapacityQuery),
+    "consumers.list_consumers": Operation(_shows(list_responses.ConsumersSchema), query=ConsumersQuery),
+    "consumers.show_consumer": Operation(
+        _shows(list_responses.ConsumerSchema), path={"consumer_uuid": String()}
+    ),
+    "consumers.list_projects": Operation(_shows(list_responses.ProjectsSchema), query=ProjectsQuery),
 }
 """The operation of every endpoint, by blueprint and view; `registry` checks that none is missing."""
