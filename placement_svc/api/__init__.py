@@ -4,6 +4,8 @@ from placement_svc.api import (
     aggregates,
     allocation_candidates,
     allocations,
+    capacity,
+    consumers,
     empty_answers,
     inventories,
     provider_aggregates,
@@ -29,6 +31,8 @@ BLUEPRINTS = (
     allocation_candidates.bp,
     reshaper.bp,
     aggregates.bp,
+    consumers.bp,
+    capacity.bp,
     empty_answers.bp,
 )
 """Every blueprint, in the order of `docs/spec/http.md 4`, followed by the extensions of this service."""

@@ -1,21 +1,30 @@
 """Allocations (`docs/spec/allocations.md 4, 5, 7 and 8`)."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, Response, g, jsonify
 
-from placement_svc.api.context import claim_service, database, settings
-from placement_svc.db import allocations
+from placement_svc.api.context import claim_service, database, load_query, settings
+from placement_svc.api.pages import join_pieces
+from placement_svc.db import allocations, consumer_pages
+from placement_svc.db.engine import Database
 from placement_svc.domain.errors import Invalid
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
+from placement_svc.http.json import dumps, respond
 from placement_svc.http.microversion import since
+from placement_svc.http.policy import enforce
 from placement_svc.schemas.allocations import parse_claim, parse_claims
 from placement_svc.schemas.base import UUID as UUID_FORM
+from placement_svc.schemas.consumers import AllocationsQuery, parse_allocations_query
 
 bp = Blueprint("allocations", __name__)
+
+OBJECTS_PER_READ = 100
+"""Of how many providers or consumers one transaction reads the allocations; it bounds the memory."""
 
 
 @bp.post("/allocations")
@@ -29,6 +38,59 @@ def replace_allocations() -> Response:
         unknown_class_message="Unable to allocate inventory No such resource class {}.",
     )
     return Response(status=204)
+
+
+@bp.get("/allocations")
+@endpoint("allocations:list_many", introduced="1.0", is_extension=True, checks_accept=True)
+def list_allocations() -> Response:
+    """List the allocations of several providers, or those of several consumers."""
+    key, uuids = parse_allocations_query(load_query(AllocationsQuery))
+    if key == "rp_uuid":
+        enforce("resource_providers:allocations:list")
+        name, bodies = "resource_providers", _provider_bodies
+    else:
+        enforce("allocations:list")
+        name, bodies = "consumers", _consumer_bodies
+    response = respond(join_pieces(f'{{"{name}":{{'.encode(), _members(bodies(database(), uuids))))
+    return caching.set_cache_headers(response, caching.now())
+
+
+def _members(bodies: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
+    """Yield the members of a JSON object with the commas between them, then the end of the response."""
+    separator = b""
+    for uuid, body in bodies:
+        yield separator + dumps(uuid) + b":" + dumps(body)
+        separator = b","
+    yield b"}}"
+
+
+def _batches(uuids: list[str]) -> Iterator[list[str]]:
+    """Yield the uuids in lists of at most `OBJECTS_PER_READ`."""
+    for start in range(0, len(uuids), OBJECTS_PER_READ):
+        yield uuids[start : start + OBJECTS_PER_READ]
+
+
+def _provider_bodies(source: Database, uuids: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield each provider that exists, with the body of its single read."""
+    for batch in _batches(uuids):
+        for uuid, (generation, by_consumer) in source.read(allocations.of_providers, batch).items():
+            yield uuid, {"allocations": by_consumer, "resource_provider_generation": generation}
+
+
+def _consumer_bodies(source: Database, uuids: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield each consumer that exists, with the body of its single read."""
+    for batch in _batches(uuids):
+        for found in source.read(consumer_pages.find, batch):
+            yield (
+                found.consumer.uuid,
+                {
+                    "allocations": found.allocations,
+                    "project_id": found.consumer.project_id,
+                    "user_id": found.consumer.user_id,
+                    "consumer_generation": found.consumer.generation,
+                    "consumer_type": found.consumer.consumer_type,
+                },
+            )
 
 
 @bp.get("/allocations/<consumer_uuid>")

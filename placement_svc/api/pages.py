@@ -36,10 +36,8 @@ def respond_with_page(
     `read` reads a part of the page in a transaction of its own. It and `to_json` must not need the request:
     a long response is generated after the view has returned.
     """
-    pieces = _pieces(
-        f'{{"{name}":['.encode(),
-        _texts(page, read, to_json, elements_per_read=elements_per_read, next_link=link_to_next()),
-    )
+    texts = _texts(page, read, to_json, elements_per_read=elements_per_read, next_link=link_to_next())
+    pieces = join_pieces(f'{{"{name}":['.encode(), texts)
     return caching.set_cache_headers(respond(pieces), caching.now())
 
 
@@ -79,7 +77,7 @@ def _texts(
     yield b'],"links":' + dumps(following) + b"}"
 
 
-def _pieces(start: bytes, texts: Iterator[bytes]) -> Iterator[bytes]:
+def join_pieces(start: bytes, texts: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the texts after `start`, joined to pieces of `PIECE_SIZE` or more."""
     piece = bytearray(start)
     for text in texts:

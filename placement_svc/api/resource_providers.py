@@ -1,5 +1,6 @@
 """Resource providers (`docs/spec/resources.md 2 and 3`)."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -7,12 +8,23 @@ from flask import Blueprint, Response, g, jsonify
 
 from placement_svc.api import links
 from placement_svc.api.context import database, load_body, load_pairs, request_deadline, require_provider
-from placement_svc.db import providers
+from placement_svc.api.pages import respond_with_page
+from placement_svc.db import provider_pages, providers
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import Provider
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.http.microversion import since
+from placement_svc.http.microversion import allows_extensions, since
+from placement_svc.http.policy import enforce
+from placement_svc.schemas.pages import parse_page
+from placement_svc.schemas.provider_lists import (
+    MARKER,
+    ExtendedProviderQuery,
+    parse_extended_filter,
+    parse_include,
+    uses_extensions,
+)
+from placement_svc.schemas.query import ERROR_PREFIX
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, parse_filter
 
 bp = Blueprint("resource_providers", __name__)
@@ -20,34 +32,74 @@ bp = Blueprint("resource_providers", __name__)
 LINKS = {"inventories": "1.0", "usages": "1.0", "aggregates": "1.1", "traits": "1.6", "allocations": "1.11"}
 """The links of a provider, each with the microversion that introduced it."""
 
+PART_RULES = {
+    "inventories": "resource_providers:inventories:list",
+    "usages": "resource_providers:usages",
+    "traits": "resource_providers:traits:list",
+    "aggregates": "resource_providers:aggregates:list",
+    "allocations": "resource_providers:allocations:list",
+}
+"""The policy rule of the single read of each part that a list of providers can include."""
+
 
 def to_json(provider: Provider) -> dict[str, Any]:
     """Return the JSON object of a provider at the microversion of the current request."""
+    return json_converter()(provider)
+
+
+def json_converter() -> Callable[[Provider], dict[str, Any]]:
+    """Return the function that converts providers as the current request needs them, also after its end."""
     rels = [rel for rel, introduced in LINKS.items() if since(introduced)]
-    self_path = links.path("resource_providers", provider.uuid)
-    body: dict[str, Any] = {
-        "uuid": provider.uuid,
-        "name": provider.name,
-        "generation": provider.generation,
-        "links": [
-            {"rel": "self", "href": self_path},
-            *({"rel": rel, "href": f"{self_path}/{rel}"} for rel in rels),
-        ],
-    }
-    if since("1.14"):
-        body["parent_provider_uuid"] = provider.parent_uuid
-        body["root_provider_uuid"] = provider.root_uuid
-    return body
+    has_tree = since("1.14")
+    list_path = links.path("resource_providers")
+
+    def convert(provider: Provider) -> dict[str, Any]:
+        self_path = f"{list_path}/{provider.uuid}"
+        body: dict[str, Any] = {
+            "uuid": provider.uuid,
+            "name": provider.name,
+            "generation": provider.generation,
+            "links": [
+                {"rel": "self", "href": self_path},
+                *({"rel": rel, "href": f"{self_path}/{rel}"} for rel in rels),
+            ],
+        }
+        if has_tree:
+            body["parent_provider_uuid"] = provider.parent_uuid
+            body["root_provider_uuid"] = provider.root_uuid
+        return body
+
+    return convert
 
 
 @bp.get("/resource_providers")
 @endpoint("resource_providers:list", introduced="1.0", checks_accept=True)
 def list_providers() -> Response:
     """List the providers that match all filters of the query."""
-    deadline = request_deadline()
-    found = database().read(providers.find, parse_filter(load_pairs(), g.microversion))
-    response = jsonify(resource_providers=[to_json(provider) for provider in deadline.checked(found)])
+    pairs = load_pairs()
+    if allows_extensions() and uses_extensions(pairs):
+        return _list_page(pairs)
+    found = database().read(providers.find, parse_filter(pairs, g.microversion))
+    response = jsonify(
+        resource_providers=[to_json(provider) for provider in request_deadline().checked(found)]
+    )
     return caching.set_cache_headers(response, caching.newest(provider.modified for provider in found))
+
+
+def _list_page(pairs: list[tuple[str, str]]) -> Response:
+    """List a page of the providers with the parts that the query includes, or all of them."""
+    query = ExtendedProviderQuery().check(dict(pairs), ERROR_PREFIX)
+    provider_filter = parse_extended_filter(query, pairs, g.microversion)
+    include, page = parse_include(query), parse_page(query, MARKER)
+    for kind in sorted(include):
+        enforce(PART_RULES[kind])
+    read, convert = database().read, json_converter()
+    return respond_with_page(
+        "resource_providers",
+        page,
+        lambda part: read(provider_pages.find_page, provider_filter, include, part),
+        lambda details: convert(details.provider) | details.parts,
+    )
 
 
 @bp.post("/resource_providers")

@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select, text
 
-from placement_svc.db import providers
+from placement_svc.db import provider_parts, providers
+from placement_svc.db.filters import is_any
 from placement_svc.db.tables import (
     allocations,
     consumer_types,
@@ -65,6 +66,15 @@ def of_provider(connection: Connection, uuid: str) -> tuple[int, list[Allocation
     except NotFound as error:
         raise NotFound(f"Resource provider '{uuid}' not found: {error}") from None
     return generation, _find(connection, _select_allocations.where(allocations.c.provider_id == provider_id))
+
+
+def of_providers(connection: Connection, uuids: Sequence[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Return, for each of the providers that exist, its generation and its allocations by consumer."""
+    table = resource_providers.c
+    query = select(table.uuid, table.id, table.generation).where(is_any(table.uuid, uuids))
+    rows = connection.execute(query).all()
+    parts = provider_parts.read(connection, [row.id for row in rows], ["allocations"])
+    return {row.uuid: (row.generation, parts["allocations"](row.id)) for row in rows}
 
 
 def _find(connection: Connection, query: Select[tuple[object, ...]]) -> list[Allocation]:

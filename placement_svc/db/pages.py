@@ -4,7 +4,7 @@ A page begins behind a value and not at an offset, so its cost does not depend o
 has the order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,25 +20,34 @@ class Order:
     """The order of a list: by `value`, where NULL comes last, then by `key`.
 
     `value` None: by `key` alone. With `is_key_nullable`, the element whose key is NULL is the last one of
-    its value.
+    its value. `is_value_unique`: no two elements have the same value, and each has one.
     """
 
     key: ColumnElement[Any]
     value: ColumnElement[Any] | None = None
     descending: bool = False
     is_key_nullable: bool = False
+    is_value_unique: bool = False
 
 
 def select_page(query: Select[Any], order: Order, page: PageRequest) -> Select[Any]:
     """Return the query for the elements of a page, and one more if others follow."""
     if page.after is not None:
         query = query.where(_follows(order, page.after))
-    if order.value is not None:
-        sorted_value = order.value.desc() if order.descending else order.value.asc()
-        query = query.order_by(sorted_value.nulls_last())
-    key = order.key.asc()
-    query = query.order_by(key.nulls_last() if order.is_key_nullable else key)
+    query = query.order_by(*_columns(order))
     return query if page.limit is None else query.limit(page.limit + 1)
+
+
+def _columns(order: Order) -> Iterator[ColumnElement[Any]]:
+    """Yield what ORDER BY names. An index serves it only without NULLS LAST and a second column."""
+    if order.value is not None:
+        value = order.value.desc() if order.descending else order.value.asc()
+        if order.is_value_unique:
+            yield value
+            return
+        yield value.nulls_last()
+    key = order.key.asc()
+    yield key.nulls_last() if order.is_key_nullable else key
 
 
 def _follows(order: Order, position: Position) -> ColumnElement[bool]:
@@ -52,6 +61,8 @@ def _follows(order: Order, position: Position) -> ColumnElement[bool]:
         return and_(order.value.is_(None), later)
     value = literal(position.value) if isinstance(position.value, float) else _exact(position.value)
     beyond = order.value < value if order.descending else order.value > value
+    if order.is_value_unique:
+        return beyond
     return or_(beyond, and_(order.value == value, later), order.value.is_(None))
 
 

@@ -47,7 +47,7 @@ _parents = resource_providers.alias("parents")
 _roots = resource_providers.alias("roots")
 
 _modified = func.coalesce(providers.c.updated_at, providers.c.created_at)
-_select_providers = (
+select_providers = (
     select(
         providers.c.uuid,
         providers.c.name,
@@ -73,7 +73,7 @@ class LockedProvider:
 
 def get(connection: Connection, uuid: str) -> Provider:
     """Return a resource provider; raise `NotFound`."""
-    row = connection.execute(_select_providers.where(providers.c.uuid == uuid)).one_or_none()
+    row = connection.execute(select_providers.where(providers.c.uuid == uuid)).one_or_none()
     if row is None:
         raise _not_found(uuid)
     return Provider(**row._mapping)
@@ -256,6 +256,20 @@ def remove(connection: Connection, uuid: str) -> None:
 def find(connection: Connection, provider_filter: ProviderFilter) -> list[Provider]:
     """Return the resource providers that match all filters, oldest first.
 
+    Raises the error of `filter_conditions`.
+    """
+    conditions = filter_conditions(connection, provider_filter)
+    if conditions is None:
+        return []
+    rows = connection.execute(select_providers.where(*conditions).order_by(providers.c.id))
+    return [Provider(**row._mapping) for row in rows]
+
+
+def filter_conditions(
+    connection: Connection, provider_filter: ProviderFilter
+) -> list[ColumnElement[bool]] | None:
+    """Return the conditions on a row of `resource_providers` that matches all filters; None: no row does.
+
     Raises `Invalid` for an unknown name of a trait or resource class, unless one of the filters before it
     matches no provider by itself (`docs/spec/resources.md 3.1`, short-circuits).
     """
@@ -271,14 +285,17 @@ def find(connection: Connection, provider_filter: ProviderFilter) -> list[Provid
             select(providers.c.id).where(*group).limit(1) for group in conditions_by_filter.values()
         )
         if not all(connection.scalar(query) for query in first_matches):
-            return []
+            return None
         raise
     if provider_filter.name is not None:
         conditions.append(providers.c.name == provider_filter.name)
+    if provider_filter.name_part:
+        conditions.append(func.strpos(providers.c.name, provider_filter.name_part) > 0)
     if provider_filter.uuid is not None:
         conditions.append(providers.c.uuid == provider_filter.uuid)
-    rows = connection.execute(_select_providers.where(*conditions).order_by(providers.c.id))
-    return [Provider(**row._mapping) for row in rows]
+    if provider_filter.uuids is not None:
+        conditions.append(is_any(providers.c.uuid, provider_filter.uuids))
+    return conditions
 
 
 def _group_conditions(

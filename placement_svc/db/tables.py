@@ -216,6 +216,8 @@ consumers = Table(
     Column("user_id", ForeignKey("users.id"), nullable=False),
     Column("consumer_type_id", ForeignKey("consumer_types.id")),
     _generation(),
+    # NULL for a consumer that is older than this column.
+    Column("created_at", DateTime(timezone=True), server_default=func.now()),
 )
 
 empty_answers = Table(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from placement_svc.domain.groups import NO_REQUIREMENTS, RequestGroup
 
@@ -28,8 +29,21 @@ class ProviderChange:
 
 @dataclass(frozen=True)
 class ProviderFilter:
-    """The filters of a list of resource providers; a listed provider satisfies `group` alone."""
+    """The filters of a list of resource providers; a listed provider satisfies `group` alone.
+
+    `uuids` are those that the list may have, and `name_part` a text that the name contains.
+    """
 
     name: str | None = None
+    name_part: str = ""
     uuid: str | None = None
+    uuids: frozenset[str] | None = None
     group: RequestGroup = NO_REQUIREMENTS
+
+
+@dataclass(frozen=True)
+class ProviderDetails:
+    """A resource provider with the requested parts of it, such as its `traits`, by the name of the part."""
+
+    provider: Provider
+    parts: dict[str, Any]

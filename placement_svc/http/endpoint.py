@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flask import current_app, request
+from flask import request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
 from placement_svc.http.accept import JSON, accepts_json
 from placement_svc.http.microversion import HEADER, OLDEST, current, is_requested, since
-from placement_svc.http.rules import PREFIX
+from placement_svc.http.policy import enforce
 from placement_svc.schemas.query import parse_pairs
 
 View = Callable[..., Any]
@@ -93,7 +93,7 @@ def endpoint(
             for check in checks:
                 check()
             target = _queried_project() if project_from_query else None
-            current_app.extensions["policy"].enforce(f"{PREFIX}{rule}", target)
+            enforce(rule, target)
             return view(**path)
 
         setattr(protected, _INFO, EndpointInfo(rule, introduced, is_extension))

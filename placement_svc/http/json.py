@@ -22,6 +22,11 @@ def dumps(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
+def integer(value: int) -> int | orjson.Fragment:
+    """Return an integer so that `dumps` accepts it, also with more than 64 bits."""
+    return value if -(2**63) <= value < 2**63 else orjson.Fragment(str(value))
+
+
 class OrjsonProvider(JSONProvider):
     """The JSON provider for `jsonify`, for dicts that views return, and for the test client."""
 

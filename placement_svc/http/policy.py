@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from flask import g
+from flask import current_app, g
 from oslo_config import cfg
 from oslo_policy import policy as oslo
 from werkzeug.exceptions import Forbidden
@@ -60,6 +60,15 @@ class Policy:
         denial = self._decide()(rule, g.caller, None if target is None else frozenset(target.items()))
         if denial is not None:
             raise Forbidden(denial)
+
+
+def enforce(rule: str, target: Mapping[str, str] | None = None) -> None:
+    """Raise `Forbidden` unless the caller of the current request satisfies an endpoint's rule.
+
+    `rule` is without its prefix, `target` that of `Policy.enforce`.
+    """
+    current: Policy = current_app.extensions["policy"]
+    current.enforce(f"{PREFIX}{rule}", target)
 
 
 def _decider(enforcer: oslo.Enforcer) -> Decide:

@@ -107,6 +107,11 @@ ENDPOINT_RULES = (
         (f"GET {_PROVIDER}/allocations",),
     ),
     EndpointRule("resource_providers:usages", "Show a provider's usages.", (f"GET {_PROVIDER}/usages",)),
+    EndpointRule(
+        "allocations:list_many",
+        "List the allocations of several providers or consumers. Needs the rule of the single read too.",
+        ("GET /allocations",),
+    ),
     EndpointRule("allocations:manage", "Set the allocations of several consumers.", ("POST /allocations",)),
     EndpointRule("allocations:list", "List a consumer's allocations.", ("GET /allocations/{consumer_uuid}",)),
     EndpointRule(
@@ -127,6 +132,29 @@ ENDPOINT_RULES = (
         "usages",
         "Show a project's usages.",
         ("GET /usages",),
+        check="rule:admin_or_project_reader_or_service_api",
+    ),
+    EndpointRule(
+        "capacity",
+        "Show sums of inventories; those by project or consumer type need the rule usages too.",
+        ("GET /capacity",),
+    ),
+    EndpointRule(
+        "consumers:list",
+        "List consumers; with their providers, this needs allocations:list too.",
+        ("GET /consumers",),
+        check="rule:admin_or_project_reader_or_service_api",
+    ),
+    EndpointRule(
+        "consumers:show",
+        "Show a consumer.",
+        ("GET /consumers/{consumer_uuid}",),
+        check="rule:admin_or_project_reader_or_service_api",
+    ),
+    EndpointRule(
+        "projects:list",
+        "List projects with their usages.",
+        ("GET /projects",),
         check="rule:admin_or_project_reader_or_service_api",
     ),
     EndpointRule(

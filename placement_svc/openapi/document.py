@@ -159,7 +159,7 @@ class _Description:
             "tags": [blueprint],
             "summary": (inspect.getdoc(view) or "").partition("\n")[0],
             "parameters": [
-                *self._version_headers(rule, info),
+                *self._version_headers(rule, operation, info),
                 *self._parameters(rule, operation, example),
             ],
             "responses": self._responses(operation, info, has_path=bool(rule.arguments)),
@@ -178,11 +178,12 @@ class _Description:
         (method,) = rule.methods or set()
         self.spec.path(path, operations={method.lower(): described})
 
-    def _version_headers(self, rule: Rule, info: EndpointInfo) -> list[str]:
+    def _version_headers(self, rule: Rule, operation: Operation, info: EndpointInfo) -> list[str]:
         """Return the parameters for `HEADER`; a path without a method of Placement needs none."""
         if not info.rule or self.routes.are_all_extensions(rule.rule):
             return []
-        return [EXTENSIONS_HEADER if info.is_extension else HEADER]
+        has_extensions = info.is_extension or operation.query_has_extensions
+        return [EXTENSIONS_HEADER if has_extensions else HEADER]
 
     def _parameters(self, rule: Rule, operation: Operation, example: Example) -> Iterator[dict[str, Any]]:
         """Yield the parameters of an operation, each with its value in the example."""

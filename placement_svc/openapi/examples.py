@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placement_svc.domain.demo import demo_uuid
+from placement_svc.domain.inventory import MAX_INTEGER
+from placement_svc.domain.pages import Position, SortKey
+from placement_svc.schemas.pages import AMOUNT, write_marker
 
 ABOUT = """\
 The examples are for the cloud of `placement-svc demo`. The examples that delete a trait, a resource class or
@@ -59,6 +62,10 @@ EXAMPLES: Mapping[str, Example] = {
             "resources": "MEMORY_MB:512,DISK_GB:500",
             "in_tree": NODE,
             "required": ["!MISC_SHARES_VIA_AGGREGATE"],
+            "include": "inventories,usages",
+            "limit": "10",
+            "sort_by": "-used:MEMORY_MB",
+            "marker": write_marker(Position(STORAGE, 4096), SortKey("used", "MEMORY_MB", descending=True)),
         }
     ),
     "resource_providers.create_provider": Example(
@@ -122,6 +129,7 @@ EXAMPLES: Mapping[str, Example] = {
             "marker": demo_uuid("empty answer"),
         }
     ),
+    "allocations.list_allocations": Example(query={"consumer_uuid": f"in:{SERVER},{OTHER_SERVER}"}),
     "allocations.replace_allocations": Example(body={OTHER_SERVER: _claim(N12={"VCPU": 1})}),
     "allocations.show_allocations": Example({"consumer_uuid": SERVER}),
     "allocations.replace_consumer_allocations": Example(
@@ -139,5 +147,41 @@ EXAMPLES: Mapping[str, Example] = {
         }
     ),
     "aggregates.show_aggregate": _provider(AGGREGATE),
+    "capacity.show_capacity": Example(
+        query={
+            "name": "CN1",
+            "uuid": HOST,
+            "member_of": [AGGREGATE],
+            "resources": "MEMORY_MB:512",
+            "in_tree": NODE,
+            "required": ["!MISC_SHARES_VIA_AGGREGATE"],
+            "group_by": "root",
+            "limit": "10",
+            "sort_by": "-ratio:MEMORY_MB",
+            "marker": write_marker(Position(STORAGE, 2.0), SortKey("ratio", "MEMORY_MB", descending=True)),
+        }
+    ),
+    "consumers.list_consumers": Example(
+        query={
+            "project_id": _OWNER["project_id"],
+            "user_id": _OWNER["user_id"],
+            "consumer_type": "INSTANCE",
+            "resource_provider": NODE,
+            "in_tree": HOST,
+            "resource_class": "VCPU",
+            "include": "allocations",
+            "limit": "10",
+            "marker": "00000000-0000-0000-0000-000000000000",
+        }
+    ),
+    "consumers.show_consumer": Example({"consumer_uuid": SERVER}),
+    "consumers.list_projects": Example(
+        query={
+            "project_id": _OWNER["project_id"],
+            "limit": "10",
+            "sort_by": "-VCPU",
+            "marker": write_marker(Position("", MAX_INTEGER), SortKey(AMOUNT, "VCPU", descending=True)),
+        }
+    ),
 }
 """The example of each operation that has parameters or a body, by blueprint and view."""

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 import microversion_parse
 
 from placement_svc.http.microversion import NEWEST
-from placement_svc.schemas import responses
+from placement_svc.schemas import list_responses, responses
 from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregates
 from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
 from placement_svc.schemas.base import Object, Schema, String, Value
+from placement_svc.schemas.capacity import CapacityQuery
+from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
 from placement_svc.schemas.inventories import (
     ChangedInventories,
@@ -18,9 +20,10 @@ from placement_svc.schemas.inventories import (
     NewInventory,
     PatchedInventories,
 )
+from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.reshaper import reshape_schema
 from placement_svc.schemas.resource_classes import NamedResourceClass
-from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, ProviderQuery
+from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider
 from placement_svc.schemas.traits import ChangedTraits, PatchedTraits, TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
@@ -38,6 +41,7 @@ class Operation:
     - `path`: the path parameters that differ from the defaults in `document.PATH_PARAMETERS`.
     - `has_location`: whether a response has a `Location` header.
     - `is_extension`: whether the endpoint is an extension of this service, not part of Placement.
+    - `query_has_extensions`: whether some parameters of an endpoint of Placement are extensions.
     """
 
     responses: Mapping[int, Value | None]
@@ -48,6 +52,7 @@ class Operation:
     path: Mapping[str, String] = field(default_factory=dict)
     has_location: bool = False
     is_extension: bool = False
+    query_has_extensions: bool = False
 
 
 def _object(schema: type[Schema]) -> Object:
@@ -69,7 +74,9 @@ _NOT_ALLOCATABLE = (
 
 OPERATIONS: Mapping[str, Operation] = {
     "root.show_versions": Operation(_shows(responses.VersionsSchema)),
-    "resource_providers.list_providers": Operation(_shows(responses.ProvidersSchema), query=ProviderQuery),
+    "resource_providers.list_providers": Operation(
+        _shows(responses.ProvidersSchema), query=ExtendedProviderQuery, query_has_extensions=True
+    ),
     "resource_providers.create_provider": Operation(
         _shows(responses.ProviderSchema),
         body=_object(NewProvider),
@@ -148,6 +155,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "empty_answers.list_empty_answers": Operation(
         _shows(responses.EmptyAnswersSchema), query=EmptyAnswersQuery
     ),
+    "allocations.list_allocations": Operation(
+        _shows(list_responses.AllocationListSchema), query=AllocationsQuery
+    ),
     "allocations.replace_allocations": Operation(
         _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_NOT_ALLOCATABLE
     ),
@@ -168,5 +178,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "aggregates.show_aggregate": Operation(
         _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_extension=True
     ),
+    "capacity.show_capacity": Operation(_shows(list_responses.CapacitySchema), query=CapacityQuery),
+    "consumers.list_consumers": Operation(_shows(list_responses.ConsumersSchema), query=ConsumersQuery),
+    "consumers.show_consumer": Operation(
+        _shows(list_responses.ConsumerSchema), path={"consumer_uuid": String()}
+    ),
+    "consumers.list_projects": Operation(_shows(list_responses.ProjectsSchema), query=ProjectsQuery),
 }
 """The operation of every endpoint, by blueprint and view; `registry` checks that none is missing."""

@@ -1,5 +1,7 @@
 """Schemas of resource provider bodies and of the provider query (`docs/spec/resources.md 3`)."""
 
+from collections.abc import Mapping
+
 from placement_svc.domain.groups import RequestGroup
 from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH
 from placement_svc.domain.providers import ProviderFilter
@@ -49,14 +51,17 @@ class ProviderQuery(Schema):
 def parse_filter(pairs: list[tuple[str, str]], version: Version) -> ProviderFilter:
     """Return the filter that the query parameters `pairs` describe; raise `Invalid`."""
     query = ProviderQuery.at(version).check(dict(pairs), ERROR_PREFIX)
+    return ProviderFilter(
+        name=query.get("name") or None, uuid=query.get("uuid"), group=parse_group(query, pairs, version)
+    )
+
+
+def parse_group(query: Mapping[str, str], pairs: list[tuple[str, str]], version: Version) -> RequestGroup:
+    """Return the conditions of a loaded query that a provider must satisfy alone; raise `Invalid`."""
     values = {key: [v for k, v in pairs if k == key] for key in ("member_of", "required")}
     member_of = parse_member_of("member_of", values["member_of"], version)
     required = parse_required(values["required"], version)
     resources = parse_resources(query["resources"]) if "resources" in query else {}
-    return ProviderFilter(
-        name=query.get("name") or None,
-        uuid=query.get("uuid"),
-        group=RequestGroup(
-            resources=resources, required=required, member_of=member_of, in_tree=query.get("in_tree")
-        ),
+    return RequestGroup(
+        resources=resources, required=required, member_of=member_of, in_tree=query.get("in_tree")
     )

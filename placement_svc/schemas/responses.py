@@ -65,12 +65,6 @@ class ProviderSchema(Schema):
     root_provider_uuid = String(required=True, uuid=DASHED_UUID, since="1.14")
 
 
-class ProvidersSchema(Schema):
-    """Resource providers."""
-
-    resource_providers = Array(Object(ProviderSchema()), required=True)
-
-
 class InventoryItemSchema(Schema):
     """The inventory of one resource class."""
 
@@ -128,6 +122,23 @@ class ProviderAllocationsSchema(Schema):
 
     allocations = Map(UUID_KEY, Object(ProviderAllocationSchema()), required=True)
     resource_provider_generation = Integer(required=True, metadata=GENERATION)
+
+
+class ListedProviderSchema(ProviderSchema):
+    """A resource provider, with the parts that the request includes."""
+
+    inventories = Map(NAME, Object(InventoryItemSchema()))
+    usages = Map(NAME, Integer(0))
+    traits = Array(String(pattern=NAME))
+    aggregates = Array(String())
+    allocations = Map(UUID_KEY, Object(ProviderAllocationSchema()))
+
+
+class ProvidersSchema(Schema):
+    """Resource providers. A request that uses extensions gets `links`, with the link to the next page."""
+
+    resource_providers = Array(Object(ListedProviderSchema()), required=True)
+    links = Array(Object(LinkSchema()))
 
 
 class ConsumerAllocationSchema(Schema):

@@ -66,6 +66,13 @@ ENDPOINTS = [
     ("allocations:update", "PUT", f"/allocations/{NOWHERE}"),
     ("allocations:delete", "DELETE", f"/allocations/{NOWHERE}"),
     ("allocation_candidates:list", "GET", "/allocation_candidates"),
+    ("allocations:list_many", "GET", f"/allocations?consumer_uuid={NOWHERE}"),
+    ("capacity", "GET", "/capacity"),
+    ("consumers:list", "GET", "/consumers?project_id=own"),
+    ("consumers:list", "GET", "/consumers?project_id=other"),
+    ("consumers:show", "GET", f"/consumers/{NOWHERE}"),
+    ("projects:list", "GET", "/projects?project_id=own"),
+    ("projects:list", "GET", "/projects"),
     ("usages", "GET", "/usages?project_id=own"),
     ("usages", "GET", "/usages?project_id=other"),
     ("reshaper:reshape", "POST", "/reshaper"),
@@ -74,6 +81,11 @@ ENDPOINTS = [
 ALLOWED_ROLES = {
     ("secure", "/usages?project_id=own"): ADMIN_OR_SERVICE | {"reader"},
     ("legacy", "/usages?project_id=own"): ADMIN_OR_SERVICE | {"reader"},
+    **{
+        (profile, path): ADMIN_OR_SERVICE | {"reader"}
+        for profile in ("secure", "legacy")
+        for path in ("/consumers?project_id=own", f"/consumers/{NOWHERE}", "/projects?project_id=own")
+    },
     ("secure", "/reshaper"): {"service"},
 }
 """The roles that may send a request, where they differ from `ADMIN_OR_SERVICE`."""
@@ -104,7 +116,7 @@ def ask(app: Flask, method: str, path: str, roles: str, **headers: str) -> TestR
     sent = {
         "X-Auth-Token": "user:own",
         "X-Roles": roles,
-        "OpenStack-API-Version": "placement 1.39",
+        "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
         "Content-Type": "application/json",
     }
     return app.test_client().open(path, method=method, data="nonsense", headers=sent | headers)

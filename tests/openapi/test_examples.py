@@ -19,8 +19,15 @@ FIRST = {
     "delete_trait": "ensure_trait",
     "delete_resource_class": "put_resource_class",
     "delete_allocations": "replace_consumer_allocations",
+    "list_allocations": "replace_consumer_allocations",
+    "show_consumer": "replace_consumer_allocations",
+    "list_consumers": "replace_consumer_allocations",
+    "list_projects": "replace_consumer_allocations",
 }
 """Operations whose example needs what the example of another one creates."""
+
+ALTERNATIVES = {"rp_uuid"}
+"""Query parameters that exclude the one in the example."""
 
 EMPTY = {
     "list_empty_answers",
@@ -87,6 +94,8 @@ def example(document: dict[str, Any], name: str) -> Request:
             path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
     query: dict[str, Any] = {}
     for parameter in query_parameters(described):
+        if parameter["name"] in ALTERNATIVES:
+            continue
         value = parameter["example"]
         query |= value if isinstance(value, Mapping) else {parameter["name"]: value}
     body = None
@@ -111,7 +120,8 @@ def test_example_succeeds(view: str, document: dict[str, Any], schema: Any, api:
         operation = schema.find_operation_by_id(step)
         operation.Case().validate_response(response, checks=RESPONSE_CHECKS)
     if request.method == "GET" and response.is_json and name not in EMPTY:
-        assert not {"[]", "{}"} & {str(value) for value in response.get_json().values()}
+        members = response.get_json() | {"links": None}
+        assert not {"[]", "{}"} & {str(value) for value in members.values()}
 
 
 def test_every_operation_with_parameters_has_an_example() -> None:

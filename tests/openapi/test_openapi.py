@@ -105,6 +105,10 @@ VALID_REQUESTS = [
     ValidRequest(
         "resource_providers.list_providers", f"/resource_providers?resources=VCPU:1&in_tree={CHILD}"
     ),
+    ValidRequest(
+        "resource_providers.list_providers",
+        "/resource_providers?include=inventories,usages,traits,aggregates,allocations&limit=1&sort_by=name",
+    ),
     ValidRequest("resource_providers.show_provider", f"/resource_providers/{CHILD}"),
     ValidRequest("inventories.list_inventories", f"{AT_HOST}/inventories"),
     ValidRequest("inventories.show_inventory", f"{AT_HOST}/inventories/VCPU"),
@@ -127,6 +131,13 @@ VALID_REQUESTS = [
     ValidRequest("empty_answers.list_empty_answers", "/allocation_candidates/empty?limit=1"),
     ValidRequest("allocations.show_allocations", f"/allocations/{SERVER}"),
     ValidRequest("allocations.show_allocations", f"/allocations/{CHILD}"),
+    ValidRequest("allocations.list_allocations", f"/allocations?rp_uuid=in:{HOST},{CHILD}"),
+    ValidRequest("allocations.list_allocations", f"/allocations?consumer_uuid=in:{SERVER},{CHILD}"),
+    ValidRequest("consumers.list_consumers", "/consumers?project_id=project&include=allocations"),
+    ValidRequest("capacity.show_capacity", "/capacity"),
+    ValidRequest("capacity.show_capacity", "/capacity?group_by=trait&sort_by=-used:VCPU"),
+    ValidRequest("consumers.show_consumer", f"/consumers/{SERVER}"),
+    ValidRequest("consumers.list_projects", "/projects?sort_by=VCPU&limit=1"),
     ValidRequest("allocations.list_provider_allocations", f"{AT_HOST}/allocations"),
     ValidRequest("aggregates.list_aggregates", "/aggregates"),
     ValidRequest("aggregates.show_aggregate", f"/aggregates/{AGGREGATE}"),
@@ -226,6 +237,7 @@ def test_document_names_microversions_of_parameters(document: dict[str, Any]) ->
         "resources": "1.4",
         "in_tree": "1.14",
         "required": "1.18",
+        **dict.fromkeys(("include", "limit", "marker", "sort_by")),
     }
 
 

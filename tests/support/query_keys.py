@@ -4,17 +4,24 @@ import re
 from typing import Any
 
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.capacity import CapacityQuery
+from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
+from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
 from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
 CANDIDATES = "/allocation_candidates"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
-    "/resource_providers": (ProviderQuery,),
+    "/resource_providers": (ProviderQuery, ExtendedProviderQuery),
     CANDIDATES: (GroupQuery, WholeRequestQuery),
     "/allocation_candidates/empty": (EmptyAnswersQuery,),
     "/traits": (TraitQuery,),
+    "/allocations": (AllocationsQuery,),
+    "/capacity": (CapacityQuery,),
+    "/consumers": (ConsumersQuery,),
+    "/projects": (ProjectsQuery,),
     "/usages": (UsagesQuery,),
 }
 """The schemas of the query of each GET request that has one."""

@@ -1,0 +1,56 @@
+"""Sums over the inventories of the cloud (`docs/spec/extensions.md 6.4`)."""
+
+from typing import Any
+
+from flask import Blueprint, Response, g
+
+from placement_svc.api.context import database, load_pairs
+from placement_svc.api.pages import respond_with_page
+from placement_svc.db import capacity
+from placement_svc.domain.capacity import BY_CONSUMER, Amounts, CapacityGroup, Grouping
+from placement_svc.http import caching
+from placement_svc.http.endpoint import endpoint
+from placement_svc.http.json import dumps, integer
+from placement_svc.http.policy import enforce
+from placement_svc.schemas.capacity import CapacityQuery, parse_groups
+from placement_svc.schemas.pages import MAX_LIMIT
+from placement_svc.schemas.provider_lists import parse_extended_filter
+from placement_svc.schemas.query import ERROR_PREFIX
+
+bp = Blueprint("capacity", __name__)
+
+
+def _to_json(amounts: Amounts) -> dict[str, Any]:
+    return {
+        name: {key: integer(value) for key, value in of_class.items()} for name, of_class in amounts.items()
+    }
+
+
+@bp.get("/capacity")
+@endpoint("capacity", introduced="1.0", is_extension=True, checks_accept=True)
+def show_capacity() -> Response:
+    """Show the capacity and the usage of all providers that match the query, or of groups of them."""
+    pairs = load_pairs()
+    query = CapacityQuery().check(dict(pairs), ERROR_PREFIX)
+    grouping, page = parse_groups(query)
+    if grouping in BY_CONSUMER:
+        enforce("usages", {})
+    provider_filter = parse_extended_filter(query, pairs, g.microversion)
+    read = database().read
+    if grouping is None:
+        amounts = read(capacity.sums, provider_filter)
+        body = dumps({"resource_classes": _to_json(amounts)})
+        return caching.set_cache_headers(Response(body, content_type="application/json"), caching.now())
+
+    def to_json(group: CapacityGroup) -> dict[str, Any]:
+        key = {"uuid": group.key, "name": group.name} if grouping is Grouping.ROOT else group.key
+        return {str(grouping): key, "resource_classes": _to_json(group.amounts)}
+
+    return respond_with_page(
+        "groups",
+        page,
+        lambda part: read(capacity.find_page, provider_filter, grouping, part),
+        to_json,
+        # Other pages than those of roots by uuid read all inventories.
+        elements_per_read=MAX_LIMIT,
+    )

@@ -1,0 +1,64 @@
+"""Queries for consumers, projects and allocations (`docs/spec/extensions.md 6.1 and 6.3`)."""
+
+from placement_svc.domain.errors import Invalid
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
+from placement_svc.schemas.base import DASHED_UUID, NAME, UUID_KEY, Schema, String
+from placement_svc.schemas.pages import PageKeys
+from placement_svc.schemas.provider_lists import MARKER, parse_uuids
+from placement_svc.schemas.query import ERROR_PREFIX
+
+
+class ConsumersQuery(PageKeys):
+    """The query parameters of GET /consumers."""
+
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH)
+    user_id = String(min_length=1, max_length=MAX_ID_LENGTH)
+    consumer_type = String(
+        min_length=1,
+        max_length=MAX_NAME_LENGTH,
+        pattern=rf"^({NAME[1:-1]}|unknown)$",
+        metadata={"description": "A consumer type, or `unknown` for consumers without a type."},
+    )
+    resource_provider = String(
+        uuid=DASHED_UUID,
+        metadata={"description": "The provider of an allocation of the consumer."},
+    )
+    in_tree = String(
+        uuid=DASHED_UUID,
+        metadata={"description": "A provider; the same allocation is from a provider of its tree."},
+    )
+    resource_class = String(
+        pattern=NAME,
+        max_length=MAX_NAME_LENGTH,
+        metadata={"description": "The resource class of the same allocation."},
+    )
+    include = String(choices=("allocations",), metadata={"description": "Adds the allocations."})
+
+
+class ProjectsQuery(PageKeys):
+    """The query parameters of GET /projects."""
+
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH)
+    sort_by = String(
+        pattern=f"^-?{NAME[1:-1]}$",
+        max_length=MAX_NAME_LENGTH + 1,
+        metadata={
+            "description": "The usage of a resource class; with a leading `-`, descending. By default the"
+            " order is that of the project ids."
+        },
+    )
+
+
+class AllocationsQuery(Schema):
+    """The query parameters of GET /allocations, of which a request has exactly one."""
+
+    rp_uuid = String(metadata={"description": "Resource providers: `in:UUID,UUID`."})
+    consumer_uuid = String(metadata={"description": "Consumers: `in:UUID,UUID`."})
+
+
+def parse_allocations_query(query: dict[str, str]) -> tuple[str, list[str]]:
+    """Return the key of a loaded `AllocationsQuery` and its uuids; raise `Invalid`."""
+    if len(query) != 1:
+        raise Invalid(f"{ERROR_PREFIX}Expected either 'rp_uuid' or 'consumer_uuid', and not both")
+    [(key, value)] = query.items()
+    return key, parse_uuids(key, value, MARKER if key == "rp_uuid" else UUID_KEY)
