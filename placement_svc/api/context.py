@@ -8,9 +8,13 @@ from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
+from placement_svc.domain.deadline import Deadline
 from placement_svc.http.body import read_json
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
+
+IS_CLIENT_GONE = "placement_svc.is_client_gone"
+"""The key in the WSGI environment of a function that returns whether the client has disconnected."""
 
 
 def database() -> Database:
@@ -29,6 +33,14 @@ def settings() -> Settings:
     """Return the settings of the current application."""
     current: Settings = current_app.extensions["settings"]
     return current
+
+
+def request_deadline() -> Deadline:
+    """Return the end of the work for the current request: `request_deadline` seconds from now.
+
+    The work ends earlier if the client disconnects and the server can detect this.
+    """
+    return Deadline.of(settings().request_deadline, request.environ.get(IS_CLIENT_GONE))
 
 
 def require_provider(uuid: str) -> None:

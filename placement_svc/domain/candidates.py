@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from placement_svc.domain.constraints import Constraint, ProviderLookup, SuppliersByDemand, constraints_of
+from placement_svc.domain.combining import Combining, Constraint, ProviderLookup, SuppliersByDemand
+from placement_svc.domain.constraints import constraints_of
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.errors import Invalid
@@ -19,9 +20,6 @@ MAX_FAILURES = 300_000
 
 FEASIBILITY_CHECK_AFTER = 100
 """Combinations that may fail in a row before the constraints are asked whether any can succeed."""
-
-CHECK_DEADLINE_EVERY = 1000
-"""Combinations that fail in a row between two checks of the deadline."""
 
 Candidate = tuple[int, ...]
 """An allocation candidate: for each demand the id of the provider that supplies it."""
@@ -51,12 +49,11 @@ def combine(
     if not all(suppliers):
         return iter(())
     order = _fewest_first(tuple(map(len, suppliers)))
-    constraints = constraints_of(rules, suppliers, order, providers)
+    combining = Combining(rules, suppliers, order, providers, deadline)
+    constraints = constraints_of(combining)
     if not constraints:
         return _products(suppliers, order, deadline)
-    return _DepthFirstSearch(
-        suppliers=suppliers, order=order, constraints=constraints, deadline=deadline
-    ).run()
+    return _DepthFirstSearch(combining, constraints).run()
 
 
 @lru_cache
@@ -83,19 +80,12 @@ class _DepthFirstSearch:
     those that led to no candidate: the search does not enter an equal state again.
     """
 
-    def __init__(
-        self,
-        *,
-        suppliers: SuppliersByDemand,
-        order: Sequence[int],
-        constraints: Sequence[Constraint],
-        deadline: Deadline,
-    ) -> None:
-        self.suppliers = suppliers
-        self.order = order
+    def __init__(self, combining: Combining, constraints: Sequence[Constraint]) -> None:
+        self.suppliers = combining.suppliers
+        self.order = combining.order
+        self.deadline = combining.deadline
         self.constraints = constraints
-        self.deadline = deadline
-        self.chosen = [0] * len(order)
+        self.chosen = [0] * len(self.order)
         self.failed_states: set[Hashable] = set()
         self.failures = 0
         """How many combinations have failed in a row."""
@@ -105,7 +95,7 @@ class _DepthFirstSearch:
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
         last_depth = len(self.order) - 1
-        untried = [iter(self.suppliers[self.order[0]])]
+        untried = [self._suppliers_to_try(0)]
         # For each depth, how many candidates have come from its current state.
         candidates_below = [0]
         while untried:
@@ -126,7 +116,6 @@ class _DepthFirstSearch:
             if depth == last_depth:
                 self.failures = 0
                 candidates_below[-1] += 1
-                self.deadline.check()
                 yield tuple(self.chosen)
                 continue
             for constraint in self.constraints:
@@ -135,14 +124,23 @@ class _DepthFirstSearch:
                 self._unassign(demand)
             else:
                 candidates_below.append(0)
-                untried.append(iter(self.suppliers[self.order[depth + 1]]))
+                untried.append(self._suppliers_to_try(depth + 1))
+
+    def _suppliers_to_try(self, depth: int) -> Iterator[int]:
+        """Return those suppliers of the demand at a depth that may be allowed."""
+        demand = self.order[depth]
+        fewest = self.suppliers[demand]
+        for constraint in self.constraints:
+            allowed = constraint.allowed_suppliers(demand)
+            if allowed is not None and len(allowed) < len(fewest):
+                fewest = allowed
+        return iter(fewest)
 
     def _next_allowed(self, demand: int, untried: Iterator[int]) -> int | None:
         """Return the next supplier that all constraints allow; None if there is none or can be none."""
         for provider_id in untried:
             self.failures += 1
-            if self.failures % CHECK_DEADLINE_EVERY == 0:
-                self.deadline.check()
+            self.deadline.check()
             if self.failures > self.failure_limit and not self._may_continue():
                 return None
             for constraint in self.constraints:

@@ -52,6 +52,14 @@ class CombinationRules:
             name for name, count in suffixed.items() if (count > 1 and not isolated) or name in unsuffixed
         )
 
+    @functools.cached_property
+    def summed_amounts(self) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """For each demand, its amounts of `summed_classes`."""
+        return tuple(
+            tuple((name, amount) for name, amount in demand.resources if name in self.summed_classes)
+            for demand in self.demands
+        )
+
 
 def demands_of(group: RequestGroup) -> list[Demand]:
     """Return the demands of a request group: one for a suffixed group, else one for each resource class."""

@@ -1,7 +1,7 @@
 """Errors of requests, in Placement's terms, and of the service's settings.
 
 The message of a `PlacementError` is the text that the client reads; ``code`` is the API's error code
-(`docs/spec/http.md 6`). The four direct subclasses of `PlacementError` are the kinds of error:
+(`docs/spec/http.md 6`). The direct subclasses of `PlacementError` are the kinds of error:
 `placement_svc.http.errors` maps each kind to an HTTP status.
 """
 
@@ -26,6 +26,10 @@ class Conflict(PlacementError):
 
 class Unavailable(PlacementError):
     """The database is unreachable or failed; the same request may succeed later."""
+
+
+class ClientDisconnected(PlacementError):
+    """The client closed its connection before it got the response, so the request is not completed."""
 
 
 class OutcomeUnknown(Unavailable):

@@ -26,6 +26,9 @@ STATUS = {
 }
 """The status of each kind of error; a subclass has the status of its nearest base class listed here."""
 
+CLIENT_CLOSED_REQUEST = "499 Client Closed Request"
+"""The status of a request whose client disconnected; HTTP defines none, nginx logs the same number."""
+
 EXPLANATIONS = {
     400: (
         "The server could not comply with the request since it is either malformed or otherwise incorrect."
@@ -127,6 +130,12 @@ def _placement_error(error: errors.PlacementError) -> Response:
     return response
 
 
+def _client_disconnected(error: errors.ClientDisconnected) -> Response:
+    """Return an empty response, which nobody receives; its status is what the log and the metrics show."""
+    g.error = error
+    return Response(status=CLIENT_CLOSED_REQUEST)
+
+
 def _http_error(error: HTTPException) -> Response:
     assert error.code is not None
     text = "" if error.description == type(error).description else error.description or ""
@@ -152,6 +161,7 @@ def _unexpected(error: Exception) -> Response:
 def install(app: Flask) -> None:
     """Register the handlers that turn every error of `app` into a response in the API's format."""
     app.register_error_handler(errors.PlacementError, _placement_error)
+    app.register_error_handler(errors.ClientDisconnected, _client_disconnected)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(InternalServerError, _unexpected)
     app.register_error_handler(Exception, _unexpected)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -10,7 +10,7 @@ import orjson
 from flask import Response
 from flask.json.provider import JSONProvider
 
-from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.errors import ClientDisconnected, Unavailable
 
 
 def dumps(value: Any) -> bytes:
@@ -59,6 +59,13 @@ def respond(chunks: Iterator[bytes]) -> Response:
     # An ExitStack releases only once, however often the response is closed.
     release_once = ExitStack()
     release_once.callback(_streamed_responses.release)
-    response = Response(itertools.chain(start, chunks), content_type="application/json")
+    text = itertools.chain(start, _until_disconnected(chunks))
+    response = Response(text, content_type="application/json")
     response.call_on_close(release_once.close)
     return response
+
+
+def _until_disconnected(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks; end without an error when the client has disconnected."""
+    with suppress(ClientDisconnected):
+        yield from chunks

@@ -1,5 +1,6 @@
-"""The settings of allocation candidates: order, number and deadline."""
+"""The settings of allocation candidates: order, number and deadline; and clients that disconnect."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +8,12 @@ import pytest
 from sqlalchemy import Engine
 from werkzeug.test import TestResponse
 
+from placement_svc.api import candidates_response
+from placement_svc.api.context import IS_CLIENT_GONE
 from placement_svc.db.search import batches
 from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.domain import deadline
+from placement_svc.http import json
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
 
@@ -111,3 +116,44 @@ def test_deadline_ends_a_request(client_with: Callable[..., Get]) -> None:
     response = client_with(request_deadline=1e-9)(f"{QUERY}&limit=5")
     assert response.status_code == 503
     assert "takes longer than 1e-09 seconds" in response.get_json()["errors"][0]["detail"]
+
+
+@pytest.fixture
+def disconnecting(
+    new_app: NewApp, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], TestResponse]:
+    """A function that requests all candidates; the client disconnects after so many checks of it."""
+    monkeypatch.setattr(deadline, "CLIENT_CHECK_INTERVAL", 0)
+    load_cloud(read("; ".join(f"h{n}{{VCPU8}}" for n in range(HOSTS))))
+    client = new_app().test_client()
+
+    def get(checks: int) -> TestResponse:
+        answers = iter([False] * checks)
+        environ = {IS_CLIENT_GONE: lambda: next(answers, True)}
+        return client.get(f"/allocation_candidates?{QUERY}", headers=ADMIN, environ_overrides=environ)
+
+    return get
+
+
+def test_search_ends_when_the_client_disconnects(
+    disconnecting: Callable[[int], TestResponse], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        response = disconnecting(1)
+        response.close()
+    assert (response.status_code, response.data) == (499, b"")
+    access = [vars(each) for each in caplog.records if each.getMessage() == "request"]
+    assert [each["status"] for each in access] == [499]
+    assert not [each for each in caplog.records if each.exc_info]
+    assert disconnecting(10_000).status_code == 200
+
+
+def test_streamed_response_ends_when_the_client_disconnects(
+    disconnecting: Callable[[int], TestResponse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates_response, "ITEMS_PER_PIECE", 1)
+    monkeypatch.setattr(json, "STREAMING_THRESHOLD", 1)
+    assert disconnecting(10_000).json is not None
+    cut = disconnecting(6)
+    assert cut.status_code == 200
+    assert 0 < cut.data.count(b"allocations") < HOSTS

@@ -324,8 +324,7 @@ def test_failures_are_counted_from_the_last_candidate(max_failures):
     assert candidates_of(rules, suppliers) == ["2", "4", "6", "8"]
 
 
-def test_deadline_ends_a_search_without_candidates(monkeypatch):
-    monkeypatch.setattr(candidates, "CHECK_DEADLINE_EVERY", 1)
+def test_deadline_ends_a_search_without_candidates():
     suppliers = [supplier(1, VCPU=1)]
     with pytest.raises(Unavailable, match="takes longer than 0 seconds"):
         list(
