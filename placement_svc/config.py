@@ -91,6 +91,10 @@ class Settings:
     request_deadline: float = _setting(
         120.0, "seconds allowed for generating allocation candidates; after that, the response is 503"
     )
+    max_search_memory: int = _setting(
+        512,
+        "maximum memory of a search for allocation candidates, in MB; if it needs more, the response is 400",
+    )
     proxy_headers: bool = _setting(
         False, "1 trusts the proxy headers X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
     )
@@ -155,6 +159,7 @@ class Settings:
             "max_body",
             "max_groups",
             "max_items",
+            "max_search_memory",
             "client_timeout",
         ):
             _check_minimum(setting, getattr(self, setting), 1)

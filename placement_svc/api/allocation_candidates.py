@@ -6,6 +6,7 @@ from placement_svc.api.candidates_response import CandidatesResponse
 from placement_svc.api.context import database, load_pairs, request_deadline, settings
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import respond
@@ -32,6 +33,7 @@ def _search_options(candidates_request: CandidatesRequest) -> SearchOptions:
     requested_classes = frozenset(name for group in candidates_request.groups for name in group.resources)
     return SearchOptions(
         deadline=request_deadline(),
+        memory=MemoryBudget(configured.max_search_memory * MEGABYTE),
         one_provider_per_tree=not since("1.29"),
         summary_classes=None if since("1.27") else requested_classes,
         randomize=configured.randomize_candidates,

@@ -19,7 +19,10 @@ from placement_svc.http.microversion import since
 from placement_svc.observability import request_stats
 
 ITEMS_PER_PIECE = 100
-"""How many allocation requests, or summaries, make one piece of a response."""
+"""The most allocation requests, or summaries, in one piece of a response."""
+
+PIECE_LENGTH = 100_000
+"""The number of characters at which a piece ends, whatever the number of items."""
 
 TEMPLATE_CACHE_SIZE = 1000
 """How many templates are cached while a response is generated."""
@@ -64,7 +67,7 @@ class CandidatesResponse:
         template_of = lru_cache(TEMPLATE_CACHE_SIZE)(self._template)
         stats = request_stats.current()
         stats.candidates = 0
-        for candidate in self._result.candidates:
+        for candidate in self._result.deadline.checked(self._result.candidates):
             stats.candidates += 1
             supplier_ids.update(compress(candidate, has_resources))
             text, pick = template_of(tuple(map(candidate.index, candidate)))
@@ -103,7 +106,7 @@ class CandidatesResponse:
         traits = self._traits(trees.trait_sets)
         no_traits = self._traits_member([])
         tree_members = ""
-        for id_, uuid, parent_id, root_id in self._summarized(supplier_ids):
+        for id_, uuid, parent_id, root_id in self._result.deadline.checked(self._summarized(supplier_ids)):
             if self._shows_trees:
                 parent = "null" if parent_id is None else f'"{uuids[parent_id]}"'
                 tree_members = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{uuids[root_id]}"'
@@ -148,8 +151,17 @@ def _resource_member(resource_class: str, amounts: str) -> str:
 
 
 def _comma_separated(texts: Iterator[str]) -> Iterator[bytes]:
-    """Yield texts with commas between them, `ITEMS_PER_PIECE` in a piece."""
+    """Yield texts with commas between them, in pieces of at most `ITEMS_PER_PIECE` or `PIECE_LENGTH`."""
     comma = b""
-    while piece := ",".join(islice(texts, ITEMS_PER_PIECE)):
+    while piece := ",".join(_first_texts(texts)):
         yield comma + piece.encode()
         comma = b","
+
+
+def _first_texts(texts: Iterator[str]) -> Iterator[str]:
+    length = 0
+    for text in islice(texts, ITEMS_PER_PIECE):
+        yield text
+        length += len(text)
+        if length >= PIECE_LENGTH:
+            return

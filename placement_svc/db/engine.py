@@ -3,7 +3,7 @@
 import random
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from threading import Lock
 from time import perf_counter
@@ -156,6 +156,15 @@ def driver_rows(
         cursor: Any = result.cursor
         rows: list[tuple[Any, ...]] = cursor.fetchall()
     return rows
+
+
+def each_driver_row(
+    connection: Connection, statement: Executable, values: Mapping[str, Any]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows as `driver_rows` returns them, each converted to Python objects only when it is due."""
+    with connection.execute(statement, values) as result:
+        cursor: Any = result.cursor
+        yield from cursor
 
 
 class Database:

@@ -8,12 +8,14 @@ Candidates are generated on demand: the cost depends on how many are taken, not 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from sys import getsizeof
 
 from placement_svc.domain.combining import Combining, Constraint, ProviderLookup, SuppliersByDemand
 from placement_svc.domain.constraints import constraints_of
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.memory import MemoryBudget
 
 MAX_FAILURES = 300_000
 """Combinations around one anchor that may fail in a row before the request is refused."""
@@ -21,8 +23,28 @@ MAX_FAILURES = 300_000
 FEASIBILITY_CHECK_AFTER = 100
 """Combinations that may fail in a row before the constraints are asked whether any can succeed."""
 
+CHECK_DEADLINE_EVERY = 10
+"""Combinations that fail in a row between two checks of the deadline."""
+
+SEARCH_SIZE = 2000
+"""Bytes of memory that the search around an anchor needs for itself and its constraints, approximately."""
+
+STEP_SIZE = 200
+"""Bytes of memory that it needs for each demand, approximately."""
+
+STATE_SIZE = 200
+"""Bytes of memory that a failed state needs besides its parts, approximately."""
+
+ITEM_SIZE = 150
+"""Bytes of memory that an item of a set in a failed state needs, approximately."""
+
 Candidate = tuple[int, ...]
 """An allocation candidate: for each demand the id of the provider that supplies it."""
+
+
+def candidate_size(candidate: Candidate) -> int:
+    """Return how many bytes of memory a candidate in a list or set needs, approximately."""
+    return 150 + 8 * len(candidate)
 
 
 def round_robin(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
@@ -39,17 +61,22 @@ def round_robin(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate
 
 
 def combine(
-    rules: CombinationRules, suppliers: SuppliersByDemand, providers: ProviderLookup, deadline: Deadline
+    rules: CombinationRules,
+    suppliers: SuppliersByDemand,
+    providers: ProviderLookup,
+    deadline: Deadline,
+    memory: MemoryBudget,
 ) -> Iterator[Candidate]:
     """Yield each candidate around one anchor.
 
-    Raises `Invalid` when more than `MAX_FAILURES` combinations fail in a row, and `Unavailable` when the
-    combining exceeds `deadline`.
+    Raises `Invalid` when more than `MAX_FAILURES` combinations fail in a row or `memory` does not suffice,
+    and `Unavailable` when the combining exceeds `deadline`.
     """
+    deadline.check()
     if not all(suppliers):
         return iter(())
     order = _fewest_first(tuple(map(len, suppliers)))
-    combining = Combining(rules, suppliers, order, providers, deadline)
+    combining = Combining(rules, suppliers, order, providers, deadline, memory)
     constraints = constraints_of(combining)
     if not constraints:
         return _products(suppliers, order, deadline)
@@ -84,7 +111,11 @@ class _DepthFirstSearch:
         self.suppliers = combining.suppliers
         self.order = combining.order
         self.deadline = combining.deadline
+        self.memory = combining.memory
+        self.reserved = 0
+        """The bytes of memory that this search has reserved."""
         self.constraints = constraints
+        self.finders = [constraint for constraint in constraints if constraint.finds_suppliers]
         self.chosen = [0] * len(self.order)
         self.failed_states: set[Hashable] = set()
         self.failures = 0
@@ -94,53 +125,61 @@ class _DepthFirstSearch:
 
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
-        last_depth = len(self.order) - 1
-        untried = [self._suppliers_to_try(0)]
-        # For each depth, how many candidates have come from its current state.
-        candidates_below = [0]
-        while untried:
-            depth = len(untried) - 1
-            demand = self.order[depth]
-            provider_id = self._next_allowed(demand, untried[-1])
-            if provider_id is None:
-                untried.pop()
-                if not candidates_below.pop():
-                    if len(self.failed_states) < MAX_FAILURES:
-                        self.failed_states.add(self._state(depth))
-                elif candidates_below:
+        try:
+            self._reserve_own_size()
+            last_depth = len(self.order) - 1
+            untried = [iter(self._suppliers_to_try(0))]
+            # For each depth, how many candidates have come from its current state.
+            candidates_below = [0]
+            while untried:
+                depth = len(untried) - 1
+                demand = self.order[depth]
+                provider_id = self._next_allowed(demand, untried[-1])
+                if provider_id is None:
+                    untried.pop()
+                    if not candidates_below.pop():
+                        self._remember_failed(self._state(depth))
+                    elif candidates_below:
+                        candidates_below[-1] += 1
+                    if untried:
+                        self._unassign(self.order[depth - 1])
+                    continue
+                self.chosen[demand] = provider_id
+                if depth == last_depth:
+                    self.failures = 0
                     candidates_below[-1] += 1
-                if untried:
-                    self._unassign(self.order[depth - 1])
-                continue
-            self.chosen[demand] = provider_id
-            if depth == last_depth:
-                self.failures = 0
-                candidates_below[-1] += 1
-                yield tuple(self.chosen)
-                continue
-            for constraint in self.constraints:
-                constraint.assign(demand, provider_id)
-            if self.failed_states and self._state(depth + 1) in self.failed_states:
-                self._unassign(demand)
-            else:
-                candidates_below.append(0)
-                untried.append(self._suppliers_to_try(depth + 1))
+                    self.deadline.check()
+                    yield tuple(self.chosen)
+                    continue
+                for constraint in self.constraints:
+                    constraint.assign(demand, provider_id)
+                if self.failed_states and self._state(depth + 1) in self.failed_states:
+                    self._unassign(demand)
+                else:
+                    candidates_below.append(0)
+                    untried.append(iter(self._suppliers_to_try(depth + 1)))
+        finally:
+            self.memory.release(self.reserved)
 
-    def _suppliers_to_try(self, depth: int) -> Iterator[int]:
+    def _reserve_own_size(self) -> None:
+        size = SEARCH_SIZE + STEP_SIZE * len(self.order)
+        self.memory.reserve(size)
+        self.reserved += size
+
+    def _suppliers_to_try(self, depth: int) -> Sequence[int]:
         """Return those suppliers of the demand at a depth that may be allowed."""
         demand = self.order[depth]
-        fewest = self.suppliers[demand]
-        for constraint in self.constraints:
-            allowed = constraint.allowed_suppliers(demand)
-            if allowed is not None and len(allowed) < len(fewest):
-                fewest = allowed
-        return iter(fewest)
+        if not self.finders:
+            return self.suppliers[demand]
+        found = (constraint.allowed_suppliers(demand) for constraint in self.finders)
+        return min((ids for ids in found if ids is not None), key=len, default=self.suppliers[demand])
 
     def _next_allowed(self, demand: int, untried: Iterator[int]) -> int | None:
         """Return the next supplier that all constraints allow; None if there is none or can be none."""
         for provider_id in untried:
             self.failures += 1
-            self.deadline.check()
+            if self.failures % CHECK_DEADLINE_EVERY == 0:
+                self.deadline.check()
             if self.failures > self.failure_limit and not self._may_continue():
                 return None
             for constraint in self.constraints:
@@ -166,5 +205,14 @@ class _DepthFirstSearch:
         self.failure_limit = MAX_FAILURES
         return True
 
-    def _state(self, depth: int) -> Hashable:
+    def _remember_failed(self, state: tuple[Hashable, ...]) -> None:
+        """Add a failed state, if there is memory for it."""
+        size = STATE_SIZE + sum(
+            getsizeof(part) + (ITEM_SIZE * len(part) if isinstance(part, frozenset) else 0) for part in state
+        )
+        if len(self.failed_states) < MAX_FAILURES and self.memory.reserves(size):
+            self.reserved += size
+            self.failed_states.add(state)
+
+    def _state(self, depth: int) -> tuple[Hashable, ...]:
         return depth, *(constraint.state(depth) for constraint in self.constraints)

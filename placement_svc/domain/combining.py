@@ -7,11 +7,11 @@ constraint at each step.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.memory import MemoryBudget
 
 SuppliersByDemand = Sequence[Sequence[int]]
 """For each demand the ids of the providers that can supply it around one anchor."""
@@ -33,8 +33,7 @@ class ProviderLookup(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Combining:
+class Combining(NamedTuple):
     """The task of combining the suppliers around one anchor.
 
     `order` holds the indexes of the demands in the order in which they get their suppliers.
@@ -45,10 +44,14 @@ class Combining:
     order: Sequence[int]
     providers: ProviderLookup
     deadline: Deadline
+    memory: MemoryBudget
 
 
 class Constraint(ABC):
     """A condition on several suppliers, checked while the search assigns one supplier after the other."""
+
+    finds_suppliers = False
+    """Whether `allowed_suppliers` can return anything but None."""
 
     @abstractmethod
     def allows(self, demand: int, provider_id: int) -> bool:

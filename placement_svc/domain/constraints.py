@@ -22,7 +22,8 @@ def constraints_of(combining: Combining) -> list[Constraint]:
         constraints.append(_SummedAmounts(combining))
     if rules.group_policy is GroupPolicy.ISOLATE:
         constraints.append(_GroupPolicyIsolate(combining))
-    constraints += same_subtree_constraints(combining)
+    if rules.same_subtree:
+        constraints += same_subtree_constraints(combining)
     if rules.unsuffixed_required and not _any_choice_has_required(combining):
         constraints.append(_UnsuffixedRequired(combining))
     if rules.one_provider_per_tree:
@@ -95,6 +96,10 @@ class _GroupPolicyIsolate(Constraint):
         self.suffixed = combining.rules.suffixed
         self.assigned: set[int] = set()
         """The ids of the suppliers of suffixed demands."""
+        self.numbers: dict[int, int] = {}
+        """The providers that have been assigned, numbered in the order in which they first were."""
+        self.mask = 0
+        """The same as `assigned`, as a bit mask of these numbers, which needs less memory."""
 
     def allows(self, demand: int, provider_id: int) -> bool:
         return not (self.suffixed[demand] and provider_id in self.assigned)
@@ -102,13 +107,15 @@ class _GroupPolicyIsolate(Constraint):
     def assign(self, demand: int, provider_id: int) -> None:
         if self.suffixed[demand]:
             self.assigned.add(provider_id)
+            self.mask |= 1 << self.numbers.setdefault(provider_id, len(self.numbers))
 
     def unassign(self, demand: int, provider_id: int) -> None:
         if self.suffixed[demand]:
             self.assigned.remove(provider_id)
+            self.mask &= ~(1 << self.numbers[provider_id])
 
     def state(self, depth: int) -> Hashable:
-        return frozenset(self.assigned)
+        return self.mask
 
     def is_feasible(self) -> bool:
         """Return whether all suffixed demands can have different suppliers at the same time."""

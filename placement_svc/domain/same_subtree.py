@@ -7,12 +7,16 @@ the head. The search never enters a subtree without such a provider.
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
 
 from placement_svc.domain.combining import Combining, Constraint
-from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.deadline import CHECKED_ITEMS, Deadline
+from placement_svc.domain.groups import GroupPolicy
+
+MAX_UNPREPARED_SUPPLIERS = 64
+"""The sum of the numbers of suppliers around an anchor up to which no index is made."""
 
 MIN_INDEXED_SUPPLIERS = 32
 """The number of suppliers of a demand from which on an index finds those in a subtree."""
@@ -26,15 +30,72 @@ def same_subtree_constraints(combining: Combining) -> Iterator[Constraint]:
 
     Raises `Unavailable` when their preparation exceeds the deadline.
     """
-    return (_SameSubtree(combining, demands) for demands in combining.rules.same_subtree)
+    kind = _SmallTree if sum(map(len, combining.suppliers)) <= MAX_UNPREPARED_SUPPLIERS else _LargeTree
+    return (kind(combining, demands) for demands in combining.rules.same_subtree)
 
 
-class _SameSubtree(Constraint):
-    """One supplier of a set of demands is an ancestor of all others, or equal to them.
+class _SmallTree(Constraint):
+    """The constraint without any preparation, which would take longer than combining the few suppliers."""
+
+    def __init__(self, combining: Combining, demands: Collection[int]) -> None:
+        self._suppliers = combining.suppliers
+        self._path = combining.providers.path
+        self._demands = demands
+        self._assigned: dict[int, int] = {}
+        """The assigned providers, by demand."""
+        self._common_paths: list[tuple[int, ...]] = []
+        """After each assignment, the common ancestors (or selves) of all assigned providers, root first."""
+
+    def allows(self, demand: int, provider_id: int) -> bool:
+        if demand not in self._demands or not self._assigned:
+            return True
+        common = frozenset(self._common_path_with(provider_id))
+        if provider_id in common or not common.isdisjoint(self._assigned.values()):
+            return True
+        return not all(
+            common.isdisjoint(self._suppliers[other])
+            for other in self._demands
+            if other != demand and other not in self._assigned
+        )
+
+    def _common_path_with(self, provider_id: int) -> tuple[int, ...]:
+        path = self._path(provider_id)
+        if not self._common_paths:
+            return path
+        common = self._common_paths[-1]
+        length = 0
+        for one, other in zip(common, path, strict=False):
+            if one != other:
+                break
+            length += 1
+        return common[:length]
+
+    def assign(self, demand: int, provider_id: int) -> None:
+        if demand in self._demands:
+            self._common_paths.append(self._common_path_with(provider_id))
+            self._assigned[demand] = provider_id
+
+    def unassign(self, demand: int, provider_id: int) -> None:
+        if demand in self._demands:
+            self._common_paths.pop()
+            del self._assigned[demand]
+
+    def state(self, depth: int) -> Hashable:
+        if not self._assigned:
+            return None
+        common = self._common_paths[-1]
+        assigned = self._assigned.values()
+        return common[-1:], next((id_ for id_ in common if id_ in assigned), None)
+
+
+class _LargeTree(Constraint):
+    """The constraint with indexes, which bound the time of each step.
 
     As far as this constraint is concerned, assignments can be completed if all their providers are at or
     below a possible head that is one of them or can supply one of the other demands.
     """
+
+    finds_suppliers = True
 
     def __init__(self, combining: Combining, demands: Collection[int]) -> None:
         self._combining = combining
@@ -84,7 +145,7 @@ class _SameSubtree(Constraint):
 
     def is_feasible(self) -> bool:
         """Return whether any provider can be the head."""
-        return bool(self._heads.level)
+        return bool(self._heads.supplied)
 
     def allowed_suppliers(self, demand: int) -> Sequence[int] | None:
         suppliers = self._combining.suppliers[demand]
@@ -143,39 +204,56 @@ class _Heads:
 
     def __init__(self, combining: Combining, demands: Collection[int]) -> None:
         self._path = combining.providers.path
-        self.supplied: dict[int, int] = _supplied_by_heads(combining, demands)
+        self._deadline = combining.deadline
+        self.supplied = _supplied_by_heads(combining, demands)
         """For each head the demands that it can supply itself, as a bit mask."""
-        self._nearest: dict[int, int | None] = {head: head for head in self.supplied}
-        """The nearest head at or above each provider that was asked for."""
         self.parent: dict[int, int | None] = {}
-        """For each head the next one above it."""
+        """For each head that was described the next one above it."""
         self.level: dict[int, int] = {}
-        """For each head how many are above it."""
+        """For each head that was described how many are above it."""
         self.supplied_above: dict[int, int] = {}
-        """For each head the demands that it or a head above it can supply, as a bit mask."""
-        for head in combining.deadline.checked(sorted(self.supplied, key=lambda head: len(self._path(head)))):
-            parent = self.parent[head] = self._nearest_of(islice(reversed(self._path(head)), 1, None))
-            self.level[head] = 0 if parent is None else self.level[parent] + 1
-            above = 0 if parent is None else self.supplied_above[parent]
-            self.supplied_above[head] = above | self.supplied[head]
+        """For each head that was described the demands that it or a head above can supply, as a bit mask."""
+        self._nearest: dict[int, int | None] = {}
 
     def nearest(self, provider_id: int) -> int | None:
-        """Return the nearest head at or above a provider; None if there is none."""
-        if provider_id in self._nearest:
-            return self._nearest[provider_id]
-        return self._nearest_of(reversed(self._path(provider_id)))
+        """Return the nearest head at or above a provider, and describe it; None if there is none."""
+        if provider_id not in self._nearest:
+            path = self._path(provider_id)
+            nearest = next(filter(self.supplied.__contains__, reversed(path)), None)
+            self._nearest[provider_id] = nearest
+            if nearest is not None and nearest not in self.level:
+                self._describe(path)
+        return self._nearest[provider_id]
 
-    def _nearest_of(self, ids: Iterable[int]) -> int | None:
-        """Return the nearest head among a provider and its ancestors."""
-        passed = []
-        nearest = None
-        for id_ in ids:
-            if id_ in self._nearest:
-                nearest = self._nearest[id_]
-                break
-            passed.append(id_)
-        self._nearest.update(dict.fromkeys(passed, nearest))
-        return nearest
+    def _describe(self, path: tuple[int, ...]) -> None:
+        """Describe the heads on a path."""
+        parent = None
+        for head in filter(self.supplied.__contains__, path):
+            if head not in self.level:
+                self.parent[head] = parent
+                self.level[head] = 0 if parent is None else self.level[parent] + 1
+                above = 0 if parent is None else self.supplied_above[parent]
+                self.supplied_above[head] = above | self.supplied[head]
+            parent = head
+
+    @cached_property
+    def preorder(self) -> dict[int, range]:
+        """The numbers of each head and of all heads below it, in preorder."""
+        for head in self._deadline.checked(self.supplied):
+            self.nearest(head)
+        sizes = dict.fromkeys(self.parent, 1)
+        for head, parent in reversed(self.parent.items()):
+            if parent is not None:
+                sizes[parent] += sizes[head]
+        numbers: dict[int, range] = {}
+        # The next free number below each head, and at the top.
+        free: dict[int | None, int] = {None: 0}
+        for head, parent in self.parent.items():
+            start = free[parent]
+            free[parent] += sizes[head]
+            free[head] = start + 1
+            numbers[head] = range(start, start + sizes[head])
+        return numbers
 
     def lowest_common(self, one: int | None, other: int | None) -> int | None:
         """Return the lowest head at or above two heads; None if there is none."""
@@ -194,49 +272,38 @@ class _Heads:
             yield head
             head = self.parent[head]
 
-    @cached_property
-    def preorder(self) -> dict[int, range]:
-        """The numbers of each head and of all heads below it, in preorder."""
-        sizes = dict.fromkeys(self.parent, 1)
-        for head, parent in reversed(self.parent.items()):
-            if parent is not None:
-                sizes[parent] += sizes[head]
-        numbers: dict[int, range] = {}
-        # The next free number below each head, and at the top.
-        free: dict[int | None, int] = {None: 0}
-        for head, parent in self.parent.items():
-            start = free[parent]
-            free[parent] += sizes[head]
-            free[head] = start + 1
-            numbers[head] = range(start, start + sizes[head])
-        return numbers
-
 
 def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[int, int]:
     """Return the possible heads with the demands that each can supply itself, as a bit mask."""
     # Many demands can have the same suppliers.
+    lists: dict[int, Sequence[int]] = {}
     masks: dict[int, int] = {}
     for demand in demands:
-        key = id(combining.suppliers[demand])
-        masks[key] = masks.get(key, 0) | 1 << demand
-    suppliers = {id(each): each for each in map(combining.suppliers.__getitem__, demands)}
-    covered: set[int] | None = None
-    for ids in sorted(suppliers.values(), key=len):
-        at_or_above = _at_or_above(combining, ids)
-        covered = at_or_above if covered is None else covered & at_or_above
+        ids = combining.suppliers[demand]
+        lists[id(ids)] = ids
+        masks[id(ids)] = masks.get(id(ids), 0) | 1 << demand
+    above_all = set[int]()
+    for number, ids in enumerate(sorted(lists.values(), key=len)):
+        above = set[int]()
+        for start in range(0, len(ids), CHECKED_ITEMS):
+            combining.deadline.check()
+            above.update(*map(combining.providers.path, ids[start : start + CHECKED_ITEMS]))
+        above_all = above_all & above if number else above
     supplied: dict[int, int] = {}
-    for key, ids in suppliers.items():
-        for id_ in combining.deadline.checked((covered or set()).intersection(ids)):
+    for key, ids in lists.items():
+        combining.deadline.check()
+        for id_ in above_all.intersection(ids):
             supplied[id_] = supplied.get(id_, 0) | masks[key]
+    if combining.rules.group_policy is GroupPolicy.ISOLATE:
+        return _with_enough_suppliers(combining, supplied, lists.values(), len(demands))
     return supplied
 
 
-def _at_or_above(combining: Combining, provider_ids: Iterable[int]) -> set[int]:
-    """Return the ids of some providers and all their ancestors."""
-    found: set[int] = set()
-    for provider_id in combining.deadline.checked(provider_ids):
-        for id_ in reversed(combining.providers.path(provider_id)):
-            if id_ in found:
-                break
-            found.add(id_)
-    return found
+def _with_enough_suppliers(
+    combining: Combining, supplied: dict[int, int], lists: Iterable[Sequence[int]], needed: int
+) -> dict[int, int]:
+    """Return those of `supplied` in whose subtree there are so many different suppliers."""
+    counts = Counter[int]()
+    for provider_id in combining.deadline.checked(set[int]().union(*lists)):
+        counts.update(filter(supplied.__contains__, combining.providers.path(provider_id)))
+    return {id_: mask for id_, mask in supplied.items() if counts[id_] >= needed}

@@ -9,6 +9,7 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.errors import Invalid, Unavailable
 from placement_svc.domain.groups import GroupPolicy
+from placement_svc.domain.memory import MemoryBudget
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def demand(suffix="", **amounts):
 def combined(rules, *choices, seconds=60):
     providers = Providers((each.path[-1], each) for suppliers in choices for each in suppliers)
     ids = [[each.path[-1] for each in suppliers] for suppliers in choices]
-    return combine(rules, ids, providers, Deadline.of(seconds))
+    return combine(rules, ids, providers, Deadline.of(seconds), MemoryBudget(2**30))
 
 
 def candidates_of(rules, *choices):

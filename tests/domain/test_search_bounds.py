@@ -1,23 +1,30 @@
 """Combining passes the deadline often, whatever is requested and however large the trees are."""
 
 import itertools
+import random
 import time
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 
+from placement_svc.domain import same_subtree
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
-from placement_svc.domain.errors import PlacementError, Unavailable
+from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
 from placement_svc.domain.groups import GroupPolicy
+from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 
 SECONDS = 1.0
 """The deadline of each test."""
 
 OVERSHOOT = 0.5
 """The most seconds of CPU time between two checks of the deadline."""
+
+MEMORY = 64 * MEGABYTE
+"""The memory that each test may use."""
 
 CANDIDATES = 1000
 """The most candidates that each test takes."""
@@ -88,8 +95,8 @@ class Case:
     suppliers: Sequence[Sequence[int]]
     tree: Tree
 
-    def combine(self, deadline: Deadline) -> Iterator[Candidate]:
-        return combine(self.rules, self.suppliers, self.tree, deadline)
+    def combine(self, deadline: Deadline, memory: MemoryBudget | None = None) -> Iterator[Candidate]:
+        return combine(self.rules, self.suppliers, self.tree, deadline, memory or MemoryBudget(MEMORY))
 
 
 def in_one_subtree(number: int, tree: Tree, policy: GroupPolicy = GroupPolicy.NONE) -> Case:
@@ -208,3 +215,70 @@ def test_deadline_ends_endless_combining() -> None:
     with pytest.raises(Unavailable, match="takes longer than 1 seconds"):
         for _ in case.combine(MeasuredDeadline()):
             pass
+
+
+def test_failed_states_need_no_more_memory_than_allowed() -> None:
+    # Whichever providers the first groups use: none can supply the last group.
+    tree = wide(20)
+    rules = CombinationRules((*groups(10, 4), Demand("_last", (("VCPU", 11),))))
+    case = Case(rules, [tree.leaves] * 11, tree)
+    budget = MemoryBudget(MEGABYTE)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PlacementError):
+            list(case.combine(MeasuredDeadline(), budget))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MEGABYTE
+    assert budget.reserved == 0
+
+
+def test_isolated_groups_in_too_small_subtrees_fail_at_once() -> None:
+    # Only two different leaves could supply the last two groups, and they are in no common subtree.
+    tree = wide(300)
+    rules = CombinationRules(
+        groups(300), same_subtree=(frozenset({298, 299}),), group_policy=GroupPolicy.ISOLATE
+    )
+    assert list(Case(rules, [tree.leaves] * 300, tree).combine(MeasuredDeadline())) == []
+
+
+def test_search_that_needs_too_much_memory_is_refused() -> None:
+    case = isolated(30, wide(40), wide(40).leaves)
+    with pytest.raises(Invalid, match="MB of memory: ask for fewer groups"):
+        next(case.combine(MeasuredDeadline(), MemoryBudget(2048)))
+
+
+def test_memory_of_an_unfinished_search_is_released() -> None:
+    budget = MemoryBudget(MEMORY)
+    candidates = isolated(3, wide(40), wide(40).leaves).combine(MeasuredDeadline(), budget)
+    next(candidates)
+    assert budget.reserved > 0
+    del candidates
+    assert budget.reserved == 0
+
+
+@pytest.mark.parametrize("max_unprepared", [0, 10**9])
+def test_subtrees_are_those_of_all_combinations(max_unprepared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_subtree, "MAX_UNPREPARED_SUPPLIERS", max_unprepared)
+    monkeypatch.setattr(same_subtree, "MIN_INDEXED_SUPPLIERS", 2)
+    rng = random.Random(1)
+    for _ in range(500):
+        paths: dict[int, tuple[int, ...]] = {1: (1,)}
+        for id_ in range(2, rng.randint(2, 9)):
+            parent = rng.choice([None, *paths])
+            paths[id_] = (*(paths[parent] if parent else ()), id_)
+        demands = rng.randint(2, 4)
+        suppliers = [tuple(rng.sample(list(paths), rng.randint(1, len(paths)))) for _ in range(demands)]
+        subtree = frozenset(rng.sample(range(demands), rng.randint(2, demands)))
+        policy = rng.choice(list(GroupPolicy))
+        rules = CombinationRules(groups(demands), same_subtree=(subtree,), group_policy=policy)
+        found = list(Case(rules, suppliers, Tree(paths)).combine(MeasuredDeadline()))
+        expected = [
+            each
+            for each in itertools.product(*suppliers)
+            if any(all(each[head] in paths[each[other]] for other in subtree) for head in subtree)
+            and (policy is GroupPolicy.NONE or len(set(each)) == demands)
+        ]
+        assert len(found) == len(set(found))
+        assert set(found) == set(expected)

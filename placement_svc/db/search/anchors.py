@@ -1,6 +1,6 @@
 """Anchors: root providers around which every demand has a supplier (`docs/spec/candidates.md 3.1`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -9,18 +9,27 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, liter
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
-from placement_svc.db.engine import driver_rows
+from placement_svc.db.engine import each_driver_row
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import tree_aggregates
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.memory import MemoryBudget
 
 STATEMENT_CACHE_SIZE = 128
 """Searches whose statements are cached: schedulers repeat the requests for the same flavors."""
 
 MAX_CACHED_DEMANDS = 16
 """Demands of a search whose statement is cached: larger statements would need too much memory."""
+
+
+ANCHOR_SIZE = 200
+"""Bytes of memory that an anchor needs besides the ids of the suppliers, approximately."""
+
+ID_SIZE = 48
+"""Bytes of memory that the id of a supplier needs, approximately."""
 
 
 class Anchor(NamedTuple):
@@ -49,11 +58,13 @@ class ScanCursor:
 def find_anchors(
     connection: Connection,
     criteria: SearchCriteria,
-    shared_supplies: Sequence[SharedSupply],
+    shared_supplies: SharedSupplies,
     cursor: ScanCursor,
     *,
     max_anchors: int | None,
     roots_to_scan: int | None = None,
+    deadline: Deadline,
+    memory: MemoryBudget,
 ) -> tuple[list[Anchor], ScanCursor]:
     """Return the next anchors behind `cursor`, at most `max_anchors`, and the cursor behind them.
 
@@ -67,7 +78,9 @@ def find_anchors(
     """
     build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
     scans = roots_to_scan is not None
-    statement = build(criteria, tuple(shared_supplies), scans=scans, randomized=cursor.start is not None)
+    statement = build(
+        criteria, tuple(shared_supplies.items()), scans=scans, randomized=cursor.start is not None
+    )
     max_examined = roots_to_scan if scans else max_anchors
     values = {
         "start": cursor.start,
@@ -75,13 +88,13 @@ def find_anchors(
         "max_anchors": max_anchors,
         "max_examined": max_examined,
     }
-    rows = driver_rows(connection, statement.query, values)
-    anchors = [
-        Anchor(root_id, tuple([tuple(sorted(id_lists[index])) for index in statement.id_list_of_demand]))
-        for _, _, _, root_id, *id_lists in rows
-        if root_id is not None
-    ]
-    examined_count, last_examined, last_anchor, *_ = rows[-1]
+    anchors: list[Anchor] = []
+    for row in each_driver_row(connection, statement.query, values):
+        examined_count, last_examined, last_anchor, root_id, *id_lists = row
+        if root_id is not None:
+            deadline.check()
+            memory.reserve(ANCHOR_SIZE + ID_SIZE * sum(map(len, id_lists)) + 8 * len(criteria.by_demand))
+            anchors.append(_anchor(root_id, id_lists, statement.id_list_of_demand))
     if scans:
         cursor = replace(cursor, roots_scanned=cursor.roots_scanned + examined_count)
     if len(anchors) == max_anchors:
@@ -89,6 +102,12 @@ def find_anchors(
     if examined_count == max_examined:
         return anchors, replace(cursor, after=last_examined)
     return anchors, replace(cursor, exhausted=True)
+
+
+def _anchor(root_id: int, id_lists: Iterable[list[int]], id_list_of_demand: Iterable[int]) -> Anchor:
+    # Demands with the same criteria share one tuple.
+    supplier_ids = [tuple(sorted(ids)) for ids in id_lists]
+    return Anchor(root_id, tuple([supplier_ids[index] for index in id_list_of_demand]))
 
 
 class _Statement(NamedTuple):
@@ -106,9 +125,15 @@ class _Statement(NamedTuple):
 
 
 def _build_statement(
-    criteria: SearchCriteria, shared_supplies: tuple[SharedSupply, ...], *, scans: bool, randomized: bool
+    criteria: SearchCriteria,
+    supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...],
+    *,
+    scans: bool,
+    randomized: bool,
 ) -> _Statement:
+    shared_supplies = dict(supplies)
     distinct = tuple(dict.fromkeys(criteria.by_demand))
+    number_of = {each: number for number, each in enumerate(distinct)}
     select_examined = root_scan.select_roots if scans else selective_lookup.select_anchors
     examined_roots = (
         select_examined(criteria, shared_supplies, randomized)
@@ -117,7 +142,7 @@ def _build_statement(
         .prefix_with("MATERIALIZED")
     )
     id_lists = [
-        func.array(_supplier_ids_query(criteria, shared_supplies, each, examined_roots.c.id)).label(
+        func.array(_supplier_ids_query(shared_supplies, each, examined_roots.c.id)).label(
             f"supplier_ids_{number}"
         )
         for number, each in enumerate(distinct)
@@ -141,7 +166,7 @@ def _build_statement(
         .select_from(examined.outerjoin(anchors, true()))
         .order_by(anchors.c.position)
     )
-    return _Statement(query, tuple(distinct.index(each) for each in criteria.by_demand))
+    return _Statement(query, tuple(map(number_of.__getitem__, criteria.by_demand)))
 
 
 # Building a statement costs more than running it.
@@ -149,8 +174,7 @@ _cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
 
 
 def _supplier_ids_query(
-    criteria: SearchCriteria,
-    shared_supplies: Iterable[SharedSupply],
+    shared_supplies: SharedSupplies,
     supplier_criteria: SupplierCriteria,
     anchor_id: ColumnElement[int],
 ) -> Any:
@@ -158,11 +182,7 @@ def _supplier_ids_query(
     matching = supplier_query(supplier_criteria)
     in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == anchor_id)
     supplies = sorted(
-        {
-            (supply.provider_id, supply.aggregate_id)
-            for supply in shared_supplies
-            if criteria.by_demand[supply.demand] == supplier_criteria
-        }
+        {(supply.provider_id, supply.aggregate_id) for supply in shared_supplies.get(supplier_criteria, ())}
     )
     if not supplies:
         return in_tree.scalar_subquery()

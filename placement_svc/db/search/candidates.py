@@ -13,12 +13,13 @@ from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
 from placement_svc.db.search.repeated_candidates import RepeatedCandidates
-from placement_svc.db.search.sharing import SharedSupply, find_shared_supplies
+from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.trees import TreeFetcher, Trees
-from placement_svc.domain.candidates import Candidate, combine, round_robin
+from placement_svc.domain.candidates import Candidate, candidate_size, combine, round_robin
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import Demand
 from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.memory import MemoryBudget
 from placement_svc.observability import request_stats
 
 
@@ -34,6 +35,7 @@ class SearchOptions:
     """
 
     deadline: Deadline
+    memory: MemoryBudget
     one_provider_per_tree: bool = False
     summary_classes: frozenset[str] | None = None
     randomize: bool = False
@@ -48,6 +50,7 @@ class SearchResult:
     demands: Sequence[Demand]
     candidates: Iterable[Candidate]
     trees: Trees
+    deadline: Deadline
 
 
 def find_candidates(
@@ -63,15 +66,15 @@ def find_candidates(
     Without a limit, the candidates are not generated yet when this returns.
     """
     criteria = resolve_criteria(connection, request, one_provider_per_tree=options.one_provider_per_tree)
-    shared_supplies = find_shared_supplies(connection, criteria)
+    shared_supplies = find_shared_supplies(connection, criteria, options.deadline, options.memory)
     limit = min((n for n in (request.limit, options.max_candidates) if n is not None), default=None)
-    trees = Trees(options.summary_classes, criteria.rules.summed_classes)
+    trees = Trees(options.summary_classes, criteria.rules.summed_classes, options.memory)
     with ThreadPoolExecutor(1) as executor:
         fetcher = TreeFetcher(connection, executor, trees, bool(criteria.rules.unsuffixed_required))
         search = CandidateSearch(connection, criteria, shared_supplies, options, fetcher)
         candidates = search.find_all() if limit is None else search.find(limit)
         fetcher.wait()
-        return SearchResult(criteria.rules.demands, candidates, trees)
+        return SearchResult(criteria.rules.demands, candidates, trees, options.deadline)
 
 
 class CandidateSearch:
@@ -81,7 +84,7 @@ class CandidateSearch:
         self,
         connection: Connection,
         criteria: SearchCriteria,
-        shared_supplies: Sequence[SharedSupply],
+        shared_supplies: SharedSupplies,
         options: SearchOptions,
         fetcher: TreeFetcher,
     ) -> None:
@@ -90,7 +93,7 @@ class CandidateSearch:
         self._shared_supplies = shared_supplies
         self._options = options
         self._fetcher = fetcher
-        self._repeated = RepeatedCandidates(shared_supplies)
+        self._repeated = RepeatedCandidates(shared_supplies, options.deadline, options.memory)
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all anchors and their trees are fetched at once."""
@@ -105,15 +108,14 @@ class CandidateSearch:
         the same anchors follow in turn, until there are `limit` or none is left.
         """
         depth_first = self._options.depth_first
-        shared_demands = {supply.demand for supply in self._shared_supplies}
-        has_rare_criterion = self._criteria.has_rare_criterion(shared_demands)
+        has_rare_criterion = self._criteria.has_rare_criterion(self._shared_supplies.keys())
         state = self._initial_state()
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []
         while batch_size := next_batch(state, limit, has_rare_criterion=has_rare_criterion):
             anchors, state = self._fetch_batch(state, batch_size)
             for anchor in anchors:
-                generator = self._combine(anchor)
+                generator = self._reserving(self._combine(anchor))
                 taken = list(islice(generator, limit - len(candidates) if depth_first else 1))
                 if taken:
                     candidates += taken
@@ -137,6 +139,8 @@ class CandidateSearch:
             state.cursor,
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
+            deadline=self._options.deadline,
+            memory=self._options.memory,
         )
         request_stats.current().trees += len(all_anchors)
         anchors = self._repeated.new_anchors(all_anchors)
@@ -147,10 +151,19 @@ class CandidateSearch:
             state, cursor=cursor, batches=state.batches + 1, anchors=state.anchors + len(all_anchors)
         )
 
+    def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Yield the candidates, and reserve the memory that keeping them needs."""
+        for candidate in candidates:
+            self._options.memory.reserve(candidate_size(candidate))
+            yield candidate
+
     def _combine(self, anchor: Anchor) -> Iterator[Candidate]:
         """Return a generator of the candidates around an anchor."""
+        options = self._options
         supplier_ids: Sequence[Sequence[int]] = anchor.supplier_ids
-        if self._options.randomize:
-            supplier_ids = [random.sample(ids, len(ids)) for ids in supplier_ids]
-        candidates = combine(self._criteria.rules, supplier_ids, self._fetcher.trees, self._options.deadline)
+        if options.randomize:
+            supplier_ids = [random.sample(ids, len(ids)) for ids in options.deadline.checked(supplier_ids)]
+        candidates = combine(
+            self._criteria.rules, supplier_ids, self._fetcher.trees, options.deadline, options.memory
+        )
         return self._repeated.new_candidates(candidates)

@@ -70,14 +70,14 @@ class SearchCriteria:
     sharing_trait_id: int | None
     """The id of MISC_SHARES_VIA_AGGREGATE; None if no provider has it."""
 
-    def has_rare_criterion(self, shared_demands: Collection[int]) -> bool:
+    def has_rare_criterion(self, shared: Collection[SupplierCriteria]) -> bool:
         """Return whether few trees can match, and a lookup had best start from what makes them few.
 
-        Sharing providers can supply the demands with the indexes `shared_demands`, so a criterion of such a
-        demand does not make the trees few.
+        Sharing providers can supply the demands with the criteria `shared`, so such criteria do not make the
+        trees few.
         """
         return any(self.is_rare_set(any_of) for any_of in self.rules.unsuffixed_required) or any(
-            criteria.is_rare for demand, criteria in enumerate(self.by_demand) if demand not in shared_demands
+            criteria.is_rare for criteria in dict.fromkeys(self.by_demand) if criteria not in shared
         )
 
     def is_rare_set(self, any_of: frozenset[int]) -> bool:

@@ -1,10 +1,12 @@
 """Candidates that appear around several anchors, because only sharing providers supply them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from placement_svc.db.search.anchors import Anchor
-from placement_svc.db.search.sharing import SharedSupply
-from placement_svc.domain.candidates import Candidate
+from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.domain.candidates import Candidate, candidate_size
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.memory import MemoryBudget
 
 
 class RepeatedCandidates:
@@ -14,9 +16,13 @@ class RepeatedCandidates:
     first appearance counts.
     """
 
-    def __init__(self, shared_supplies: Sequence[SharedSupply]) -> None:
-        self._sharing_ids = frozenset(supply.provider_id for supply in shared_supplies)
-        self._root_by_provider = {supply.provider_id: supply.root_id for supply in shared_supplies}
+    def __init__(self, shared_supplies: SharedSupplies, deadline: Deadline, memory: MemoryBudget) -> None:
+        self._deadline = deadline
+        self._memory = memory
+        self._root_by_provider = {
+            supply.provider_id: supply.root_id for supplies in shared_supplies.values() for supply in supplies
+        }
+        self._sharing_ids = frozenset(self._root_by_provider)
         self._seen_supplier_ids: set[tuple[tuple[int, ...], ...]] = set()
         self._seen_candidates: set[Candidate] = set()
 
@@ -25,7 +31,8 @@ class RepeatedCandidates:
         return [anchor for anchor in anchors if self._is_new(anchor)] if self._sharing_ids else anchors
 
     def _is_new(self, anchor: Anchor) -> bool:
-        if not all(self._sharing_ids.issuperset(ids) for ids in anchor.supplier_ids):
+        self._deadline.check()
+        if not all(self._sharing_ids.issuperset(ids) for ids in _distinct(anchor)):
             return True
         if anchor.supplier_ids in self._seen_supplier_ids:
             return False
@@ -36,12 +43,15 @@ class RepeatedCandidates:
         """Return the roots of all suppliers; an anchor whose own tree supplies nothing is not among them."""
         if not self._sharing_ids:
             return [anchor.id for anchor in anchors]
-        return {
-            self._root_by_provider.get(provider_id, anchor.id)
-            for anchor in anchors
-            for ids in anchor.supplier_ids
-            for provider_id in ids
-        }
+        root_ids: set[int] = set()
+        for anchor in anchors:
+            for ids in _distinct(anchor):
+                self._deadline.check()
+                sharing_ids = self._sharing_ids.intersection(ids)
+                root_ids.update(map(self._root_by_provider.__getitem__, sharing_ids))
+                if len(sharing_ids) < len(ids):
+                    root_ids.add(anchor.id)
+        return root_ids
 
     def new_candidates(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates that have not appeared before."""
@@ -52,5 +62,11 @@ class RepeatedCandidates:
             return True
         if candidate in self._seen_candidates:
             return False
+        self._memory.reserve(candidate_size(candidate))
         self._seen_candidates.add(candidate)
         return True
+
+
+def _distinct(anchor: Anchor) -> Collection[tuple[int, ...]]:
+    """Return the suppliers of an anchor, once for all demands with the same criteria, which share a tuple."""
+    return {id(ids): ids for ids in anchor.supplier_ids}.values()

@@ -5,14 +5,14 @@ the cloud is. With 10,000 hosts of 7 providers, 1000 anchors for 3 demands took 
 suits requests that many trees can satisfy.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, bindparam, not_, select, union_all
 from sqlalchemy.types import Integer
 
 from placement_svc.db.search.criteria import SearchCriteria
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.tree_conditions import (
     at_or_after_start,
     has_unsuffixed_required,
@@ -23,9 +23,7 @@ from placement_svc.db.search.tree_conditions import (
 )
 
 
-def select_roots(
-    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply], randomized: bool
-) -> Select[Any]:
+def select_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies, randomized: bool) -> Select[Any]:
     """Return the query for the roots behind the cursor, in their order, whatever their trees can supply.
 
     The index on the id of roots serves it, or the one on their uuid.
@@ -45,7 +43,7 @@ def select_roots(
 
 
 def conditions_on_roots(
-    scanned_roots: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    scanned_roots: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Return the conditions on each scanned root, besides the condition that every demand has a supplier."""
     return has_unsuffixed_required(scanned_roots, criteria, shared_supplies)

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal, select, union_all
 
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.search.tree_conditions import (
     has_supplier,
@@ -31,7 +31,7 @@ _descendant = resource_providers.alias("descendant")
 
 
 def select_anchors(
-    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply], randomized: bool
+    criteria: SearchCriteria, shared_supplies: SharedSupplies, randomized: bool
 ) -> Select[Any]:
     """Return the query for all anchors behind the cursor, in their order.
 
@@ -47,7 +47,7 @@ def select_anchors(
             *is_allowed_root(criteria, shared_supplies),
             is_after_cursor(position),
             *(
-                has_supplier(roots, supplier_query(each), sharing_aggregates(criteria, shared_supplies, each))
+                has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
                 for each in rare_first[:MAX_JOINED_DEMANDS]
             ),
             *_has_rare_required(criteria, shared_supplies),
@@ -60,7 +60,7 @@ def select_anchors(
             has_supplier(
                 joined_roots,
                 supplier_query(each).with_optimization_fence(),
-                sharing_aggregates(criteria, shared_supplies, each),
+                sharing_aggregates(shared_supplies, each),
             )
             for each in rare_first[MAX_JOINED_DEMANDS:]
         ),
@@ -71,7 +71,7 @@ def select_anchors(
 
 
 def _has_rare_required(
-    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition of one required set of rare traits, if there is one, as a join to start from."""
     for number, any_of in enumerate(criteria.rules.unsuffixed_required):
@@ -81,7 +81,7 @@ def _has_rare_required(
 
 
 def _same_subtree(
-    root: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the root's own tree has a subtree for each `same_subtree`.
 
@@ -89,10 +89,10 @@ def _same_subtree(
     `same_subtree` while combining, also those that are left out here because a sharing provider, whose
     subtree is in another tree, could supply one of the demands.
     """
-    shared_demands = {supply.demand for supply in shared_supplies}
     for demands in criteria.rules.same_subtree:
-        if shared_demands.isdisjoint(demands):
-            yield _has_subtree(root, [criteria.by_demand[demand] for demand in sorted(demands)])
+        all_criteria = [criteria.by_demand[demand] for demand in sorted(demands)]
+        if shared_supplies.keys().isdisjoint(all_criteria):
+            yield _has_subtree(root, all_criteria)
 
 
 def _has_subtree(root: FromClause, all_criteria: Sequence[SupplierCriteria]) -> ColumnElement[bool]:

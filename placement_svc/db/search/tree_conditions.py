@@ -1,6 +1,6 @@
 """SQL conditions on a root provider and its tree, which both strategies of `anchors` use."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Label, and_, bindparam, case, exists, func, not_, or_
@@ -8,7 +8,7 @@ from sqlalchemy.types import String
 
 from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.suppliers import SupplierQuery, unsuffixed_supplier_query
 from placement_svc.db.tables import provider_aggregates, resource_providers
 
@@ -36,17 +36,15 @@ def is_after_cursor(position: Label[Any]) -> ColumnElement[bool]:
 
 
 def is_allowed_root(
-    criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the conditions on the root itself: `root_required`, forbidden aggregates, `in_tree`."""
     yield roots.c.parent_id.is_(None)
     yield from has_traits(roots, criteria.root_required.any_of, criteria.root_required.forbidden)
     if criteria.root_member_of_forbidden:
         yield not_(in_any_aggregate(roots.c.id, criteria.root_member_of_forbidden))
-    for supplier_criteria in criteria.by_demand:
-        if supplier_criteria.in_tree is not None and not sharing_aggregates(
-            criteria, shared_supplies, supplier_criteria
-        ):
+    for supplier_criteria in dict.fromkeys(criteria.by_demand):
+        if supplier_criteria.in_tree is not None and supplier_criteria not in shared_supplies:
             yield roots.c.id == supplier_criteria.in_tree
 
 
@@ -66,19 +64,13 @@ def has_supplier(
     return or_(in_tree, served)
 
 
-def sharing_aggregates(
-    criteria: SearchCriteria, shared_supplies: Iterable[SharedSupply], supplier_criteria: SupplierCriteria
-) -> set[int]:
+def sharing_aggregates(shared_supplies: SharedSupplies, supplier_criteria: SupplierCriteria) -> set[int]:
     """Return the aggregates through which sharing providers supply a demand."""
-    return {
-        supply.aggregate_id
-        for supply in shared_supplies
-        if criteria.by_demand[supply.demand] == supplier_criteria
-    }
+    return {supply.aggregate_id for supply in shared_supplies.get(supplier_criteria, ())}
 
 
 def has_unsuffixed_required(
-    root: FromClause, criteria: SearchCriteria, shared_supplies: Sequence[SharedSupply]
+    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the suppliers of the unsuffixed group can have its required traits.
 
@@ -99,7 +91,7 @@ def has_unsuffixed_required(
 def has_supplier_with_any_of(
     root: FromClause,
     criteria: SearchCriteria,
-    shared_supplies: Iterable[SharedSupply],
+    shared_supplies: SharedSupplies,
     number: int,
     *,
     optimization_fence: bool,
@@ -112,8 +104,10 @@ def has_supplier_with_any_of(
     matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), [any_of])
     aggregate_ids = {
         supply.aggregate_id
-        for supply in shared_supplies
-        if number in supply.satisfied_required and criteria.by_demand[supply.demand].is_unsuffixed
+        for supplier_criteria, supplies in shared_supplies.items()
+        if supplier_criteria.is_unsuffixed
+        for supply in supplies
+        if number in supply.satisfied_required
     }
     return has_supplier(
         root, matching.with_optimization_fence() if optimization_fence else matching, aggregate_ids

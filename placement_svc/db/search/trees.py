@@ -24,9 +24,16 @@ from sqlalchemy.types import Boolean, Integer, String
 
 from placement_svc.db.engine import driver_rows
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
+from placement_svc.domain.memory import MemoryBudget
 
 MIN_TREES_FOR_THREAD = 100
 """The number of trees from which on a thread fetches inventories and traits during the combining."""
+
+PROVIDER_SIZE = 1000
+"""Bytes of memory that a provider needs, with its inventories, traits and path, approximately."""
+
+USUAL_LEVELS = 10
+"""The levels of a tree up to which `PROVIDER_SIZE` includes the path of a provider."""
 
 TreeProvider = tuple[int, str, int | None, int]
 """A provider of a tree as the driver returns it, as there are thousands: id, uuid, parent_id, root_id."""
@@ -58,7 +65,13 @@ class Trees:
     summaries show (None: all), `summed_classes` those whose `max_allocatable` is needed.
     """
 
-    def __init__(self, summary_classes: Collection[str] | None, summed_classes: Collection[str]) -> None:
+    def __init__(
+        self,
+        summary_classes: Collection[str] | None,
+        summed_classes: Collection[str],
+        memory: MemoryBudget,
+    ) -> None:
+        self.memory = memory
         self.summary_classes = summary_classes
         self.summed_classes = summed_classes
         self.providers: dict[int, TreeProvider] = {}
@@ -80,6 +93,7 @@ class Trees:
         of the trees: they use the indexes on root_id.
         """
         rows = driver_rows(connection, _PROVIDERS, {"root_ids": _array(root_ids)})
+        self.memory.reserve(PROVIDER_SIZE * len(rows))
         self.providers.update({row[0]: row for row in rows})
         self.uuids.update({id_: uuid for id_, uuid, _, _ in rows})
         if self.summed_classes:
@@ -110,9 +124,15 @@ class Trees:
         """Return the ids from the provider's root down to itself."""
         path = self._paths.get(provider_id)
         if path is None:
-            _, _, parent_id, _ = self.providers[provider_id]
-            ancestors = () if parent_id is None else self.path(parent_id)
-            path = self._paths[provider_id] = (*ancestors, provider_id)
+            # A loop, because a tree can have more levels than Python allows calls.
+            missing = [provider_id]
+            while (parent_id := self.providers[missing[-1]][2]) is not None and parent_id not in self._paths:
+                missing.append(parent_id)
+            path = () if parent_id is None else self._paths[parent_id]
+            for id_ in reversed(missing):
+                path = self._paths[id_] = (*path, id_)
+                if len(path) > USUAL_LEVELS:
+                    self.memory.reserve(8 * len(path))
         return path
 
     def trait_ids(self, provider_id: int) -> frozenset[int]:

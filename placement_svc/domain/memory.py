@@ -1,0 +1,35 @@
+"""The bound on the memory of a search for allocation candidates."""
+
+from placement_svc.domain.errors import Invalid
+
+MEGABYTE = 1024 * 1024
+
+
+class MemoryBudget:
+    """The memory that a search may use, in bytes, and how much of it is reserved.
+
+    The sizes are estimates: what Python needs for the objects of one kind, times their number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.reserved = 0
+
+    def reserves(self, size: int) -> bool:
+        """Reserve so many bytes, and return True; return False if the limit leaves fewer."""
+        if self.reserved + size > self.limit:
+            return False
+        self.reserved += size
+        return True
+
+    def reserve(self, size: int) -> None:
+        """Reserve so many bytes; raise `Invalid` if the limit leaves fewer."""
+        if not self.reserves(size):
+            raise Invalid(
+                f"This search needs more than {self.limit / MEGABYTE:g} MB of memory: ask for fewer groups,"
+                " or with a lower limit."
+            )
+
+    def release(self, size: int) -> None:
+        """Return reserved bytes."""
+        self.reserved -= size
