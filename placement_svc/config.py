@@ -95,6 +95,9 @@ class Settings:
         512,
         "maximum memory of a search for allocation candidates, in MB; if it needs more, the response is 400",
     )
+    explanation_roots: int = _setting(
+        20_000, "maximum number of provider trees that the counts of an explanation cover"
+    )
     proxy_headers: bool = _setting(
         False, "1 trusts the proxy headers X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
     )
@@ -160,6 +163,7 @@ class Settings:
             "max_groups",
             "max_items",
             "max_search_memory",
+            "explanation_roots",
             "client_timeout",
         ):
             _check_minimum(setting, getattr(self, setting), 1)

@@ -4,6 +4,7 @@ from placement_svc.api import (
     aggregates,
     allocation_candidates,
     allocations,
+    explanations,
     inventories,
     provider_aggregates,
     provider_traits,
@@ -28,5 +29,6 @@ BLUEPRINTS = (
     allocation_candidates.bp,
     reshaper.bp,
     aggregates.bp,
+    explanations.bp,
 )
 """Every blueprint, in the order of `docs/spec/http.md 4`, followed by the extensions of this service."""

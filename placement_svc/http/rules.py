@@ -119,6 +119,11 @@ ENDPOINT_RULES = (
         "allocation_candidates:list", "List allocation candidates.", ("GET /allocation_candidates",)
     ),
     EndpointRule(
+        "allocation_candidates:explain",
+        "Explain a request for allocation candidates.",
+        ("GET /allocation_candidates/explanation",),
+    ),
+    EndpointRule(
         "usages",
         "Show a project's usages.",
         ("GET /usages",),

@@ -65,6 +65,7 @@ ENDPOINTS = [
     ("allocations:update", "PUT", f"/allocations/{NOWHERE}"),
     ("allocations:delete", "DELETE", f"/allocations/{NOWHERE}"),
     ("allocation_candidates:list", "GET", "/allocation_candidates"),
+    ("allocation_candidates:explain", "GET", "/allocation_candidates/explanation"),
     ("usages", "GET", "/usages?project_id=own"),
     ("usages", "GET", "/usages?project_id=other"),
     ("reshaper:reshape", "POST", "/reshaper"),

@@ -9,9 +9,11 @@ from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
 CANDIDATES = "/allocation_candidates"
+EXPLANATION = "/allocation_candidates/explanation"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
     "/resource_providers": (ProviderQuery,),
     CANDIDATES: (GroupQuery, WholeRequestQuery),
+    EXPLANATION: (GroupQuery, WholeRequestQuery),
     "/traits": (TraitQuery,),
     "/usages": (UsagesQuery,),
 }

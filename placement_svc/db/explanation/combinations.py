@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.patterns import RootGroup
 from placement_svc.db.explanation.trees import ExplainedTrees, read_trees, suppliers_by_demand
+from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.candidates import combine
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.explanation import FilterCode, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy
@@ -52,12 +52,12 @@ class Combinations:
         counts: RootCounts,
         filters: Sequence[CombinationFilter],
         rules: CombinationRules,
-        deadline: Deadline,
+        options: SearchOptions,
     ) -> None:
         self._connection = connection
         self._counts = counts
         self._filters = filters
-        self._deadline = deadline
+        self._options = options
         self._rules = rules
         self._rules_by_filters: dict[frozenset[int], CombinationRules] = {}
         self._all = frozenset(range(len(filters)))
@@ -90,13 +90,22 @@ class Combinations:
 
     def read_trees(self, roots: Sequence[RootGroup], *, unused: bool = False) -> ExplainedTrees:
         """Return the trees of the roots."""
-        return read_trees(self._connection, self._counts.cloud, roots, self._summed_classes(), unused=unused)
+        return read_trees(
+            self._connection,
+            self._counts.cloud,
+            roots,
+            self._summed_classes(),
+            self._options.memory,
+            unused=unused,
+        )
 
     def combines(
         self, trees: ExplainedTrees, suppliers: Sequence[Sequence[int]], active: frozenset[int]
     ) -> bool:
         """Return whether suppliers can be combined so that they meet these filters."""
-        candidates = combine(self._rules_of(active), suppliers, trees, self._deadline)
+        candidates = combine(
+            self._rules_of(active), suppliers, trees, self._options.deadline, self._options.memory
+        )
         return next(candidates, None) is not None
 
     def any_if_unused(self, roots: Sequence[RootGroup], tests: Sequence[GroupTest]) -> bool:

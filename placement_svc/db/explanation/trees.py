@@ -15,7 +15,9 @@ from placement_svc.db.explanation.patterns import (
     read_pattern,
     select_patterns,
 )
+from placement_svc.db.search.trees import PROVIDER_SIZE
 from placement_svc.db.tables import inventories, resource_classes
+from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_tests import GroupTest
 
 
@@ -50,6 +52,7 @@ def read_trees(
     cloud: Cloud,
     roots: Iterable[RootGroup],
     summed_classes: Collection[str],
+    memory: MemoryBudget,
     *,
     unused: bool,
 ) -> ExplainedTrees:
@@ -61,10 +64,10 @@ def read_trees(
     query = (
         select_patterns(cloud.bits).add_columns(provider_row.c.path, provider_row.c.trait_ids).where(in_trees)
     )
+    rows = driver_rows(connection, query, {})
+    memory.reserve(PROVIDER_SIZE * len(rows))
     trees = ExplainedTrees()
-    for id_, root_id, pattern, path, trait_ids in driver_rows(
-        connection, query.order_by(provider_row.c.id), {}
-    ):
+    for id_, root_id, pattern, path, trait_ids in rows:
         trees.paths[id_] = tuple(path)
         trees.traits[id_] = frozenset(trait_ids)
         trees.patterns[id_] = read_pattern(pattern)
