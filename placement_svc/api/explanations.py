@@ -10,7 +10,7 @@ from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOp
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
-from placement_svc.schemas.explanation import query_texts
+from placement_svc.schemas.explanation import query_texts, split_pairs
 
 bp = Blueprint("explanations", __name__)
 
@@ -19,10 +19,12 @@ bp = Blueprint("explanations", __name__)
 @endpoint("allocation_candidates:explain", introduced="1.0", is_extension=True, checks_accept=True)
 def explain_candidates() -> Response:
     """Explain which filters of a candidates request exclude which hosts."""
-    pairs = load_pairs()
+    pairs, root = split_pairs(load_pairs())
     check_group_count(pairs, settings().max_groups)
     candidates_request = parse_request(pairs, g.microversion)
-    explained = ExplainedRequest(request=candidates_request, texts=query_texts(pairs, candidates_request))
+    explained = ExplainedRequest(
+        request=candidates_request, texts=query_texts(pairs, candidates_request), root=root
+    )
     options = ExplanationOptions(
         search=search_options(candidates_request), max_roots=settings().explanation_roots
     )

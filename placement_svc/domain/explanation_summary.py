@@ -10,6 +10,8 @@ def summarize(body: Body) -> str:
     """Return the summary of the body of an explanation."""
     total = body["roots"]["total"]
     covered = f"the first {_hosts(total)}" if body["roots"]["more"] else _hosts(total)
+    if "root" in body:
+        covered = f"{_hosts(total)} ({body['root']['name']})"
     if body["has_candidates"]:
         return " ".join(_with_candidates(body, covered))
     if not total:
@@ -23,7 +25,7 @@ def _with_candidates(body: Body, covered: str) -> Iterator[str]:
     blocker = _greatest_blocker(body)
     if blocker:
         yield f"{_name(blocker)} alone excludes {blocker['sole_blocker']} more."
-    if body["truncated_by"]:
+    if body.get("truncated_by"):
         returned = roots["returned"]
         yield f"The response has candidates on {_hosts(returned)} only, because of {body['truncated_by']}."
 

@@ -115,7 +115,9 @@ EXAMPLES: Mapping[str, Example] = {
     "resource_classes.put_resource_class": Example({"name": "CUSTOM_LICENSE"}),
     "resource_classes.delete_resource_class": Example({"name": "CUSTOM_LICENSE"}),
     "allocation_candidates.list_candidates": Example(query=_CANDIDATES),
-    "explanations.explain_candidates": Example(query={**_CANDIDATES, "resources": "MEMORY_MB:2048"}),
+    "explanations.explain_candidates": Example(
+        query={**_CANDIDATES, "resources": "MEMORY_MB:2048", "root": "CN1"}
+    ),
     "allocations.replace_allocations": Example(body={OTHER_SERVER: _claim(N12={"VCPU": 1})}),
     "allocations.show_allocations": Example({"consumer_uuid": SERVER}),
     "allocations.replace_consumer_allocations": Example(

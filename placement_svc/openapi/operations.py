@@ -11,6 +11,7 @@ from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregate
 from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
 from placement_svc.schemas.base import Object, Schema, String, Value
+from placement_svc.schemas.explanation import ExplanationQuery
 from placement_svc.schemas.explanation_response import ExplanationSchema
 from placement_svc.schemas.inventories import (
     ChangedInventories,
@@ -146,7 +147,7 @@ OPERATIONS: Mapping[str, Operation] = {
         _shows(responses.AllocationCandidatesSchema), query=WholeRequestQuery, group_query=GroupQuery
     ),
     "explanations.explain_candidates": Operation(
-        _shows(ExplanationSchema), query=WholeRequestQuery, group_query=GroupQuery, is_extension=True
+        _shows(ExplanationSchema), query=ExplanationQuery, group_query=GroupQuery, is_extension=True
     ),
     "allocations.replace_allocations": Operation(
         _EMPTY, body=claims_field(_NEWEST, min_members=1), conflict=_NOT_ALLOCATABLE

@@ -4,7 +4,25 @@ from collections.abc import Callable, Sequence
 
 from placement_svc.domain.explanation import GroupTexts, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.schemas.allocation_candidates import Pairs
+from placement_svc.schemas.allocation_candidates import Pairs, WholeRequestQuery
+from placement_svc.schemas.base import String
+from placement_svc.schemas.query import ERROR_PREFIX
+
+
+class ExplanationQuery(WholeRequestQuery):
+    """The keys of an explanation that concern the whole request: those of the search, and `root`."""
+
+    root = String(
+        metadata={"description": "The uuid or the name of a provider of the only tree to explain."},
+    )
+
+
+def split_pairs(pairs: Pairs) -> tuple[Pairs, str | None]:
+    """Return the pairs of the request to explain, and the value of `root`; the last one counts."""
+    keys = ExplanationQuery().fields.keys() - WholeRequestQuery().fields.keys()
+    own = dict(pair for pair in pairs if pair[0] in keys)
+    query = ExplanationQuery().check(own, ERROR_PREFIX)
+    return [pair for pair in pairs if pair[0] not in keys], query.get("root")
 
 
 def query_texts(pairs: Pairs, request: CandidatesRequest) -> QueryTexts:

@@ -1,6 +1,6 @@
 """The response that explains a request for allocation candidates (`docs/spec/extensions.md 3`)."""
 
-from placement_svc.schemas.base import NAME, Array, Boolean, Integer, Map, Object, Schema, String
+from placement_svc.schemas.base import DASHED_UUID, NAME, Array, Boolean, Integer, Map, Object, Schema, String
 
 SUFFIX_KEY = "^[a-zA-Z0-9_ -]+$"
 
@@ -39,8 +39,15 @@ class RootCountsSchema(Schema):
     total = Integer(0, required=True)
     more = Boolean(required=True)
     with_candidates = Integer(0, required=True)
-    returned = Integer(0, required=True)
+    returned = Integer(0)
     by_first_failure = Map(SUFFIX_KEY, Integer(1), required=True)
+
+
+class NamedRootSchema(Schema):
+    """The only root that the explanation covers."""
+
+    uuid = String(required=True, uuid=DASHED_UUID)
+    name = String(required=True)
 
 
 class ExplanationSchema(Schema):
@@ -66,8 +73,8 @@ class ExplanationSchema(Schema):
     groups = Array(Object(GroupFiltersSchema()), required=True)
     tree = Array(Object(FilterSchema()), required=True)
     roots = Object(RootCountsSchema(), required=True)
+    root = Object(NamedRootSchema())
     truncated_by = String(
-        required=True,
         allow_none=True,
         metadata={
             "description": (

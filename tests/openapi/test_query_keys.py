@@ -71,9 +71,16 @@ def documented_keys(path: str) -> set[str]:
     They are in the row of the endpoint in the table of all endpoints; those of a candidates request are
     in a table of their own, whose first column has the key with an example of its value.
     """
-    if path in (CANDIDATES, EXPLANATION):
+    if path == CANDIDATES:
         cells = re.findall(r"^\| (`[a-z_]+=.*?) \|", PAGE, re.M)
         return {key for cell in cells for key in re.findall(r"`(\w+)=", cell)}
+    if path == EXPLANATION:
+        return documented_keys(CANDIDATES) | documented_in_row(path)
+    return documented_in_row(path)
+
+
+def documented_in_row(path: str) -> set[str]:
+    """Return the query keys in the row of a GET request in the table of all endpoints."""
     [row] = re.findall(rf"^\| `GET {path}` \|[^|]*\|(.*)\|$", PAGE, re.M)
     return set(re.findall(r"`(\w+)[=`]", row))
 

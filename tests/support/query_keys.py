@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.explanation import ExplanationQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
 from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
@@ -13,7 +14,7 @@ EXPLANATION = "/allocation_candidates/explanation"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
     "/resource_providers": (ProviderQuery,),
     CANDIDATES: (GroupQuery, WholeRequestQuery),
-    EXPLANATION: (GroupQuery, WholeRequestQuery),
+    EXPLANATION: (GroupQuery, ExplanationQuery),
     "/traits": (TraitQuery,),
     "/usages": (UsagesQuery,),
 }

@@ -13,7 +13,13 @@ from placement_svc.db.explanation.combinations import CombinationFilter, Combina
 from placement_svc.db.explanation.counts import Counts, RootCounts, count_roots
 from placement_svc.db.explanation.filters import group_filters, root_conditions
 from placement_svc.db.explanation.kind import find_kind
-from placement_svc.db.explanation.patterns import Scope, has_more_roots, number_conditions, read_cloud
+from placement_svc.db.explanation.patterns import (
+    Scope,
+    find_root,
+    has_more_roots,
+    number_conditions,
+    read_cloud,
+)
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
 from placement_svc.domain.explanation import FilterCode, GroupFilters, QueryTexts
@@ -31,10 +37,14 @@ class ExplanationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedRequest:
-    """A request with the parts of its query that are its filters."""
+    """A request with the parts of its query that are its filters.
+
+    `root` is the uuid or name of a provider of the only tree to explain (None: all).
+    """
 
     request: CandidatesRequest
     texts: QueryTexts
+    root: str | None = None
 
 
 def explain(
@@ -43,7 +53,8 @@ def explain(
     """Return the explanation of a request as the body of a response.
 
     Six statements without filters on combinations and without sharing providers; one more for sharing
-    providers, two for combinations, up to four for `kind`, and those of two searches if there are candidates.
+    providers, two for combinations, up to four for `kind`, those of two searches if there are
+    candidates, and one for `root`.
     """
     criteria = resolve_criteria(connection, explained.request, one_provider_per_tree=False)
     return _Explanation(connection, explained, criteria, options).body()
@@ -75,7 +86,8 @@ class _Explanation:
         bits = number_conditions(
             [*(each.condition for group in self._groups for each in group.filters), *on_root]
         )
-        self._scope = Scope(None, options.max_roots)
+        self._root = None if explained.root is None else find_root(connection, explained.root)
+        self._scope = Scope(self._root and self._root.id, options.max_roots)
         cloud = read_cloud(connection, bits, criteria.sharing_trait_id, self._scope)
         self._counts = RootCounts(cloud, self._groups, on_root, deadline)
         filters = combination_filters(explained.request, explained.texts)
@@ -92,9 +104,8 @@ class _Explanation:
         with_candidates = self._tree[-1][1].left
         more = has_more_roots(self._connection, self._scope)
         has_candidates = with_candidates > 0 or (more and self._has_candidates_elsewhere())
-        answer = self._answer() if has_candidates else NO_ANSWER
         kind = None if has_candidates else find_kind(self._connection, self._counts, self._combinations)
-        body = {
+        body: dict[str, Any] = {
             "has_candidates": has_candidates,
             "kind": kind,
             "code": _code(self._blockers(), failures, has_candidates=has_candidates),
@@ -107,11 +118,15 @@ class _Explanation:
                 "total": count_roots(self._counts.cloud.roots),
                 "more": more,
                 "with_candidates": with_candidates,
-                "returned": answer.returned_roots,
                 "by_first_failure": _by_key(failures),
             },
-            "truncated_by": answer.truncated_by,
         }
+        if self._root is None:
+            answer = self._answer() if has_candidates else NO_ANSWER
+            body["truncated_by"] = answer.truncated_by
+            body["roots"]["returned"] = answer.returned_roots
+        else:
+            body["root"] = {"uuid": self._root.uuid, "name": self._root.name}
         return {**body, "summary": summarize(body)}
 
     def _answer(self) -> Answer:

@@ -28,6 +28,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
 from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
+from placement_svc.domain.errors import NotFound
 from placement_svc.domain.explanation import (
     AggregateCondition,
     AmountCondition,
@@ -67,6 +68,29 @@ class Scope:
         if self.root_id is not None:
             return query.where(_root.c.id == self.root_id)
         return query.order_by(_root.c.uuid).limit(self.max_roots)
+
+
+class NamedRoot(NamedTuple):
+    """A root provider by id, uuid and name."""
+
+    id: int
+    uuid: str
+    name: str
+
+
+def find_root(connection: Connection, provider: str) -> NamedRoot:
+    """Return the root of the provider with this uuid, or else with this name; raises `NotFound`."""
+    found = (
+        select(_root.c.id, _root.c.uuid, _root.c.name)
+        .join(provider_row, provider_row.c.root_id == _root.c.id)
+        .where((provider_row.c.uuid == provider) | (provider_row.c.name == provider))
+        .order_by((provider_row.c.uuid == provider).desc())
+        .limit(1)
+    )
+    row = connection.execute(found).first()
+    if row is None:
+        raise NotFound(f"No resource provider with uuid or name {provider} found")
+    return NamedRoot(*row)
 
 
 def has_more_roots(connection: Connection, scope: Scope) -> bool:
