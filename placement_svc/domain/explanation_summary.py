@@ -95,7 +95,7 @@ def _filtered(body: Body) -> str:
     ends = next((each for each in _entries(body) if not each["left"]), None)
     if ends is None:
         return "The groups do not fit on the same host."
-    return f"None is left after {_name(ends)}, which by itself {_hosts(ends['alone'])} {_pass(ends)}."
+    return f"None is left after {_name(ends)}, which {_hosts(ends['alone'])} {_pass(ends)} by itself."
 
 
 _REASONS = {
@@ -108,7 +108,7 @@ _REASONS = {
 
 
 def _pass(entry: Mapping[str, Any]) -> str:
-    return "passes" if entry["alone"] == 1 else "pass"
+    return "passes" if entry["alone"] < 2 else "pass"
 
 
 def _entries(body: Body) -> Iterable[Mapping[str, Any]]:
@@ -142,7 +142,7 @@ def _of(group: Mapping[str, Any]) -> str:
 
 
 def _hosts(count: int) -> str:
-    return f"{count} host{'' if count == 1 else 's'}"
+    return f"{count or 'no'} host{'s' if count > 1 else ''}"
 
 
 def _verb(count: int, plural: str) -> str:

@@ -5,7 +5,7 @@ that the provider meets.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import AMOUNT_CODES, Condition, Filter, FilterCode, GroupFilters
@@ -68,17 +68,10 @@ class GroupTest:
     demands: tuple[DemandTest, ...]
     together: int
     deadline: Deadline
-    _results: dict[RootPattern, bool] = field(default_factory=dict)
 
     def passes(self, root: RootPattern) -> bool:
         """Return whether a root passes the filters."""
-        result = self._results.get(root)
-        if result is None:
-            self.deadline.check()
-            result = self._results[root] = self._passes(root)
-        return result
-
-    def _passes(self, root: RootPattern) -> bool:
+        self.deadline.check()
         if not self.together:
             return all(any(True for _ in demand.suppliers(root)) for demand in self.demands)
         found = [_maximal(each & self.together for each in demand.suppliers(root)) for demand in self.demands]

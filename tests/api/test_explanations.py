@@ -102,3 +102,12 @@ def statements(app: Flask, send: Callable[[], Any]) -> int:
         event.remove(engine, "before_cursor_execute", listen)
     assert seen
     return len(seen)
+
+
+def test_deadline_ends_an_explanation(new_app: NewApp, app: Flask, load_cloud: LoadCloud) -> None:
+    load_cloud(read("; ".join(f"h{n}{{VCPU{n + 1}}}" for n in range(20))))
+    query = "&".join(f"resources{n}=VCPU:{n + 1}" for n in range(20)) + "&group_policy=none"
+
+    response = new_app(request_deadline=0.001).test_client().get(f"{PATH}?{query}", headers=ADMIN)
+
+    assert response.status_code == 503, response.json

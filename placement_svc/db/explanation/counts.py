@@ -35,10 +35,22 @@ class RootCounts:
         self.groups = groups
         self.tests = [GroupTests(group, cloud.bits, deadline) for group in groups]
         self._root_mask = sum({1 << cloud.bits[condition] for condition in root_conditions})
-        self.in_groups = self.passing(self.all_tests())
+        self.in_groups: list[RootGroup] = []
         """The roots at which every group passes all its filters."""
+        self._failing_once: dict[int, list[RootGroup]] = {}
+        """The roots at which only one group does not pass all its filters, by the index of the group."""
+        self._sort_roots()
         self.in_root_filters = self.meeting_root_filters(self.in_groups)
         """Those of them that also pass the filters on the root."""
+
+    def _sort_roots(self) -> None:
+        all_tests = self.all_tests()
+        for root in self.cloud.roots:
+            failing = [number for number, test in enumerate(all_tests) if not test.passes(root.pattern)]
+            if not failing:
+                self.in_groups.append(root)
+            elif len(failing) == 1:
+                self._failing_once.setdefault(failing[0], []).append(root)
 
     def all_tests(self, omitted: Collection[FilterCode] = ()) -> list[GroupTest]:
         """Return the test of each group with all its filters but those with the codes `omitted`."""
@@ -59,20 +71,18 @@ class RootCounts:
         """Return the counts of each filter of a group."""
         tests = self.tests[index]
         filters = tests.group.filters
-        all_tests = self.all_tests()
-        others = [test for number, test in enumerate(all_tests) if number != index]
-        # The roots at which only this group can be what blocks.
-        unblocked = self.meeting_root_filters(self.passing(others))
+        blocked = self.meeting_root_filters(self._failing_once.get(index, []))
         return [
             Counts(
                 alone=count_roots(self.passing([tests.test([each])])),
                 left=count_roots(self.passing([tests.test(filters[: number + 1])])),
-                sole_blocker=self._sole_blocker(tests, each, unblocked),
+                sole_blocker=self._sole_blocker(tests, each, blocked),
             )
             for number, each in enumerate(filters)
         ]
 
-    def _sole_blocker(self, tests: GroupTests, blocking: Filter, unblocked: list[RootGroup]) -> int:
+    def _sole_blocker(self, tests: GroupTests, blocking: Filter, roots: Iterable[RootGroup]) -> int:
+        """Return how many of the roots, at which only this group fails, pass without one filter."""
         if blocking.code is FilterCode.INVENTORY:
             return 0
         remaining = [each for each in tests.group.filters if each != blocking]
@@ -90,7 +100,7 @@ class RootCounts:
         without, with_it = tests.test(remaining), tests.test(blocked)
         return sum(
             len(root.root_ids)
-            for root in unblocked
+            for root in roots
             if without.passes(root.pattern) and not with_it.passes(root.pattern)
         )
 

@@ -88,7 +88,7 @@ class _Explanation:
         )
         self._root = None if explained.root is None else find_root(connection, explained.root)
         self._scope = Scope(self._root and self._root.id, options.max_roots)
-        cloud = read_cloud(connection, bits, criteria.sharing_trait_id, self._scope)
+        cloud = read_cloud(connection, bits, criteria.sharing_trait_id, self._scope, options.search.memory)
         self._counts = RootCounts(cloud, self._groups, on_root, deadline)
         filters = combination_filters(explained.request, explained.texts)
         self._combinations = Combinations(connection, self._counts, filters, criteria.rules, options.search)

@@ -38,6 +38,7 @@ from placement_svc.domain.explanation import (
     TreeCondition,
 )
 from placement_svc.domain.inventory import MAX_CAPACITY, MAX_INTEGER
+from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_tests import Bits, RootPattern
 
 WORD_BITS = 60
@@ -45,6 +46,12 @@ WORD_BITS = 60
 
 provider_row = resource_providers.alias("provider")
 """The providers in `select_patterns`."""
+
+ROOT_SIZE = 50
+"""Bytes of memory that the id of a root needs, approximately."""
+
+PATTERN_SIZE = 150
+"""Bytes of memory that a pattern around a root needs besides its bits, approximately."""
 
 _inventory = inventories.alias("inventory")
 _root = resource_providers.alias("root")
@@ -135,7 +142,13 @@ class Cloud:
         return [provider for provider in self.sharing if provider.aggregate_ids & served]
 
 
-def read_cloud(connection: Connection, bits: Bits, sharing_trait_id: int | None, scope: Scope) -> Cloud:
+def read_cloud(
+    connection: Connection,
+    bits: Bits,
+    sharing_trait_id: int | None,
+    scope: Scope,
+    memory: MemoryBudget,
+) -> Cloud:
     """Return the patterns of all covered roots: one statement, and one more if any provider shares."""
     sharing = _read_sharing(connection, bits, sharing_trait_id)
     masks_by_aggregate: dict[int, set[int]] = {}
@@ -148,10 +161,13 @@ def read_cloud(connection: Connection, bits: Bits, sharing_trait_id: int | None,
     roots = []
     for root_pattern, patterns, aggregate_ids, root_ids in rows:
         key = tuple(aggregate_ids)
+        memory.reserve(ROOT_SIZE * len(root_ids) + PATTERN_SIZE * (len(patterns) + len(key)))
         if key not in shared:
             shared[key] = tuple(sorted(set().union(*map(masks_by_aggregate.__getitem__, key))))
+            memory.reserve(PATTERN_SIZE * len(shared[key]))
         for pattern in patterns:
             if pattern not in masks:
+                memory.reserve(PATTERN_SIZE + len(bits))
                 masks[pattern] = read_pattern(pattern)
         own = tuple(masks[pattern] for pattern in patterns)
         pattern = RootPattern(masks[root_pattern], own, shared[key])
