@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Integer, String, any_, cast, literal, or_, select
+from sqlalchemy import Column, ColumnElement, Connection, Integer, String, any_, cast, literal, or_, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.db.engine import driver_rows
@@ -60,7 +60,7 @@ def read_trees(
     root_ids = [id_ for root in roots for id_ in root.root_ids]
     served = frozenset[int]().union(*(root.aggregate_ids for root in roots))
     sharing_ids = [provider.id for provider in cloud.sharing if provider.aggregate_ids & served]
-    in_trees = or_(provider_row.c.root_id == _any(root_ids), provider_row.c.id == _any(sharing_ids))
+    in_trees = _in_trees(provider_row.c.root_id, provider_row.c.id, root_ids, sharing_ids)
     query = (
         select_patterns(cloud.bits).add_columns(provider_row.c.path, provider_row.c.trait_ids).where(in_trees)
     )
@@ -73,9 +73,7 @@ def read_trees(
         trees.patterns[id_] = read_pattern(pattern)
         trees.by_root.setdefault(root_id, []).append(id_)
     if summed_classes:
-        of_trees = or_(
-            inventories.c.root_id == _any(root_ids), inventories.c.provider_id == _any(sharing_ids)
-        )
+        of_trees = _in_trees(inventories.c.root_id, inventories.c.provider_id, root_ids, sharing_ids)
         amounts = (
             select(
                 inventories.c.provider_id,
@@ -111,6 +109,17 @@ def suppliers_by_demand(
         for test in tests
         for demand in test.demands
     ]
+
+
+def _in_trees(
+    root_id: Column[int], provider_id: Column[int], root_ids: Sequence[int], sharing_ids: Sequence[int]
+) -> ColumnElement[bool]:
+    """Return the condition that a provider is in one of the trees or one of the sharing providers.
+
+    Without sharing providers there is no OR, so that the index on root_id serves the condition.
+    """
+    in_tree = root_id == _any(root_ids)
+    return or_(in_tree, provider_id == _any(sharing_ids)) if sharing_ids else in_tree
 
 
 def _any(ids: Sequence[int]) -> Any:
