@@ -110,6 +110,9 @@ class Settings:
         "number of searches without candidates that the database keeps, for GET /allocation_candidates/empty;"
         " 0 keeps none",
     )
+    explanation_roots: int = _setting(
+        20_000, "maximum number of provider trees that the counts of an explanation cover"
+    )
     proxy_headers: bool = _setting(
         False, "1 trusts the proxy headers X-Forwarded-Proto, -Host and -Prefix, and Forwarded"
     )
@@ -181,6 +184,7 @@ class Settings:
             "max_groups",
             "max_items",
             "max_search_memory",
+            "explanation_roots",
             "client_timeout",
         ):
             _check_minimum(setting, getattr(self, setting), 1)

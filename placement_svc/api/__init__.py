@@ -7,6 +7,7 @@ from placement_svc.api import (
     capacity,
     consumers,
     empty_answers,
+    explanations,
     inventories,
     provider_aggregates,
     provider_traits,
@@ -34,5 +35,6 @@ BLUEPRINTS = (
     consumers.bp,
     capacity.bp,
     empty_answers.bp,
+    explanations.bp,
 )
 """Every blueprint, in the order of `docs/spec/http.md 4`, followed by the extensions of this service."""

@@ -23,11 +23,11 @@ def list_candidates() -> Response:
     pairs = load_pairs()
     check_group_count(pairs, settings().max_groups)
     candidates_request = parse_request(pairs, g.microversion)
-    result = database().read(find_candidates, candidates_request, _search_options(candidates_request))
+    result = database().read(find_candidates, candidates_request, search_options(candidates_request))
     return caching.set_cache_headers(respond(CandidatesResponse(result).pieces()), caching.now())
 
 
-def _search_options(candidates_request: CandidatesRequest) -> SearchOptions:
+def search_options(candidates_request: CandidatesRequest) -> SearchOptions:
     """Return the options that the settings and the microversion imply."""
     configured = settings()
     requested_classes = frozenset(name for group in candidates_request.groups for name in group.resources)

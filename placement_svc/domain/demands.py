@@ -27,7 +27,8 @@ class CombinationRules:
     `unsuffixed_required` holds the any-of sets of trait ids in the `required` of the unsuffixed group:
     for each set, at least one supplier of that group has one of its traits. Each member of
     `same_subtree` is a set of indexes into `demands`. With `one_provider_per_tree`, a candidate uses at
-    most one provider of each tree (before microversion 1.29).
+    most one provider of each tree (before microversion 1.29). Without `adds_amounts`, what one provider
+    supplies to several demands is not added up; only explanations use that.
     """
 
     demands: tuple[Demand, ...]
@@ -35,6 +36,7 @@ class CombinationRules:
     same_subtree: tuple[frozenset[int], ...] = ()
     group_policy: GroupPolicy = GroupPolicy.NONE
     one_provider_per_tree: bool = False
+    adds_amounts: bool = True
 
     @functools.cached_property
     def suffixed(self) -> tuple[bool, ...]:
@@ -44,6 +46,8 @@ class CombinationRules:
     @functools.cached_property
     def summed_classes(self) -> frozenset[str]:
         """The resource classes of which one provider may have to supply several demands."""
+        if not self.adds_amounts:
+            return frozenset()
         suffixed = Counter(name for demand in self.demands if demand.suffix for name, _ in demand.resources)
         unsuffixed = {name for demand in self.demands if not demand.suffix for name, _ in demand.resources}
         # With group_policy=isolate, no two suffixed groups have the same supplier.

@@ -129,6 +129,11 @@ ENDPOINT_RULES = (
         ("GET /allocation_candidates/empty",),
     ),
     EndpointRule(
+        "allocation_candidates:explain",
+        "Explain a request for allocation candidates.",
+        ("GET /allocation_candidates/explanation",),
+    ),
+    EndpointRule(
         "usages",
         "Show a project's usages.",
         ("GET /usages",),

@@ -53,6 +53,18 @@ def _claim(**amounts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
+_CANDIDATES = {
+    "resources": "MEMORY_MB:512,DISK_GB:500",
+    "required": ["!MISC_SHARES_VIA_AGGREGATE"],
+    "member_of": [AGGREGATE],
+    "in_tree": HOST,
+    "groups": {"resources_CPU": "VCPU:2", "member_of_HOST": OTHER_AGGREGATE},
+    "same_subtree": ["_CPU,_HOST"],
+    "group_policy": "isolate",
+    "root_required": "!MISC_SHARES_VIA_AGGREGATE",
+    "limit": "10",
+}
+
 EXAMPLES: Mapping[str, Example] = {
     "resource_providers.list_providers": Example(
         query={
@@ -109,18 +121,9 @@ EXAMPLES: Mapping[str, Example] = {
     "resource_classes.show_resource_class": Example({"name": "VCPU"}),
     "resource_classes.put_resource_class": Example({"name": "CUSTOM_LICENSE"}),
     "resource_classes.delete_resource_class": Example({"name": "CUSTOM_LICENSE"}),
-    "allocation_candidates.list_candidates": Example(
-        query={
-            "resources": "MEMORY_MB:512,DISK_GB:500",
-            "required": ["!MISC_SHARES_VIA_AGGREGATE"],
-            "member_of": [AGGREGATE],
-            "in_tree": HOST,
-            "groups": {"resources_CPU": "VCPU:2", "member_of_HOST": OTHER_AGGREGATE},
-            "same_subtree": ["_CPU,_HOST"],
-            "group_policy": "isolate",
-            "root_required": "!MISC_SHARES_VIA_AGGREGATE",
-            "limit": "10",
-        }
+    "allocation_candidates.list_candidates": Example(query=_CANDIDATES),
+    "explanations.explain_candidates": Example(
+        query={**_CANDIDATES, "resources": "MEMORY_MB:2048", "root": "CN1"}
     ),
     "empty_answers.list_empty_answers": Example(
         query={

@@ -14,6 +14,8 @@ from placement_svc.schemas.base import Object, Schema, String, Value
 from placement_svc.schemas.capacity import CapacityQuery
 from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
+from placement_svc.schemas.explanation import ExplanationQuery
+from placement_svc.schemas.explanation_response import ExplanationSchema
 from placement_svc.schemas.inventories import (
     ChangedInventories,
     ChangedInventory,
@@ -151,6 +153,9 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "allocation_candidates.list_candidates": Operation(
         _shows(responses.AllocationCandidatesSchema), query=WholeRequestQuery, group_query=GroupQuery
+    ),
+    "explanations.explain_candidates": Operation(
+        _shows(ExplanationSchema), query=ExplanationQuery, group_query=GroupQuery, is_extension=True
     ),
     "empty_answers.list_empty_answers": Operation(
         _shows(responses.EmptyAnswersSchema), query=EmptyAnswersQuery

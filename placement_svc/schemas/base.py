@@ -72,6 +72,17 @@ class Integer(Value):
         return value
 
 
+class Boolean(Value):
+    """True or false."""
+
+    json_type = "boolean"
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self.wrong_type(value)
+        return value
+
+
 class Number(Value):
     """A number."""
 

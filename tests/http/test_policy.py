@@ -73,6 +73,8 @@ ENDPOINTS = [
     ("consumers:show", "GET", f"/consumers/{NOWHERE}"),
     ("projects:list", "GET", "/projects?project_id=own"),
     ("projects:list", "GET", "/projects"),
+    ("allocation_candidates:explain", "GET", "/allocation_candidates/explanation"),
+    ("allocation_candidates:empty", "GET", "/allocation_candidates/empty"),
     ("usages", "GET", "/usages?project_id=own"),
     ("usages", "GET", "/usages?project_id=other"),
     ("reshaper:reshape", "POST", "/reshaper"),

@@ -129,6 +129,10 @@ VALID_REQUESTS = [
         "/allocation_candidates?resources=VCPU:1&resources_A=VCPU:1&required_A=CUSTOM_BLUE&limit=1",
     ),
     ValidRequest("empty_answers.list_empty_answers", "/allocation_candidates/empty?limit=1"),
+    ValidRequest(
+        "explanations.explain_candidates",
+        "/allocation_candidates/explanation?resources=VCPU:9&resources_A=VCPU:1&required_A=CUSTOM_BLUE",
+    ),
     ValidRequest("allocations.show_allocations", f"/allocations/{SERVER}"),
     ValidRequest("allocations.show_allocations", f"/allocations/{CHILD}"),
     ValidRequest("allocations.list_allocations", f"/allocations?rp_uuid=in:{HOST},{CHILD}"),

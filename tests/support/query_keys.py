@@ -7,16 +7,19 @@ from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, Grou
 from placement_svc.schemas.capacity import CapacityQuery
 from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
+from placement_svc.schemas.explanation import ExplanationQuery
 from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
 from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
 CANDIDATES = "/allocation_candidates"
+EXPLANATION = "/allocation_candidates/explanation"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
     "/resource_providers": (ProviderQuery, ExtendedProviderQuery),
     CANDIDATES: (GroupQuery, WholeRequestQuery),
     "/allocation_candidates/empty": (EmptyAnswersQuery,),
+    EXPLANATION: (GroupQuery, ExplanationQuery),
     "/traits": (TraitQuery,),
     "/allocations": (AllocationsQuery,),
     "/capacity": (CapacityQuery,),

@@ -1,0 +1,129 @@
+"""What the inventories that fail a filter on amounts could supply: `best` and `sum_free`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, column, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from placement_svc.db.explanation.patterns import Cloud
+from placement_svc.db.filters import is_any
+from placement_svc.db.tables import inventories
+from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode, GroupFilters
+from placement_svc.domain.inventory import MAX_CAPACITY
+
+
+class _Failing(NamedTuple):
+    """What the inventories of a class that fail an amount have, None if none fails."""
+
+    best_capacity: int | None
+    best_free: int | None
+    sum_free: int | None
+
+
+Units = tuple[int, int, int]
+"""The min_unit, max_unit and step_size of an inventory."""
+
+
+class Amounts:
+    """The amounts of the inventories of all requested classes."""
+
+    def __init__(
+        self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Sequence[Units]]
+    ) -> None:
+        self._failing = failing
+        self._units = units
+
+    def members(self, each: Filter) -> dict[str, int | None]:
+        """Return the members `wanted`, `best` and `sum_free` of a filter, those that it has."""
+        condition = each.condition
+        if not isinstance(condition, AmountCondition) or condition.code is FilterCode.INVENTORY:
+            return {}
+        if condition.code is FilterCode.UNIT:
+            best = nearest_allowed(condition.amount, self._units.get(condition.class_id, ()))
+            return {"wanted": each.wanted, "best": best}
+        failing = self._failing.get(
+            (condition.class_id, _bounded(condition.amount)), _Failing(None, None, None)
+        )
+        if condition.code is FilterCode.CAPACITY:
+            return {"wanted": each.wanted, "best": failing.best_capacity}
+        return {"wanted": each.wanted, "best": failing.best_free, "sum_free": failing.sum_free}
+
+
+def nearest_allowed(amount: int, all_units: Iterable[Units]) -> int | None:
+    """Return the allowed amount nearest to `amount` among inventories that do not allow it; None if none is.
+
+    Of two that are equally near, the smaller one.
+    """
+    allowed = [
+        each
+        for min_unit, max_unit, step_size in all_units
+        if not (min_unit <= amount <= max_unit and amount % step_size == 0)
+        for each in _nearest(amount, -(-min_unit // step_size) * step_size, max_unit, step_size)
+    ]
+    return min(allowed, key=lambda each: (abs(each - amount), each), default=None)
+
+
+def _nearest(amount: int, smallest: int, max_unit: int, step_size: int) -> list[int]:
+    """Return the nearest multiples of `step_size` on both sides, between `smallest` and `max_unit`."""
+    largest = max_unit // step_size * step_size
+    if smallest > largest:
+        return []
+    below = amount // step_size * step_size
+    return [min(max(each, smallest), largest) for each in (below, below + step_size)]
+
+
+def _bounded(amount: int) -> int:
+    """Return the amount, or one above every capacity that a bigint can hold."""
+    return min(amount, MAX_CAPACITY + 1)
+
+
+def read_amounts(connection: Connection, cloud: Cloud, groups: Iterable[GroupFilters]) -> Amounts:
+    """Return the amounts of the covered providers: two statements."""
+    requested = sorted(
+        {
+            (condition.class_id, _bounded(condition.amount))
+            for group in groups
+            for each in group.having([FilterCode.FREE])
+            if isinstance(condition := each.condition, AmountCondition)
+        }
+    )
+    in_scope: ColumnElement[bool] = inventories.c.root_id.in_(select(cloud.scope.root_ids().subquery()))
+    if serving := [provider.id for provider in cloud.serving]:
+        in_scope = or_(in_scope, is_any(inventories.c.provider_id, serving))
+    wanted = (
+        func.unnest(
+            literal([class_id for class_id, _ in requested], ARRAY(Integer)),
+            literal([amount for _, amount in requested], ARRAY(BigInteger)),
+        )
+        .table_valued(column("class_id", Integer), column("amount", BigInteger))
+        .render_derived("wanted")
+    )
+    free = inventories.c.capacity - inventories.c.used
+    exceeds_capacity, exceeds_free = inventories.c.capacity < wanted.c.amount, free < wanted.c.amount
+    rows: Iterable[Any] = connection.execute(
+        select(
+            wanted.c.class_id,
+            wanted.c.amount,
+            func.max(func.greatest(inventories.c.capacity, 0)).filter(exceeds_capacity),
+            func.max(func.greatest(free, 0)).filter(exceeds_free),
+            func.sum(func.greatest(free, 0)).filter(exceeds_free),
+        )
+        .join(inventories, inventories.c.resource_class_id == wanted.c.class_id)
+        .where(in_scope)
+        .group_by(wanted.c.class_id, wanted.c.amount)
+    )
+    failing = {
+        (class_id, amount): _Failing(capacity, best_free, None if sum_free is None else int(sum_free))
+        for class_id, amount, capacity, best_free, sum_free in rows
+    }
+    columns = (inventories.c.min_unit, inventories.c.max_unit, inventories.c.step_size)
+    distinct = (
+        select(inventories.c.resource_class_id, *columns)
+        .where(is_any(inventories.c.resource_class_id, {class_id for class_id, _ in requested}), in_scope)
+        .distinct()
+    )
+    units: dict[int, list[Units]] = {}
+    for class_id, *each in connection.execute(distinct):
+        units.setdefault(class_id, []).append((each[0], each[1], each[2]))
+    return Amounts(failing, units)

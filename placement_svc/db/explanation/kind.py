@@ -1,0 +1,138 @@
+"""Why a request has no candidates: `kind` (`docs/spec/extensions.md 3.4`)."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, func, not_, select
+
+from placement_svc.db.explanation.combinations import Combinations
+from placement_svc.db.explanation.counts import RootCounts
+from placement_svc.db.explanation.patterns import (
+    Cloud,
+    SharingProvider,
+    provider_row,
+    read_pattern,
+    select_patterns,
+)
+from placement_svc.db.filters import is_any
+from placement_svc.db.tables import inventories
+from placement_svc.domain.explanation import POSSIBLE_CODES, AmountCondition, FilterCode, GroupFilters
+from placement_svc.domain.root_tests import DemandTest, GroupTest
+
+
+class Kind(StrEnum):
+    """The reasons why there are no candidates."""
+
+    IMPOSSIBLE = "impossible"
+    FRAGMENTED = "fragmented"
+    FULL = "full"
+    COMBINATION = "combination"
+    FILTERED = "filtered"
+
+
+def find_kind(connection: Connection, counts: RootCounts, combinations: Combinations) -> Kind:
+    """Return why a request without candidates has none: at most four statements."""
+    for tests in counts.tests:
+        if not counts.passing([tests.test(tests.group.having(POSSIBLE_CODES))]):
+            return Kind.IMPOSSIBLE
+    unused_tests = counts.all_tests(omitted=[FilterCode.FREE])
+    unused_roots = counts.meeting_root_filters(counts.passing(unused_tests))
+    if combinations.any_if_unused(unused_roots, unused_tests):
+        fragmented = _is_enough_free(connection, counts, unused_tests)
+        return Kind.FRAGMENTED if fragmented else Kind.FULL
+    return Kind.COMBINATION if unused_roots else Kind.FILTERED
+
+
+def _is_enough_free(connection: Connection, counts: RootCounts, tests: Sequence[GroupTest]) -> bool:
+    """Return whether the free amounts of the suppliers would suffice if they were on one provider."""
+    wanted = _wanted(counts.groups)
+    free = Counter[int]()
+    demands = list(_demands_by_class(counts.groups, tests))
+    for root_pattern, pattern, class_id, amount in _free_in_trees(connection, counts.cloud, wanted):
+        root, own = read_pattern(root_pattern), read_pattern(pattern)
+        if any(demand.supplies(root, own, is_shared=False) for id_, demand in demands if id_ == class_id):
+            free[class_id] += int(amount)
+    for sharing, class_id, amount in _free_of_sharing(connection, counts.cloud, wanted):
+        of_class = [demand for id_, demand in demands if id_ == class_id]
+        if any(_can_supply(counts.cloud, sharing, demand) for demand in of_class):
+            free[class_id] += amount
+    return all(free[class_id] >= amount for class_id, amount in wanted.items())
+
+
+def _wanted(groups: Iterable[GroupFilters]) -> Counter[int]:
+    """Return the amounts that all groups request together, by the id of the class."""
+    wanted = Counter[int]()
+    for group in groups:
+        for each in group.having([FilterCode.FREE]):
+            assert isinstance(each.condition, AmountCondition)
+            wanted[each.condition.class_id] += each.condition.amount
+    return wanted
+
+
+def _demands_by_class(
+    groups: Sequence[GroupFilters], tests: Sequence[GroupTest]
+) -> Iterator[tuple[int, DemandTest]]:
+    """Yield the id of each class that a group requests, with the test of its supplier."""
+    for group, test in zip(groups, tests, strict=True):
+        for number, each in enumerate(group.having([FilterCode.INVENTORY])):
+            assert isinstance(each.condition, AmountCondition)
+            yield each.condition.class_id, test.demands[0 if group.suffix else number]
+
+
+def _can_supply(cloud: Cloud, sharing: SharingProvider, demand: DemandTest) -> bool:
+    """Return whether a sharing provider passes the test at some covered root."""
+    return any(
+        (
+            sharing.root_id in root.root_ids
+            and demand.supplies(root.pattern.root, sharing.pattern, is_shared=False)
+        )
+        or (
+            sharing.aggregate_ids & root.aggregate_ids
+            and demand.supplies(root.pattern.root, sharing.pattern, is_shared=True)
+        )
+        for root in cloud.roots
+    )
+
+
+def _free_in_trees(connection: Connection, cloud: Cloud, class_ids: Collection[int]) -> Iterable[Any]:
+    """Return what is free by pattern of the root, pattern and class, apart from sharing providers."""
+    patterns = (
+        select_patterns(cloud.bits)
+        .where(provider_row.c.root_id.in_(select(cloud.scope.root_ids().subquery())))
+        .cte("patterns")
+        .prefix_with("MATERIALIZED")
+    )
+    of_root = patterns.alias("of_root")
+    key = (of_root.c.pattern, patterns.c.pattern, inventories.c.resource_class_id)
+    return connection.execute(
+        select(*key, func.sum(_FREE))
+        .select_from(patterns)
+        .join(of_root, of_root.c.provider_id == patterns.c.root_id)
+        .join(inventories, inventories.c.provider_id == patterns.c.provider_id)
+        .where(
+            is_any(inventories.c.resource_class_id, class_ids),
+            not_(is_any(patterns.c.provider_id, [each.id for each in cloud.serving])),
+        )
+        .group_by(*key)
+    )
+
+
+def _free_of_sharing(
+    connection: Connection, cloud: Cloud, class_ids: Collection[int]
+) -> Iterator[tuple[SharingProvider, int, int]]:
+    """Yield what is free of each sharing provider that serves a covered root, by the id of the class."""
+    by_id = {each.id: each for each in cloud.serving}
+    if not by_id:
+        return
+    rows = connection.execute(
+        select(inventories.c.provider_id, inventories.c.resource_class_id, _FREE).where(
+            is_any(inventories.c.provider_id, by_id), is_any(inventories.c.resource_class_id, class_ids)
+        )
+    )
+    for provider_id, class_id, amount in rows:
+        yield by_id[provider_id], class_id, amount
+
+
+_FREE = func.greatest(inventories.c.capacity - inventories.c.used, 0)

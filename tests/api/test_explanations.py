@@ -1,0 +1,113 @@
+"""Explanations of one host, and the bound on the roots that an explanation covers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flask import Flask
+from hypothesis import HealthCheck, given, note, settings
+from sqlalchemy import event
+
+from tests.conftest import ADMIN, Api, LoadCloud, NewApp, examples
+from tests.support.cloud import Cloud, read, uuid_of
+from tests.support.explanation_oracle import Explainer, roots_of
+from tests.support.oracle import Request
+from tests.support.strategies import scenarios
+
+PATH = "/allocation_candidates/explanation"
+
+
+def counts(body: dict[str, Any]) -> Iterator[tuple[Any, int]]:
+    """Yield every count of an explanation with its place."""
+    for group in [*body["groups"], {"suffix": None, "filters": body["tree"]}]:
+        for entry in group["filters"]:
+            for name in ("alone", "left", "sole_blocker"):
+                yield (group["suffix"], entry["code"], entry["query"], name), entry[name]
+    for name, count in body["roots"]["by_first_failure"].items():
+        yield name, count
+    yield "with_candidates", body["roots"]["with_candidates"]
+    yield "total", body["roots"]["total"]
+
+
+@settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(15),
+)
+@given(scenario=scenarios())
+def test_counts_of_all_hosts_add_up_to_those_of_the_cloud(
+    api: Api,
+    clean_database: Callable[[], None],
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+) -> None:
+    clean_database()
+    cloud, requests = scenario
+    load_cloud(cloud)
+    for request in requests[:2]:
+        note(f"cloud: {cloud}\nrequest: {request}")
+        total = Counter[Any]()
+        for root in roots_of(cloud):
+            body = api("GET", f"{PATH}?{request.query()}&root={root.name}").json
+            assert body.pop("root") == {"uuid": root.uuid, "name": root.name}
+            assert body.pop("summary")
+            assert body == Explainer(cloud, request, [root]).explain()
+            total.update(dict(counts(body)))
+        whole = api("GET", f"{PATH}?{request.query()}").json
+        assert +total == +Counter(dict(counts(whole)))
+
+
+def test_explanation_covers_the_first_roots_by_uuid(
+    new_app: NewApp, app: Flask, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("a{VCPU8}; b{VCPU8}; c{VCPU8}"))
+    names = sorted("abc", key=uuid_of)
+    client = new_app(explanation_roots=2).test_client()
+
+    body = client.get(f"{PATH}?resources=VCPU:1&in_tree={uuid_of(names[2])}", headers=ADMIN).json
+
+    assert body["roots"]["total"] == 2
+    assert body["roots"]["more"]
+    assert body["roots"]["with_candidates"] == 0
+    assert body["has_candidates"]
+    assert body["kind"] is None
+    within = client.get(f"{PATH}?resources=VCPU:1&in_tree={uuid_of(names[1])}", headers=ADMIN).json
+    assert within["roots"]["with_candidates"] == 1
+
+
+def test_number_of_statements_does_not_depend_on_the_cloud(
+    app: Flask, api: Api, load_cloud: LoadCloud, clean_database: Callable[[], None]
+) -> None:
+    query = "resources1=VCPU:1&resources2=VCPU:9&group_policy=isolate"
+    numbers = []
+    for size in (2, 20):
+        clean_database()
+        load_cloud(read("; ".join(f"h{n}{{VCPU8}}; c{n}<h{n}{{VCPU10 used4}}" for n in range(size))))
+        numbers.append(statements(app, lambda: api("GET", f"{PATH}?{query}")))
+    assert numbers[0] == numbers[1]
+
+
+def statements(app: Flask, send: Callable[[], Any]) -> int:
+    """Return the number of statements that a request runs."""
+    engine = app.extensions["database"].engine
+    seen: list[str] = []
+
+    def listen(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    event.listen(engine, "before_cursor_execute", listen)
+    try:
+        assert send().status_code == 200
+    finally:
+        event.remove(engine, "before_cursor_execute", listen)
+    assert seen
+    return len(seen)
+
+
+def test_deadline_ends_an_explanation(new_app: NewApp, app: Flask, load_cloud: LoadCloud) -> None:
+    load_cloud(read("; ".join(f"h{n}{{VCPU{n + 1}}}" for n in range(20))))
+    query = "&".join(f"resources{n}=VCPU:{n + 1}" for n in range(20)) + "&group_policy=none"
+
+    response = new_app(request_deadline=0.001).test_client().get(f"{PATH}?{query}", headers=ADMIN)
+
+    assert response.status_code == 503, response.json

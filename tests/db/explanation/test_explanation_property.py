@@ -1,0 +1,52 @@
+"""The explanation and its oracle agree on random clouds."""
+
+from collections.abc import Callable
+
+from hypothesis import HealthCheck, example, given, note, settings
+
+from tests.conftest import Api, LoadCloud, examples
+from tests.support.cloud import Cloud, read
+from tests.support.explanation_oracle import Explainer, returned_roots
+from tests.support.oracle import Group, Request
+from tests.support.strategies import scenarios
+
+FAST = frozenset(["HW_NUMA_ROOT"])
+
+ON_PAPER = (
+    read("h1{VCPU8 used4 PCI_DEVICE1}#HW_NUMA_ROOT; h2{VCPU8}; h3{VCPU4}"),
+    [
+        Request(
+            (Group("_A", {"VCPU": 8}, required=(FAST,)), Group("_B", {"PCI_DEVICE": 1})), group_policy="none"
+        )
+    ],
+)
+
+
+@settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(15),
+)
+@example(scenario=ON_PAPER)
+@given(scenario=scenarios())
+def test_explanation_agrees_with_oracle(
+    api: Api,
+    clean_database: Callable[[], None],
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+) -> None:
+    clean_database()
+    cloud, requests = scenario
+    load_cloud(cloud)
+    for request in requests[:4]:
+        note(f"cloud: {cloud}\nrequest: {request}")
+        response = api("GET", f"/allocation_candidates/explanation?{request.query()}", version="1.0")
+        assert response.status_code == 200, response.json
+        body = response.json
+        assert body.pop("summary")
+        returned, truncated_by = body["roots"].pop("returned"), body.pop("truncated_by")
+        assert body == Explainer(cloud, request).explain()
+        if truncated_by is None:
+            assert returned == returned_roots(cloud, request)
+        else:
+            assert 0 < returned <= request.limit * 5
