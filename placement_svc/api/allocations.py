@@ -24,7 +24,7 @@ from placement_svc.schemas.consumers import AllocationsQuery, parse_allocations_
 bp = Blueprint("allocations", __name__)
 
 OBJECTS_PER_READ = 100
-"""Of how many providers or consumers one transaction reads the allocations; it bounds the memory."""
+"""The most providers or consumers whose allocations one transaction reads; this bounds the memory."""
 
 
 @bp.post("/allocations")

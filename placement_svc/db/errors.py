@@ -138,6 +138,8 @@ def _message(code: str) -> str:
     """Return the message for an operational error with this code."""
     if code == LOCK_NOT_AVAILABLE:
         return "Another request has held what this one needs for too long."
+    if code == QUERY_CANCELED:
+        return "The database took too long for a statement of this request: ask for less, or with a limit."
     if code in CONCURRENCY_FAILURES:
         return "Other requests have been in the way again and again."
     if code.startswith(INSUFFICIENT_RESOURCES):

@@ -1,4 +1,4 @@
-"""What the inventories that fail a filter on amounts could supply: `best` and `sum_free`."""
+"""The amounts that failing inventories could supply: `best` and `sum_free` of an explanation."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from placement_svc.domain.inventory import MAX_CAPACITY
 
 
 class _Failing(NamedTuple):
-    """What the inventories of a class that fail an amount have, None if none fails."""
+    """The amounts of those inventories of a class that fail a filter, None if none fails."""
 
     best_capacity: int | None
     best_free: int | None
@@ -53,7 +53,7 @@ class Amounts:
 def nearest_allowed(amount: int, all_units: Iterable[Units]) -> int | None:
     """Return the allowed amount nearest to `amount` among inventories that do not allow it; None if none is.
 
-    Of two that are equally near, the smaller one.
+    The smaller one counts if two are equally near.
     """
     allowed = [
         each
