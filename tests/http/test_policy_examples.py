@@ -15,6 +15,8 @@ POLICY_SECTION = (ROOT / "docs/operations.md").read_text().split("### Policy\n")
 
 OWN_USAGES = "/usages?project_id=own"
 OTHER_USAGES = "/usages?project_id=other"
+CONSUMER = "/consumers/0ae00000-0000-4000-8000-0000000000ff"
+"""A consumer that does not exist: a 404 for readers, as the consumer of another project is."""
 
 
 def requests(app: Flask) -> Iterator[tuple[str, str]]:
@@ -35,7 +37,7 @@ def is_allowed(app: Flask, roles: str, method: str, path: str) -> bool:
     headers = {
         "X-Auth-Token": "user:own",
         "X-Roles": roles,
-        "OpenStack-API-Version": "placement 1.39",
+        "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
         "Content-Type": "application/json",
     }
     response = app.test_client().open(path, method=method, headers=headers, data="nonsense")
@@ -67,8 +69,8 @@ def test_operator_of_the_example_may_do_what_administrators_may(app: Flask, with
 def test_example_changes_nothing_else_but_the_list_of_traits(app: Flask, with_example: Flask) -> None:
     for role in ("admin", "service", "member"):
         assert allowed(with_example, role) == allowed(app, role)
-    assert allowed(app, "reader") == {("GET", OWN_USAGES)}
-    assert allowed(with_example, "reader") == {("GET", OWN_USAGES), ("GET", "/traits")}
+    assert allowed(app, "reader") == {("GET", OWN_USAGES), ("GET", CONSUMER)}
+    assert allowed(with_example, "reader") == {("GET", OWN_USAGES), ("GET", CONSUMER), ("GET", "/traits")}
 
 
 def test_monitoring_may_read_everything_and_change_nothing(app: Flask, new_app: NewApp) -> None:

@@ -10,7 +10,7 @@ from placement_svc.db.explanation.patterns import Cloud
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode, GroupFilters
-from placement_svc.domain.inventory import MAX_CAPACITY
+from placement_svc.domain.inventory import MAX_CAPACITY, Inventory
 
 
 class _Failing(NamedTuple):
@@ -21,15 +21,11 @@ class _Failing(NamedTuple):
     sum_free: int | None
 
 
-Units = tuple[int, int, int]
-"""The min_unit, max_unit and step_size of an inventory."""
-
-
 class Amounts:
     """The amounts of the inventories of all requested classes."""
 
     def __init__(
-        self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Sequence[Units]]
+        self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Sequence[Inventory]]
     ) -> None:
         self._failing = failing
         self._units = units
@@ -50,23 +46,25 @@ class Amounts:
         return {"wanted": each.wanted, "best": failing.best_free, "sum_free": failing.sum_free}
 
 
-def nearest_allowed(amount: int, all_units: Iterable[Units]) -> int | None:
+def nearest_allowed(amount: int, inventories_of_class: Iterable[Inventory]) -> int | None:
     """Return the allowed amount nearest to `amount` among inventories that do not allow it; None if none is.
 
     The smaller one counts if two are equally near.
     """
     allowed = [
         each
-        for min_unit, max_unit, step_size in all_units
-        if not (min_unit <= amount <= max_unit and amount % step_size == 0)
-        for each in _nearest(amount, -(-min_unit // step_size) * step_size, max_unit, step_size)
+        for inventory in inventories_of_class
+        if not inventory.fits_units(amount)
+        for each in _nearest(amount, inventory)
     ]
     return min(allowed, key=lambda each: (abs(each - amount), each), default=None)
 
 
-def _nearest(amount: int, smallest: int, max_unit: int, step_size: int) -> list[int]:
-    """Return the nearest multiples of `step_size` on both sides, between `smallest` and `max_unit`."""
-    largest = max_unit // step_size * step_size
+def _nearest(amount: int, inventory: Inventory) -> list[int]:
+    """Return the nearest amounts on both sides that the units of an inventory allow."""
+    step_size = inventory.step_size
+    smallest = -(-inventory.min_unit // step_size) * step_size
+    largest = inventory.max_unit // step_size * step_size
     if smallest > largest:
         return []
     below = amount // step_size * step_size
@@ -123,7 +121,9 @@ def read_amounts(connection: Connection, cloud: Cloud, groups: Iterable[GroupFil
         .where(is_any(inventories.c.resource_class_id, {class_id for class_id, _ in requested}), in_scope)
         .distinct()
     )
-    units: dict[int, list[Units]] = {}
-    for class_id, *each in connection.execute(distinct):
-        units.setdefault(class_id, []).append((each[0], each[1], each[2]))
+    # Only the units of these inventories count; the total is any.
+    units: dict[int, list[Inventory]] = {}
+    for class_id, min_unit, max_unit, step_size in connection.execute(distinct):
+        inventory = Inventory(total=max_unit, min_unit=min_unit, max_unit=max_unit, step_size=step_size)
+        units.setdefault(class_id, []).append(inventory)
     return Amounts(failing, units)
