@@ -16,17 +16,17 @@ CONNECTIONS = 5_000
 MAX_SECONDS = 15
 """Seconds that a request may take meanwhile: half of the client timeout."""
 
-POST = b"POST /resource_providers HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+POST = b"POST /resource_providers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 TOKEN = b"X-Auth-Token: admin\r\n"
 LARGE = 16 * 1024 * 1024
 INCOMPLETE = {
     "byte": b"G",
-    "head": b"GET /traits HTTP/1.1\r\nHost: x\r\n",
+    "head": b"GET /traits HTTP/1.1\r\nHost: localhost\r\n",
     "body": POST + TOKEN + b"Content-Length: 1000\r\n\r\n{",
     "large body": POST + TOKEN + b"Content-Length: %d\r\n\r\n{" % LARGE,
     "chunks": POST + TOKEN + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{",
     "expected body": POST + TOKEN + b"Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n",
-    "end": b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "end": b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
 }
 """The bytes that a client sends before it stops. The last request is complete; its client does not close."""
 
@@ -82,7 +82,7 @@ def test_body_that_the_client_announces_is_asked_for_after_the_checks(service: S
     head = POST + TOKEN + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
     with service.connect(head) as connection:
         assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        connection.sendall(b"{}GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"{}GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         response = received(connection)
     assert response.startswith(b"HTTP/1.1 400 ")
     assert response.count(b"HTTP/1.1 200 ") == 1

@@ -88,7 +88,7 @@ def test_response_aborted_at_the_deadline_lacks_its_last_chunk(
 ) -> None:
     load_cloud(read("; ".join(f"h{n}{{VCPU64}}; {n}c<h{n}{{VCPU64}}" for n in range(20))))
     groups = "&".join(f"resources{n}=VCPU:1" for n in range(1, 17))
-    head = "Host: x\r\nX-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39\r\n\r\n"
+    head = "Host: localhost\r\nX-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39\r\n\r\n"
     request = f"GET /allocation_candidates?{groups}&group_policy=none HTTP/1.1\r\n{head}"
     with serving(1, 1, database_url=database_url, request_deadline=8) as service:
         with service.connect(request.encode()) as connection:
