@@ -52,6 +52,11 @@ class CompletedRequest:
     stats: RequestStats
     aborted: bool = False
 
+    @property
+    def is_empty_search(self) -> bool:
+        """Whether the request was a search for allocation candidates that found none."""
+        return self.stats.candidates == 0 and self.status == 200 and not self.aborted
+
 
 def install(
     app: Flask, slow_seconds: float, reports: Sequence[Callable[[CompletedRequest], None]]

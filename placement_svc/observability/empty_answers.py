@@ -48,7 +48,7 @@ class EmptyAnswerRecorder:
 
     def record(self, completed: CompletedRequest) -> None:
         """Store a completed request if it is a search that found no candidate."""
-        if completed.stats.candidates != 0 or completed.status != 200 or completed.aborted:
+        if not completed.is_empty_search:
             return
         answer = EmptyAnswer(
             uuid=str(uuid4()),

@@ -193,7 +193,7 @@ class Metrics:
         if stats.candidates is not None:
             self.candidates.observe(stats.candidates)
             self.trees.observe(stats.trees)
-        if stats.candidates == 0 and completed.status == 200 and not completed.aborted:
+        if completed.is_empty_search:
             self.empty_searches.labels("combination" if stats.trees else "no_supplier").inc()
 
     def response(self) -> Response:

@@ -27,15 +27,21 @@ MAX_RATIO = 3.40282e38
 """The largest single-precision number."""
 
 
-class InventoryBody(Schema):
-    """One inventory; unless the generation of the provider is required, it is accepted and ignored."""
+class InventoryFields(Schema):
+    """The fields of an inventory, all optional."""
 
-    total = Integer(1, MAX_INTEGER, required=True)
+    total = Integer(1, MAX_INTEGER)
     reserved = Integer(0, MAX_INTEGER)
     min_unit = Integer(1, MAX_INTEGER)
     max_unit = Integer(1, MAX_INTEGER)
     step_size = Integer(1, MAX_INTEGER)
     allocation_ratio = Number(MAX_RATIO)
+
+
+class InventoryBody(InventoryFields):
+    """One inventory; unless the generation of the provider is required, it is accepted and ignored."""
+
+    total = Integer(1, MAX_INTEGER, required=True)
     resource_provider_generation = Integer()
 
 
@@ -64,15 +70,8 @@ class InventoriesByClass(Map):
         }
 
 
-class PatchedInventory(Schema):
+class PatchedInventory(InventoryFields):
     """The fields of one inventory that change."""
-
-    total = Integer(1, MAX_INTEGER)
-    reserved = Integer(0, MAX_INTEGER)
-    min_unit = Integer(1, MAX_INTEGER)
-    max_unit = Integer(1, MAX_INTEGER)
-    step_size = Integer(1, MAX_INTEGER)
-    allocation_ratio = Number(MAX_RATIO)
 
 
 class PatchedInventories(Map):

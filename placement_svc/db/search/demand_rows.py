@@ -32,7 +32,7 @@ from placement_svc.db.filters import (
     fits_units,
     in_any_aggregate_of,
 )
-from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
+from placement_svc.db.search.criteria import ResolvedMembership, SupplierCriteria
 from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
 from placement_svc.domain.inventory import MAX_INTEGER
 
@@ -64,11 +64,6 @@ _COLUMNS = (
 _tree_aggregates = provider_aggregates.alias("tree_aggregates")
 _first = inventories.alias("first_inventory")
 _supplier = resource_providers.alias("supplier")
-
-
-def needs_rows(criteria: SearchCriteria) -> bool:
-    """Return whether a search has too many different demands for a subquery each."""
-    return len(set(criteria.by_demand)) > MAX_SUBQUERY_DEMANDS
 
 
 def demand_rows(
