@@ -2,18 +2,22 @@
 
 import click
 
-from placement_svc import demo
 from placement_svc.commands.serve import PORT
+from placement_svc.demo.cloud import HOSTS
+from placement_svc.demo.run import run
+
+MAX_HOSTS = 1_000_000
+"""With twice as many, the shared storage would exceed the largest amount that an inventory can have."""
 
 
 @click.command("demo")
 @click.option("--once", is_flag=True, help="Exit after printing the candidates.")
 @click.option(
     "--hosts",
-    default=demo.HOSTS,
+    default=HOSTS,
     show_default=True,
-    type=click.IntRange(1),
-    help="Hosts in the cloud.",
+    type=click.IntRange(0, MAX_HOSTS),
+    help="Hosts in racks, besides the two hosts of the candidates.",
 )
 @click.option(
     "--port",
@@ -23,8 +27,8 @@ from placement_svc.commands.serve import PORT
     help="Port to listen on; 0 chooses a free one.",
 )
 def show_demo(once: bool, hosts: int, port: int) -> None:
-    """Serve a small cloud and print some allocation candidates.
+    """Serve a cloud, and print some allocation candidates and commands to try.
 
     The demo uses a temporary database, which it removes when Ctrl-C stops it. It ignores all settings.
     """
-    demo.run(hosts, port, once)
+    run(hosts, port, once)
