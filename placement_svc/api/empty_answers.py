@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify
 
-from placement_svc.api.context import database, load_query
+from placement_svc.api.context import load_query, reads
 from placement_svc.api.pages import link_to_next
 from placement_svc.db import empty_answers
 from placement_svc.domain.empty_answers import EmptyAnswer
@@ -26,13 +26,15 @@ def _to_json(answer: EmptyAnswer) -> dict[str, Any]:
 
 
 @bp.get("/allocation_candidates/empty")
-@endpoint("allocation_candidates:empty", introduced="1.0", is_extension=True, checks_accept=True)
+@endpoint(
+    "allocation_candidates:empty", introduced="1.0", is_extension=True, checks_accept=True, may_be_stale=True
+)
 def list_empty_answers() -> Response:
     """List the latest requests for allocation candidates that had none, newest first."""
     query = load_query(EmptyAnswersQuery)
     page = parse_page(query, DASHED_UUID.pattern)
     limit = page.limit or DEFAULT_LIMIT
-    found = database().read(
+    found = reads().read(
         empty_answers.find,
         request_id=query.get("request_id"),
         before=page.after.key if page.after else None,

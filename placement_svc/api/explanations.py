@@ -1,34 +1,49 @@
 """Explanations of requests for allocation candidates, an extension (`docs/spec/extensions.md 3`)."""
 
 import json
+from typing import Any
 
 from flask import Blueprint, Response, g
 
-from placement_svc.api.allocation_candidates import search_options
-from placement_svc.api.context import database, load_pairs, settings
+from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
+from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
+from placement_svc.schemas.allocation_candidates import Pairs, check_group_count, parse_request
 from placement_svc.schemas.explanation import query_texts, split_pairs
 
 bp = Blueprint("explanations", __name__)
 
 
 @bp.get("/allocation_candidates/explanation")
-@endpoint("allocation_candidates:explain", introduced="1.0", is_extension=True, checks_accept=True)
+@endpoint(
+    "allocation_candidates:explain",
+    introduced="1.0",
+    is_extension=True,
+    checks_accept=True,
+    may_be_stale=True,
+)
 def explain_candidates() -> Response:
     """Explain which filters of a candidates request exclude which hosts."""
-    pairs, root = split_pairs(load_pairs())
+    # orjson cannot write the amounts beyond 64 bits that a request may have.
+    response = Response(json.dumps(explain_pairs(load_pairs())), content_type="application/json")
+    return caching.set_cache_headers(response, caching.now())
+
+
+def explain_pairs(all_pairs: Pairs) -> dict[str, Any]:
+    """Return the body of the response to a query with these keys and values; raise `Invalid`."""
+    pairs, own = split_pairs(all_pairs)
     check_group_count(pairs, settings().max_groups)
-    candidates_request = parse_request(pairs, g.microversion)
+    candidates_request = parse_request(pairs, g.microversion, extended=True)
+    check_ignored_consumers(candidates_request)
     explained = ExplainedRequest(
-        request=candidates_request, texts=query_texts(pairs, candidates_request), root=root
+        request=candidates_request,
+        texts=query_texts(pairs, candidates_request),
+        root=own.get("root"),
+        relaxes=own.get("relaxations") != "0",
     )
     options = ExplanationOptions(
         search=search_options(candidates_request), max_roots=settings().explanation_roots
     )
-    body = database().read(explain, explained, options)
-    # orjson cannot write the amounts beyond 64 bits that a request may have.
-    response = Response(json.dumps(body), content_type="application/json")
-    return caching.set_cache_headers(response, caching.now())
+    return reads().read(explain, explained, options)

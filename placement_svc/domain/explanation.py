@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from placement_svc.domain.groups import SameSubtree
+
 
 class FilterCode(StrEnum):
     """The kinds of filters, in their order."""
@@ -22,8 +24,10 @@ class FilterCode(StrEnum):
     IN_TREE = "in_tree"
     GROUPS = "groups"
     ROOT_REQUIRED = "root_required"
+    ROOT_MEMBER_OF = "root_member_of"
     SAME_SUBTREE = "same_subtree"
     GROUP_POLICY = "group_policy"
+    ISOLATE = "isolate"
     SUM = "sum"
 
 
@@ -61,9 +65,10 @@ class AggregateCondition:
 
 @dataclass(frozen=True)
 class TreeCondition:
-    """The root of the provider is the one with this id."""
+    """The root of the provider is the one with the id `root_id` (None: any), and none of `excluded`."""
 
-    root_id: int
+    root_id: int | None
+    excluded: frozenset[int] = frozenset()
 
 
 Condition = AmountCondition | TraitCondition | AggregateCondition | TreeCondition
@@ -82,6 +87,11 @@ class Filter:
     resource_class: str | None = None
     wanted: int | None = None
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether the distance between two amounts shows how far an inventory is from passing the filter."""
+        return self.code in (FilterCode.UNIT, FilterCode.CAPACITY, FilterCode.FREE)
+
 
 @dataclass(frozen=True)
 class GroupFilters:
@@ -90,6 +100,15 @@ class GroupFilters:
     suffix: str
     filters: tuple[Filter, ...]
 
+    @property
+    def resources(self) -> tuple[tuple[str, int], ...]:
+        """The requested amounts by resource class."""
+        return tuple(
+            (each.resource_class, each.wanted)
+            for each in self.having([FilterCode.FREE])
+            if each.resource_class is not None and each.wanted is not None
+        )
+
     def having(self, codes: Sequence[FilterCode]) -> tuple[Filter, ...]:
         """Return the filters with one of these codes."""
         return tuple(each for each in self.filters if each.code in codes)
@@ -97,6 +116,48 @@ class GroupFilters:
     def without(self, *codes: FilterCode) -> tuple[Filter, ...]:
         """Return the filters with other codes."""
         return tuple(each for each in self.filters if each.code not in codes)
+
+
+@dataclass(frozen=True)
+class RootFilter:
+    """A filter on the root itself, which must meet all `conditions`."""
+
+    code: FilterCode
+    query: str
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class CombinationFilter:
+    """A filter on the suppliers of several groups; `suffixes` are those of `isolate`."""
+
+    code: FilterCode
+    query: str | None
+    suffixes: frozenset[str] = frozenset()
+    same_subtree: SameSubtree | None = None
+
+
+TreeFilter = RootFilter | CombinationFilter
+
+
+@dataclass(frozen=True)
+class RequestFilters:
+    """The filters of a request: of its groups, of the root, and of combinations."""
+
+    groups: tuple[GroupFilters, ...]
+    root_filters: tuple[RootFilter, ...]
+    combinations: tuple[CombinationFilter, ...]
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """The conditions of all filters on single providers."""
+        of_groups = [each.condition for group in self.groups for each in group.filters]
+        return [*of_groups, *(each for of_root in self.root_filters for each in of_root.conditions)]
+
+    @property
+    def amounts(self) -> list[Filter]:
+        """The filters `free` of all groups: one for each requested amount."""
+        return [each for group in self.groups for each in group.having([FilterCode.FREE])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,4 +180,6 @@ class QueryTexts:
 
     groups: Mapping[str, GroupTexts]
     root_required: str = ""
+    root_member_of: str = ""
     same_subtree: tuple[str, ...] = ()
+    isolate: str = ""

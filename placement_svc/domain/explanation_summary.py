@@ -1,9 +1,15 @@
-"""The summary of an explanation in one or two sentences for operators."""
+"""The summary of an explanation in a few sentences for operators: numbers, names, and one next step."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Body = Mapping[str, Any]
+
+Reason = tuple[str, str]
+"""Why there are no candidates, and what to do if no verified relaxation is known."""
+
+MAX_LACKS = 3
+"""The number of things that the summary says the nearest root lacks."""
 
 
 def summarize(body: Body) -> str:
@@ -16,7 +22,9 @@ def summarize(body: Body) -> str:
         return " ".join(_with_candidates(body, covered))
     if not total:
         return "No candidates: there are no resource providers."
-    return f"No candidates among {covered}. {_REASONS[body['kind']](body)}"
+    reason, advice = _REASONS[body["kind"]](body)
+    sentences = [f"No candidates among {covered}.", reason, *_closest(body), _next_step(body) or advice]
+    return " ".join(filter(None, sentences))
 
 
 def _with_candidates(body: Body, covered: str) -> Iterator[str]:
@@ -28,74 +36,114 @@ def _with_candidates(body: Body, covered: str) -> Iterator[str]:
     if body.get("truncated_by"):
         returned = roots["returned"]
         yield f"The response has candidates on {_hosts(returned)} only, because of {body['truncated_by']}."
+    if step := _next_step(body):
+        yield step
 
 
-def _impossible(body: Body) -> str:
+def _next_step(body: Body) -> str:
+    """Return the sentence about the relaxation that wins most hosts, "" if there is none."""
+    relaxations = body.get("relaxations")
+    if not relaxations:
+        return ""
+    best = relaxations[0]
+    without, instead = best.get("without", []), best.get("instead")
+    removed = " and ".join([without] if isinstance(without, str) else without)
+    changes = [f"without {removed}" if removed else "", f"with {instead}" if instead else ""]
+    change = " and ".join(filter(None, changes))
+    roots = best["roots"]
+    return f"{change[0].upper()}{change[1:]}, {_hosts(roots)} {_verb(roots, 'have')} candidates."
+
+
+def _closest(body: Body) -> Iterator[str]:
+    """Yield the sentence about the nearest root, if amounts are what the roots lack."""
+    if body["kind"] in ("full", "fragmented") and body["nearest"]:
+        nearest = body["nearest"][0]
+        lacks = list(dict.fromkeys(map(_lack, nearest["fails"])))
+        more = f", and {len(lacks) - MAX_LACKS} more" if len(lacks) > MAX_LACKS else ""
+        closest = "" if "root" in body else f"{nearest['root']['name']} comes closest: "
+        sentence = f"{closest}{', '.join(lacks[:MAX_LACKS])}{more}."
+        yield sentence if closest else f"{sentence[0].upper()}{sentence[1:]}"
+
+
+def _lack(failure: Mapping[str, Any]) -> str:
+    """Return what a root lacks at one filter."""
+    name = failure.get("resource_class")
+    match failure["code"]:
+        case "inventory":
+            return f"there is no {name}"
+        case "unit":
+            return (
+                f"{failure['wanted']} {name} {_verb(failure['wanted'], 'are')} not allowed in one allocation"
+            )
+        case "capacity":
+            return f"the capacity is {failure['best']} of {failure['wanted']} {name}"
+        case "free":
+            return f"{failure['best']} of {failure['wanted']} {name} {_verb(failure['best'], 'are')} free"
+    if failure["query"] is None:
+        return f"{_name(failure)} fails"
+    return f"it does not meet {failure['query']}"
+
+
+def _impossible(body: Body) -> Reason:
     for group in body["groups"]:
         possible = [each for each in group["filters"] if each["code"] in ("inventory", "unit", "capacity")]
         if possible and not possible[-1]["left"]:
-            return f"{_why_impossible(group, possible)}"
-    return "Some group can never have a supplier."
+            return _why_impossible(group, possible)
+    return "Some group can never have a supplier.", ""
 
 
-def _why_impossible(group: Mapping[str, Any], possible: list[Mapping[str, Any]]) -> str:
+def _why_impossible(group: Mapping[str, Any], possible: list[Mapping[str, Any]]) -> Reason:
     failing = next((each for each in possible if not each["alone"]), None)
     where = f" for the group {group['suffix']}" if group["suffix"] else ""
     if failing is None:
         wanted = ", ".join(dict.fromkeys(each["query"] for each in possible))
-        return f"No provider has everything{where} at the same time ({wanted}), even if nothing were used."
+        return (
+            f"No provider has everything{where} at the same time ({wanted}), even if nothing were used.",
+            "",
+        )
     name = failing["resource_class"]
     if failing["code"] == "inventory":
-        return f"None has an inventory of {name}{where}: add one, or request another class."
+        return f"None has an inventory of {name}{where}.", "Add one, or request another class."
     wanted, best = failing["wanted"], failing["best"]
     if failing["code"] == "unit":
         nearest = "" if best is None else f": the nearest allowed amount is {best}"
-        return f"No inventory allows {wanted} {name} in one allocation{where}{nearest}."
-    return f"None has {wanted} {name} in all{where}: the largest has {best}."
+        return f"No inventory allows {wanted} {name} in one allocation{where}{nearest}.", ""
+    return f"None has {wanted} {name} in all{where}: the largest has {best}.", ""
 
 
-def _full(body: Body) -> str:
-    return f"{_used_up(body)} Release allocations, add hosts, or request less."
-
-
-def _fragmented(body: Body) -> str:
+def _full(_: Body) -> Reason:
     return (
-        f"{_used_up(body)} Enough is free in all, but not together: move consumers between hosts,"
-        " or request less."
+        "There would be candidates if nothing were used.",
+        "Release allocations, add hosts, or request less.",
     )
 
 
-def _used_up(body: Body) -> str:
-    """Return the sentence about the amounts that are used up."""
-    parts = [
-        f"of {each['resource_class']}, {each['wanted']} {_verb(each['wanted'], 'are')} requested{_of(group)}"
-        f" and at most {each['best']} {_verb(each['best'], 'are')} free where it is too little"
-        for group in body["groups"]
-        for each in group["filters"]
-        if each["code"] == "free" and each["best"] is not None
-    ]
-    amounts = f": {'; '.join(parts)}" if parts else ""
-    return f"There would be candidates if nothing were used{amounts}."
+def _fragmented(_: Body) -> Reason:
+    return (
+        "There would be candidates if nothing were used. Enough is free in all, but not together.",
+        "Move consumers between hosts, or request less.",
+    )
 
 
-def _combination(body: Body) -> str:
+def _combination(body: Body) -> Reason:
     groups, *others = body["tree"]
     ends = next((each for each in others if not each["left"]), None)
     if groups["left"] and ends is not None:
         fit = f"Each group fits by itself on {_hosts(groups['left'])}"
-        return f"{fit}, but {_name(ends)} leaves no combination: relax it, or request fewer groups."
-    return "Each group would fit by itself if nothing were used, but the groups cannot be combined."
+        relax = "Request less" if ends["query"] is None else "Relax it"
+        return f"{fit}, but {_name(ends)} leaves no combination.", f"{relax}, or request fewer groups."
+    return "Each group would fit by itself if nothing were used, but the groups cannot be combined.", ""
 
 
-def _filtered(body: Body) -> str:
+def _filtered(body: Body) -> Reason:
     blocker = _greatest_blocker(body)
     if blocker:
         count = _hosts(blocker["sole_blocker"])
-        return f"{_name(blocker)} alone excludes {count} that would have candidates: drop or change it."
+        return f"{_name(blocker)} alone excludes {count} that would have candidates.", "Drop or change it."
     ends = next((each for each in _entries(body) if not each["left"]), None)
     if ends is None:
-        return "The groups do not fit on the same host."
-    return f"None is left after {_name(ends)}, which {_hosts(ends['alone'])} {_pass(ends)} by itself."
+        return "The groups do not fit on the same host.", ""
+    return f"None is left after {_name(ends)}, which {_hosts(ends['alone'])} {_pass(ends)} by itself.", ""
 
 
 _REASONS = {
@@ -135,10 +183,6 @@ def _name(entry: Mapping[str, Any]) -> str:
     if entry["query"] is None:
         return _NAMES[entry["code"]]
     return f"{entry['code']} ({entry['query']})"
-
-
-def _of(group: Mapping[str, Any]) -> str:
-    return f" by the group {group['suffix']}" if group["suffix"] else ""
 
 
 def _hosts(count: int) -> str:

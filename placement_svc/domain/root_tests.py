@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.explanation import AMOUNT_CODES, Condition, Filter, FilterCode, GroupFilters
+from placement_svc.domain.explanation import (
+    AMOUNT_CODES,
+    Condition,
+    Filter,
+    FilterCode,
+    GroupFilters,
+    TreeCondition,
+)
 
 Bits = Mapping[Condition, int]
 """The number of the bit of each condition."""
@@ -86,6 +93,10 @@ class GroupTest:
         return self.together in reachable
 
 
+def _requires_tree(each: Filter) -> bool:
+    return isinstance(each.condition, TreeCondition) and each.condition.root_id is not None
+
+
 def _maximal(patterns: Iterable[int]) -> set[int]:
     """Return the patterns whose bits no other pattern contains."""
     maximal: list[int] = []
@@ -135,9 +146,9 @@ class GroupTests:
         demands = tuple(
             DemandTest(
                 needed=of_all | self._mask(each for each in tested if each.resource_class == name),
-                needed_of_root=mask(FilterCode.FORBIDDEN_AGGREGATE),
+                needed_of_root=mask(FilterCode.FORBIDDEN_AGGREGATE, FilterCode.IN_TREE),
                 own_or_root=mask(FilterCode.MEMBER_OF),
-                allows_shared=not mask(FilterCode.IN_TREE),
+                allows_shared=not any(map(_requires_tree, tested)),
             )
             for name in classes
         )

@@ -4,25 +4,33 @@ from collections.abc import Callable, Sequence
 
 from placement_svc.domain.explanation import GroupTexts, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.schemas.allocation_candidates import Pairs, WholeRequestQuery
+from placement_svc.schemas.allocation_candidates import Pairs
 from placement_svc.schemas.base import String
+from placement_svc.schemas.candidate_extensions import split_negative
+from placement_svc.schemas.candidates_query import ExtendedRequestQuery
 from placement_svc.schemas.query import ERROR_PREFIX
 
 
-class ExplanationQuery(WholeRequestQuery):
-    """The keys of an explanation that concern the whole request: those of the search, and `root`."""
+class ExplanationQuery(ExtendedRequestQuery):
+    """The keys of an explanation that concern the whole request: those of the search, and its own."""
 
     root = String(
         metadata={"description": "The uuid or the name of a provider of the only tree to explain."},
     )
+    relaxations = String(
+        choices=("0", "1"),
+        metadata={
+            "description": "Whether the response has `relaxations`, which take longest: `1` (default) or `0`."
+        },
+    )
 
 
-def split_pairs(pairs: Pairs) -> tuple[Pairs, str | None]:
-    """Return the pairs of the request to explain, and the value of `root`; the last one counts."""
-    keys = ExplanationQuery().fields.keys() - WholeRequestQuery().fields.keys()
+def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
+    """Return the pairs of the request to explain, and the values of the other keys; the last one counts."""
+    keys = ExplanationQuery().fields.keys() - ExtendedRequestQuery().fields.keys()
     own = dict(pair for pair in pairs if pair[0] in keys)
-    query = ExplanationQuery().check(own, ERROR_PREFIX)
-    return [pair for pair in pairs if pair[0] not in keys], query.get("root")
+    query: dict[str, str] = ExplanationQuery().check(own, ERROR_PREFIX)
+    return [pair for pair in pairs if pair[0] not in keys], query
 
 
 def query_texts(pairs: Pairs, request: CandidatesRequest) -> QueryTexts:
@@ -33,8 +41,11 @@ def query_texts(pairs: Pairs, request: CandidatesRequest) -> QueryTexts:
 
     return QueryTexts(
         groups={group.suffix: _group_texts(group, values) for group in request.groups},
-        root_required="".join(f"root_required={value}" for value in values("root_required")),
+        root_required="&".join(f"root_required={value}" for value in values("root_required")),
+        root_member_of="&".join(f"root_member_of={value}" for value in values("root_member_of")),
         same_subtree=tuple(f"same_subtree={value}" for value in values("same_subtree")),
+        isolate="isolate="
+        + ",".join(dict.fromkeys(piece.strip() for value in values("isolate") for piece in value.split(","))),
     )
 
 
@@ -55,6 +66,10 @@ def _group_texts(group: RequestGroup, values: Callable[[str], list[str]]) -> Gro
                 required.setdefault(frozenset([name]), f"required{suffix}={name}")
     member_of = [value for value in values(f"member_of{suffix}") if not value.startswith("!")]
     not_member_of = [value for value in values(f"member_of{suffix}") if value.startswith("!")]
+    in_tree = [group.in_tree] if group.in_tree else []
+    if group.not_in_tree:
+        _, negative = split_negative(values(f"in_tree{suffix}"))
+        in_tree.append(_join_forbidden([value.strip() for value in negative]))
     return GroupTexts(
         required=required,
         forbidden_trait=f"required{suffix}={','.join(dict.fromkeys(forbidden))}",
@@ -63,13 +78,13 @@ def _group_texts(group: RequestGroup, values: Callable[[str], list[str]]) -> Gro
             for value in member_of
         },
         forbidden_aggregate=f"member_of{suffix}={_join_forbidden(not_member_of)}",
-        in_tree=f"in_tree{suffix}={group.in_tree}",
+        in_tree="&".join(f"in_tree{suffix}={value}" for value in in_tree),
     )
 
 
 def _join_forbidden(values: Sequence[str]) -> str:
-    """Return one value that forbids the aggregates of all values."""
+    """Return one value that forbids the aggregates or trees of all values."""
     if len(values) == 1:
         return values[0]
     uuids = (uuid for value in values for uuid in value.removeprefix("!").removeprefix("in:").split(","))
-    return f"!in:{','.join(dict.fromkeys(uuids))}"
+    return f"!in:{','.join(dict.fromkeys(map(str.strip, uuids)))}"

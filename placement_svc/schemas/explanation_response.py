@@ -2,7 +2,24 @@
 
 from placement_svc.schemas.base import DASHED_UUID, NAME, Array, Boolean, Integer, Map, Object, Schema, String
 
+HAS = {
+    "description": (
+        "With `root`, for a filter that the root fails: the amount, the traits or the aggregates that the"
+        " provider has, or the root of its tree."
+    ),
+    "type": ["integer", "array", "string", "null"],
+    "items": {"type": "string"},
+}
+"""The documentation of a value of one of several types."""
+
 SUFFIX_KEY = "^[a-zA-Z0-9_ -]+$"
+
+
+class NamedProviderSchema(Schema):
+    """A provider by uuid and name."""
+
+    uuid = String(required=True, uuid=DASHED_UUID)
+    name = String(required=True)
 
 
 class FilterSchema(Schema):
@@ -21,6 +38,8 @@ class FilterSchema(Schema):
     wanted = Integer(1)
     best = Integer(0, allow_none=True)
     sum_free = Integer(0, allow_none=True)
+    has = String(allow_none=True, metadata=HAS)
+    provider = Object(NamedProviderSchema(), allow_none=True)
 
 
 class GroupFiltersSchema(Schema):
@@ -43,11 +62,40 @@ class RootCountsSchema(Schema):
     by_first_failure = Map(SUFFIX_KEY, Integer(1), required=True)
 
 
-class NamedRootSchema(Schema):
-    """The only root that the explanation covers."""
+class FailingFilterSchema(Schema):
+    """A filter that a root fails, with the provider that comes closest to passing it (null: none does).
 
-    uuid = String(required=True, uuid=DASHED_UUID)
-    name = String(required=True)
+    `suffix` is null for filters on the root and on combinations.
+    """
+
+    suffix = String(required=True, allow_none=True)
+    code = String(required=True)
+    query = String(allow_none=True)
+    resource_class = String(pattern=NAME)
+    wanted = Integer(1)
+    best = Integer(0, allow_none=True)
+    provider = Object(NamedProviderSchema(), required=True, allow_none=True)
+    has = String(allow_none=True, metadata=HAS)
+
+
+class RelaxationSchema(Schema):
+    """A change of the request, and the number of roots that then have candidates.
+
+    `without` names the parts of the query to remove, `instead` the amount to request instead.
+    """
+
+    without = String(
+        metadata={"type": ["string", "array"], "items": {"type": "string"}, "description": "One part or two."}
+    )
+    instead = String()
+    roots = Integer(1, required=True)
+
+
+class NearRootSchema(Schema):
+    """A root without candidates, and the filters that it fails."""
+
+    root = Object(NamedProviderSchema(), required=True)
+    fails = Array(Object(FailingFilterSchema()), required=True)
 
 
 class ExplanationSchema(Schema):
@@ -73,7 +121,20 @@ class ExplanationSchema(Schema):
     groups = Array(Object(GroupFiltersSchema()), required=True)
     tree = Array(Object(FilterSchema()), required=True)
     roots = Object(RootCountsSchema(), required=True)
-    root = Object(NamedRootSchema())
+    relaxations = Array(
+        Object(RelaxationSchema()),
+        metadata={
+            "description": "Changes with which more roots have candidates; absent with `relaxations=0`."
+        },
+    )
+    complete = Boolean(
+        required=True,
+        metadata={
+            "description": "Whether `relaxations` and `nearest` took less than half the time of a request."
+        },
+    )
+    nearest = Array(Object(NearRootSchema()), required=True)
+    root = Object(NamedProviderSchema())
     truncated_by = String(
         allow_none=True,
         metadata={

@@ -6,12 +6,14 @@ from typing import Any
 
 from flask import Flask
 from hypothesis import HealthCheck, given, note, settings
-from sqlalchemy import event
 
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp, examples
-from tests.support.cloud import Cloud, read, uuid_of
+from tests.support.cloud import Cloud, read, uuid_of, without_consumers
 from tests.support.explanation_oracle import Explainer, roots_of
+from tests.support.nearest_oracle import NearestOracle, add_has
 from tests.support.oracle import Request
+from tests.support.relaxation_oracle import RelaxationOracle
+from tests.support.statements import count_statements
 from tests.support.strategies import scenarios
 
 PATH = "/allocation_candidates/explanation"
@@ -42,16 +44,23 @@ def test_counts_of_all_hosts_add_up_to_those_of_the_cloud(
     scenario: tuple[Cloud, list[Request]],
 ) -> None:
     clean_database()
-    cloud, requests = scenario
-    load_cloud(cloud)
+    loaded, requests = scenario
+    load_cloud(loaded)
     for request in requests[:2]:
+        cloud = without_consumers(loaded, request.ignore_consumer)
         note(f"cloud: {cloud}\nrequest: {request}")
         total = Counter[Any]()
         for root in roots_of(cloud):
             body = api("GET", f"{PATH}?{request.query()}&root={root.name}").json
             assert body.pop("root") == {"uuid": root.uuid, "name": root.name}
             assert body.pop("summary")
-            assert body == Explainer(cloud, request, [root]).explain()
+            explainer = Explainer(cloud, request, [root])
+            expected, nearest = explainer.explain(), NearestOracle(explainer).nearest()
+            add_has(expected, nearest)
+            assert body.pop("nearest") == nearest
+            assert body.pop("complete")
+            assert body.pop("relaxations") == RelaxationOracle(cloud, request, [root]).relaxations()
+            assert body == expected
             total.update(dict(counts(body)))
         whole = api("GET", f"{PATH}?{request.query()}").json
         assert +total == +Counter(dict(counts(whole)))
@@ -73,6 +82,10 @@ def test_explanation_covers_the_first_roots_by_uuid(
     assert body["kind"] is None
     within = client.get(f"{PATH}?resources=VCPU:1&in_tree={uuid_of(names[1])}", headers=ADMIN).json
     assert within["roots"]["with_candidates"] == 1
+    assert within["relaxations"] == [{"without": f"in_tree={uuid_of(names[1])}", "roots": 3}]
+    lower = client.get(f"{PATH}?resources=VCPU:9", headers=ADMIN).json
+    assert lower["relaxations"] == [{"instead": "resources=VCPU:8", "roots": 3}]
+    assert [each["root"]["name"] for each in lower["nearest"]] == names[:2]
 
 
 def test_number_of_statements_does_not_depend_on_the_cloud(
@@ -83,25 +96,8 @@ def test_number_of_statements_does_not_depend_on_the_cloud(
     for size in (2, 20):
         clean_database()
         load_cloud(read("; ".join(f"h{n}{{VCPU8}}; c{n}<h{n}{{VCPU10 used4}}" for n in range(size))))
-        numbers.append(statements(app, lambda: api("GET", f"{PATH}?{query}")))
+        numbers.append(count_statements(app, lambda: api("GET", f"{PATH}?{query}")))
     assert numbers[0] == numbers[1]
-
-
-def statements(app: Flask, send: Callable[[], Any]) -> int:
-    """Return the number of statements that a request runs."""
-    engine = app.extensions["database"].engine
-    seen: list[str] = []
-
-    def listen(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        seen.append(statement)
-
-    event.listen(engine, "before_cursor_execute", listen)
-    try:
-        assert send().status_code == 200
-    finally:
-        event.remove(engine, "before_cursor_execute", listen)
-    assert seen
-    return len(seen)
 
 
 def test_deadline_ends_an_explanation(new_app: NewApp, app: Flask, load_cloud: LoadCloud) -> None:

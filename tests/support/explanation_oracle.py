@@ -23,9 +23,12 @@ from tests.support.oracle import (
     choices_at,
     fits_summed,
     in_forbidden_aggregate,
-    in_one_subtree,
     in_required_aggregates,
     is_in_tree,
+    keep_to_themselves,
+    meets_root_member_of,
+    meets_root_required,
+    meets_same_subtree,
     summed,
 )
 
@@ -67,8 +70,8 @@ def filters_of(group: Group) -> list[Filter]:
         found.append(Filter("member_of", key("member_of", _aggregates(any_of)), any_of))
     if group.not_member_of:
         found.append(Filter("forbidden_aggregate", key("member_of", f"!{_aggregates(group.not_member_of)}")))
-    if group.in_tree:
-        found.append(Filter("in_tree", key("in_tree", uuid_of(group.in_tree))))
+    if values := group.in_tree_values():
+        found.append(Filter("in_tree", "&".join(key("in_tree", value) for value in values)))
     return found
 
 
@@ -128,6 +131,7 @@ def reduced(group: Group, tested: set[Filter]) -> Group:
         member_of=tuple(one.member for one in tested if one.code == "member_of"),
         not_member_of=group.not_member_of if "forbidden_aggregate" in codes else frozenset(),
         in_tree=group.in_tree if "in_tree" in codes else None,
+        not_in_tree=group.not_in_tree if "in_tree" in codes else frozenset(),
     )
 
 
@@ -145,6 +149,7 @@ def supplies_class(
         _amounts_pass(group, provider, [name], tested)
         and (in_tree_of_anchor or shared)
         and is_in_tree(cloud, provider, group)
+        and not group.not_in_tree & {other.name for other in cloud.tree(anchor)}
         and (in_required_aggregates(provider, group) or in_required_aggregates(anchor, group))
         and not in_forbidden_aggregate(provider, group)
         and not in_forbidden_aggregate(anchor, group)
@@ -203,7 +208,7 @@ def roots_of(cloud: Cloud) -> list[Provider]:
 
 
 def passes_root(request: Request, root: Provider) -> bool:
-    return request.root_required <= root.traits and not request.root_forbidden & root.traits
+    return all(meets(request, root) for _, _, meets in root_filters(request))
 
 
 def requests_twice(request: Request) -> bool:
@@ -221,12 +226,15 @@ def combination_filters(request: Request) -> list[tuple[str, str | None, Check]]
     for suffixes in request.same_subtree:
 
         def in_subtree(cloud: Cloud, chosen: Chosen, suffixes: frozenset[str] = suffixes) -> bool:
-            providers = [cloud.provider(name) for suffix in suffixes for name in chosen[suffix].providers]
-            return in_one_subtree(cloud, providers)
+            return meets_same_subtree(cloud, chosen, suffixes)
 
         found.append(("same_subtree", f"same_subtree={','.join(sorted(suffixes))}", in_subtree))
     if request.group_policy == "isolate":
         found.append(("group_policy", "group_policy=isolate", lambda _cloud, chosen: are_isolated(chosen)))
+    if request.isolate:
+        query = f"isolate={','.join(sorted(request.isolate))}"
+        isolate = request.isolate
+        found.append(("isolate", query, lambda _cloud, chosen: keep_to_themselves(chosen, isolate)))
     if requests_twice(request):
         found.append(("sum", None, lambda cloud, chosen: fits_summed(cloud, summed(chosen))))
     return found
@@ -247,9 +255,16 @@ def has_candidates(cloud: Cloud, request: Request, anchor: Provider) -> bool:
     return passes_root(request, anchor) and combines(cloud, request, anchor, checks)
 
 
-def root_query(request: Request) -> str | None:
-    traits = [*sorted(request.root_required), *(f"!{trait}" for trait in sorted(request.root_forbidden))]
-    return f"root_required={','.join(traits)}" if traits else None
+def root_filters(request: Request) -> list[tuple[str, str, Callable[[Request, Provider], bool]]]:
+    """Return code, query and check of each filter on the root."""
+    found = []
+    for code, values, meets in (
+        ("root_required", request.root_required_values(), meets_root_required),
+        ("root_member_of", request.root_member_of_values(), meets_root_member_of),
+    ):
+        if values:
+            found.append((code, "&".join(f"{code}={value}" for value in values), meets))
+    return found
 
 
 class Explainer:
@@ -320,17 +335,21 @@ class Explainer:
             {"code": "groups", "query": None, "alone": len(left), "left": len(left), "sole_blocker": 0}
         ]
         in_root_filters = [root for root in left if passes_root(self.request, root)]
-        if query := root_query(self.request):
-            alone = sum(passes_root(self.request, root) for root in self.roots)
-            sole = len(left) - len(in_root_filters)
-            left = in_root_filters
+        for code, query, meets in root_filters(self.request):
+            others = [other for _, _, other in root_filters(self.request) if other != meets]
+            sole = [
+                root
+                for root in self.in_groups
+                if all(other(self.request, root) for other in others) and not meets(self.request, root)
+            ]
+            left = [root for root in left if meets(self.request, root)]
             entries.append(
                 {
-                    "code": "root_required",
+                    "code": code,
                     "query": query,
-                    "alone": alone,
+                    "alone": sum(meets(self.request, root) for root in self.roots),
                     "left": len(left),
-                    "sole_blocker": sole,
+                    "sole_blocker": len(sole),
                 }
             )
         all_filters = combination_filters(self.request)

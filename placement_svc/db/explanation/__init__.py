@@ -3,10 +3,14 @@
 Read the modules in this order:
 
 * `filters`: the filters of a request, with ids from the criteria of the search.
-* `patterns`: one pass over the cloud in SQL, which returns how many roots have each combination of providers.
+* `patterns`: the conditions that each provider meets, in SQL.
+* `cloud`: one pass over the cloud, which returns how many roots have each combination of providers.
 * `counts`: the counts of each filter, from these numbers alone.
-* `combinations`: the counts of the filters on several groups, which combines the suppliers of single trees.
+* `combinations` and `trees`: the counts of the filters on several groups, which combine suppliers.
 * `amounts`: what the inventories that fail a filter could supply.
 * `kind`: why there are no candidates.
+* `failures`, `nearest` and `details`: the hosts that come closest to having candidates, and what they lack.
+* `relaxations`, `amount_search` and `useful_amounts`: the changes with which more hosts have candidates.
+* `answer`: what cuts the response of the search.
 * `explain`: the whole explanation.
 """

@@ -1,13 +1,14 @@
 """The amounts that failing inventories could supply: `best` and `sum_free` of an explanation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, column, func, literal, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, column, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from placement_svc.db.explanation.patterns import Cloud
+from placement_svc.db.explanation.cloud import Cloud
 from placement_svc.db.filters import is_any
+from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode, GroupFilters
 from placement_svc.domain.inventory import MAX_CAPACITY, Inventory
@@ -16,16 +17,23 @@ from placement_svc.domain.inventory import MAX_CAPACITY, Inventory
 class _Failing(NamedTuple):
     """The amounts of those inventories of a class that fail a filter, None if none fails."""
 
-    best_capacity: int | None
-    best_free: int | None
-    sum_free: int | None
+    best_capacity: int | None = None
+    best_free: int | None = None
+    sum_free: int | None = None
+
+    def merged(self, other: "_Failing") -> "_Failing":
+        """Return the amounts of these inventories and of others."""
+        capacities, free, sums = (
+            [int(each) for each in pair if each is not None] for pair in zip(self, other, strict=True)
+        )
+        return _Failing(max(capacities, default=None), max(free, default=None), sum(sums) if sums else None)
 
 
 class Amounts:
     """The amounts of the inventories of all requested classes."""
 
     def __init__(
-        self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Sequence[Inventory]]
+        self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Collection[Inventory]]
     ) -> None:
         self._failing = failing
         self._units = units
@@ -38,9 +46,7 @@ class Amounts:
         if condition.code is FilterCode.UNIT:
             best = nearest_allowed(condition.amount, self._units.get(condition.class_id, ()))
             return {"wanted": each.wanted, "best": best}
-        failing = self._failing.get(
-            (condition.class_id, _bounded(condition.amount)), _Failing(None, None, None)
-        )
+        failing = self._failing.get((condition.class_id, _bounded(condition.amount)), _Failing())
         if condition.code is FilterCode.CAPACITY:
             return {"wanted": each.wanted, "best": failing.best_capacity}
         return {"wanted": each.wanted, "best": failing.best_free, "sum_free": failing.sum_free}
@@ -76,8 +82,12 @@ def _bounded(amount: int) -> int:
     return min(amount, MAX_CAPACITY + 1)
 
 
-def read_amounts(connection: Connection, cloud: Cloud, groups: Iterable[GroupFilters]) -> Amounts:
-    """Return the amounts of the covered providers: two statements."""
+def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFilters]) -> Amounts:
+    """Return the amounts of the covered providers: one statement.
+
+    It reads the inventories of the requested classes as a whole, as the pass over the cloud does,
+    and returns one row for each amount and each combination of units.
+    """
     requested = sorted(
         {
             (condition.class_id, _bounded(condition.amount))
@@ -86,7 +96,7 @@ def read_amounts(connection: Connection, cloud: Cloud, groups: Iterable[GroupFil
             if isinstance(condition := each.condition, AmountCondition)
         }
     )
-    in_scope: ColumnElement[bool] = inventories.c.root_id.in_(select(cloud.scope.root_ids().subquery()))
+    in_scope: ColumnElement[bool] = cloud.scope.covers(inventories.c.root_id)
     if serving := [provider.id for provider in cloud.serving]:
         in_scope = or_(in_scope, is_any(inventories.c.provider_id, serving))
     wanted = (
@@ -99,31 +109,27 @@ def read_amounts(connection: Connection, cloud: Cloud, groups: Iterable[GroupFil
     )
     free = inventories.c.capacity - inventories.c.used
     exceeds_capacity, exceeds_free = inventories.c.capacity < wanted.c.amount, free < wanted.c.amount
-    rows: Iterable[Any] = connection.execute(
+    key = (
+        wanted.c.class_id,
+        wanted.c.amount,
+        *(inventories.c[name] for name in ("min_unit", "max_unit", "step_size")),
+    )
+    rows: Iterable[Any] = reader.execute(
         select(
-            wanted.c.class_id,
-            wanted.c.amount,
+            *key,
             func.max(func.greatest(inventories.c.capacity, 0)).filter(exceeds_capacity),
             func.max(func.greatest(free, 0)).filter(exceeds_free),
             func.sum(func.greatest(free, 0)).filter(exceeds_free),
         )
         .join(inventories, inventories.c.resource_class_id == wanted.c.class_id)
         .where(in_scope)
-        .group_by(wanted.c.class_id, wanted.c.amount)
+        .group_by(*key)
     )
-    failing = {
-        (class_id, amount): _Failing(capacity, best_free, None if sum_free is None else int(sum_free))
-        for class_id, amount, capacity, best_free, sum_free in rows
-    }
-    columns = (inventories.c.min_unit, inventories.c.max_unit, inventories.c.step_size)
-    distinct = (
-        select(inventories.c.resource_class_id, *columns)
-        .where(is_any(inventories.c.resource_class_id, {class_id for class_id, _ in requested}), in_scope)
-        .distinct()
-    )
-    # Only the units of these inventories count; the total is any.
-    units: dict[int, list[Inventory]] = {}
-    for class_id, min_unit, max_unit, step_size in connection.execute(distinct):
+    failing: dict[tuple[int, int], _Failing] = {}
+    units: dict[int, set[Inventory]] = {}
+    for class_id, amount, min_unit, max_unit, step_size, *amounts in rows:
+        # Only the units of these inventories count; the total is any.
         inventory = Inventory(total=max_unit, min_unit=min_unit, max_unit=max_unit, step_size=step_size)
-        units.setdefault(class_id, []).append(inventory)
+        units.setdefault(class_id, set()).add(inventory)
+        failing[class_id, amount] = failing.get((class_id, amount), _Failing()).merged(_Failing(*amounts))
     return Amounts(failing, units)

@@ -1,154 +1,197 @@
-"""The counts of the filters on several groups: `same_subtree`, `group_policy` and `sum`.
+"""The counts of the filters on several groups: `same_subtree`, `group_policy`, `isolate` and `sum`.
 
-Whether options can be combined depends on the whole tree. So each root at which every group passes is
-combined by itself, as the search does, until the first combination is found.
+Whether options can be combined depends on the whole tree. So the trees of each group of equal roots are
+combined once, as the search does, until the first combination is found.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
+from placement_svc.db.explanation.cloud import Cloud, Layout, RootGroup
 from placement_svc.db.explanation.counts import Counts, RootCounts
-from placement_svc.db.explanation.patterns import RootGroup
-from placement_svc.db.explanation.trees import ExplainedTrees, read_trees, suppliers_by_demand
+from placement_svc.db.explanation.patterns import number_conditions
+from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.candidates import combine
-from placement_svc.domain.demands import CombinationRules
-from placement_svc.domain.explanation import FilterCode, QueryTexts
+from placement_svc.domain.demands import CombinationRules, Demand, indexes_of, subtree_rules
+from placement_svc.domain.explanation import (
+    AmountCondition,
+    CombinationFilter,
+    Filter,
+    FilterCode,
+    GroupFilters,
+    QueryTexts,
+    RequestFilters,
+)
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy
-from placement_svc.domain.root_tests import GroupTest
+from placement_svc.domain.inventory import MAX_CAPACITY
+from placement_svc.domain.root_tests import Bits, GroupTest
 
 
-@dataclass(frozen=True)
-class CombinationFilter:
-    """A filter on combinations; `suffixes` are those of a `same_subtree`."""
-
-    code: FilterCode
-    query: str | None
-    suffixes: frozenset[str] = frozenset()
-
-
-def combination_filters(request: CandidatesRequest, texts: QueryTexts) -> list[CombinationFilter]:
+def combination_filters(request: CandidatesRequest, texts: QueryTexts) -> tuple[CombinationFilter, ...]:
     """Return the filters on combinations, in their order."""
     filters = [
-        CombinationFilter(FilterCode.SAME_SUBTREE, text, suffixes)
-        for text, suffixes in zip(texts.same_subtree, request.same_subtree, strict=True)
+        CombinationFilter(FilterCode.SAME_SUBTREE, text, same_subtree=each)
+        for text, each in zip(texts.same_subtree, request.same_subtree, strict=True)
     ]
     if request.group_policy is GroupPolicy.ISOLATE:
         filters.append(CombinationFilter(FilterCode.GROUP_POLICY, "group_policy=isolate"))
+    if request.isolate:
+        filters.append(CombinationFilter(FilterCode.ISOLATE, texts.isolate, request.isolate))
     names = [name for group in request.groups for name in group.resources]
     if len(names) > len(set(names)):
         filters.append(CombinationFilter(FilterCode.SUM, None))
-    return filters
+    return tuple(filters)
+
+
+def layout_of(filters: RequestFilters, *others: RequestFilters) -> Layout:
+    """Return what the rows of roots must have for these filters, and for those of changes of the request."""
+    conditions = [each for one in (filters, *others) for each in one.conditions]
+    limits: dict[int, int] = {}
+    for one in (filters, *others):
+        for class_id, amounts in _amounts_by_class(one.amounts).items():
+            if len(amounts) > 1:
+                limits[class_id] = max(limits.get(class_id, 0), min(sum(amounts), MAX_CAPACITY))
+    return Layout(number_conditions(conditions), bool(filters.combinations), limits)
+
+
+def _amounts_by_class(filters: Iterable[Filter]) -> Mapping[int, list[int]]:
+    amounts: dict[int, list[int]] = {}
+    for each in filters:
+        assert isinstance(each.condition, AmountCondition)
+        amounts.setdefault(each.condition.class_id, []).append(each.condition.amount)
+    return amounts
+
+
+def _demands(group: GroupFilters) -> list[Demand]:
+    """Return the demands of a group: see `placement_svc.domain.demands.demands_of`."""
+    if group.suffix:
+        return [Demand(group.suffix, group.resources)]
+    return [Demand("", (resource,)) for resource in group.resources]
 
 
 class Combinations:
-    """The combinations at the roots at which every group passes some tests."""
+    """The combinations at the roots of a cloud, with the filters of a request."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        counts: RootCounts,
-        filters: Sequence[CombinationFilter],
-        rules: CombinationRules,
-        options: SearchOptions,
-    ) -> None:
-        self._connection = connection
-        self._counts = counts
-        self._filters = filters
+    def __init__(self, cloud: Cloud, filters: RequestFilters, options: SearchOptions) -> None:
+        self._cloud = cloud
+        self._filters = filters.combinations
         self._options = options
-        self._rules = rules
-        self._rules_by_filters: dict[frozenset[int], CombinationRules] = {}
-        self._all = frozenset(range(len(filters)))
+        self._demands = tuple(demand for group in filters.groups for demand in _demands(group))
+        class_names = {
+            each.condition.class_id: each.resource_class
+            for each in filters.amounts
+            if isinstance(each.condition, AmountCondition)
+        }
+        self._summed_classes = [class_names[class_id] or "" for class_id in cloud.layout.limits]
+        self._required = tuple(_required(filters.groups, cloud.layout.bits))
+        self._rules: dict[frozenset[int], CombinationRules] = {}
+        self._all = frozenset(range(len(self._filters)))
+        self.first_failures: dict[int, CombinationFilter] = {}
+        """The filter at which `left` ends, by the first id of each group of roots that fails one."""
 
     def _rules_of(self, active: frozenset[int]) -> CombinationRules:
         """Return the rules with only these filters."""
-        rules = self._rules_by_filters.get(active)
-        if rules is None:
+        if active not in self._rules:
             filters = [self._filters[number] for number in sorted(active)]
             codes = {each.code for each in filters}
-            rules = replace(
-                self._rules,
-                same_subtree=tuple(
-                    frozenset(
-                        n for n, demand in enumerate(self._rules.demands) if demand.suffix in each.suffixes
-                    )
-                    for each in filters
-                    if len(each.suffixes) > 1
+            same_subtree, subtree_exclusions = subtree_rules(
+                [each.same_subtree for each in filters if each.same_subtree], self._demands
+            )
+            self._rules[active] = CombinationRules(
+                demands=self._demands,
+                unsuffixed_required=self._required,
+                same_subtree=same_subtree,
+                subtree_exclusions=subtree_exclusions,
+                group_policy=GroupPolicy.ISOLATE if FilterCode.GROUP_POLICY in codes else GroupPolicy.NONE,
+                isolate=indexes_of(
+                    frozenset[str]().union(*(each.suffixes for each in filters)), self._demands
                 ),
-                group_policy=(GroupPolicy.ISOLATE if FilterCode.GROUP_POLICY in codes else GroupPolicy.NONE),
                 adds_amounts=FilterCode.SUM in codes,
             )
-            self._rules_by_filters[active] = rules
-        return rules
+        return self._rules[active]
 
-    def _summed_classes(self) -> frozenset[str]:
-        """Return the classes that some of the rules add up."""
-        sums = frozenset(n for n, each in enumerate(self._filters) if each.code is FilterCode.SUM)
-        return self._rules_of(sums).summed_classes
-
-    def read_trees(self, roots: Sequence[RootGroup], *, unused: bool = False) -> ExplainedTrees:
-        """Return the trees of the roots."""
-        return read_trees(
-            self._connection,
-            self._counts.cloud,
-            roots,
-            self._summed_classes(),
-            self._options.memory,
-            unused=unused,
+    def demand_number(self, suffix: str, resource_class: str) -> int:
+        """Return the position of the demand with a class of a group."""
+        return next(
+            number
+            for number, each in enumerate(self._demands)
+            if each.suffix == suffix and resource_class in dict(each.resources)
         )
+
+    def tree(
+        self,
+        root: RootGroup,
+        *,
+        unused: bool = False,
+        exceptions: Mapping[tuple[int, str], int] | None = None,
+    ) -> GroupTree:
+        """Return the tree of a group of roots."""
+        return GroupTree(self._cloud, root, self._summed_classes, unused=unused, exceptions=exceptions)
 
     def combines(
-        self, trees: ExplainedTrees, suppliers: Sequence[Sequence[int]], active: frozenset[int]
+        self, tree: GroupTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
     ) -> bool:
-        """Return whether suppliers can be combined so that they meet these filters."""
-        candidates = combine(
-            self._rules_of(active), suppliers, trees, self._options.deadline, self._options.memory
-        )
+        """Return whether suppliers can be combined so that they meet these filters (None: all)."""
+        rules = self._rules_of(self._all if active is None else active)
+        candidates = combine(rules, suppliers, tree, self._options.deadline, self._options.memory)
         return next(candidates, None) is not None
 
-    def any_if_unused(self, roots: Sequence[RootGroup], tests: Sequence[GroupTest]) -> bool:
+    def any_if_unused(self, roots: Iterable[RootGroup], tests: Sequence[GroupTest]) -> bool:
         """Return whether any of the roots, at which the tests pass, has a candidate if nothing is used."""
-        if not self._filters or not roots:
-            return bool(roots)
-        trees = self.read_trees(roots, unused=True)
-        return any(
-            self.combines(trees, suppliers_by_demand(self._counts.cloud, trees, root, id_, tests), self._all)
-            for root in roots
-            for id_ in root.root_ids
+        if not self._filters:
+            return any(True for _ in roots)
+        trees = (self.tree(root, unused=True) for root in roots)
+        return any(self.combines(tree, tree.suppliers(tests)) for tree in trees)
+
+    def with_candidates(self, counts: RootCounts) -> int:
+        """Return the number of roots with candidates."""
+        tests = counts.all_tests()
+        return sum(
+            len(root.root_ids)
+            for root in counts.in_root_filters
+            if not self._filters or self.combines(tree := self.tree(root), tree.suppliers(tests))
         )
 
-    def count(self) -> list[Counts]:
+    def count(self, counts: RootCounts) -> list[Counts]:
         """Return the counts of each filter."""
         numbers = range(len(self._filters))
         alone, left, sole = ([0] * len(self._filters) for _ in range(3))
-        if not self._filters or not self._counts.in_groups:
-            return [Counts(0, 0, 0) for _ in numbers]
-        trees = self.read_trees(self._counts.in_groups)
-        tests = self._counts.all_tests()
-        in_root_filters = set(map(id, self._counts.in_root_filters))
-        for root in self._counts.in_groups:
+        if not self._filters:
+            return []
+        tests = counts.all_tests()
+        in_root_filters = set(map(id, counts.in_root_filters))
+        for root in counts.in_groups:
             passes_root = id(root) in in_root_filters
-            for root_id in root.root_ids:
-                suppliers = suppliers_by_demand(self._counts.cloud, trees, root, root_id, tests)
-                result = self._test_root(trees, suppliers)
-                for number in numbers:
-                    alone[number] += result.alone[number]
-                    left[number] += passes_root and result.left[number]
-                    sole[number] += passes_root and result.sole[number]
+            result = self._test_root(self.tree(root), tests)
+            count = len(root.root_ids)
+            for number in numbers:
+                alone[number] += count * result.alone[number]
+                left[number] += count * (passes_root and result.left[number])
+                sole[number] += count * (passes_root and result.sole[number])
+            if passes_root and not all(result.left):
+                self.first_failures[root.root_ids[0]] = self._filters[list(result.left).index(False)]
         return [Counts(*each) for each in zip(alone, left, sole, strict=True)]
 
-    def _test_root(self, trees: ExplainedTrees, suppliers: Sequence[Sequence[int]]) -> "_RootResult":
+    def _test_root(self, tree: GroupTree, tests: Sequence[GroupTest]) -> "_RootResult":
         numbers = range(len(self._filters))
-        if self.combines(trees, suppliers, self._all):
+        suppliers = tree.suppliers(tests)
+        if self.combines(tree, suppliers):
             every = [True for _ in numbers]
             return _RootResult(every, every, [False for _ in numbers])
         return _RootResult(
-            alone=[self.combines(trees, suppliers, frozenset([n])) for n in numbers],
-            left=[self.combines(trees, suppliers, frozenset(range(n + 1))) for n in numbers],
-            sole=[self.combines(trees, suppliers, self._all - {n}) for n in numbers],
+            alone=[self.combines(tree, suppliers, frozenset([n])) for n in numbers],
+            left=[self.combines(tree, suppliers, frozenset(range(n + 1))) for n in numbers],
+            sole=[self.combines(tree, suppliers, self._all - {n}) for n in numbers],
         )
+
+
+def _required(groups: Collection[GroupFilters], bits: Bits) -> Iterable[frozenset[int]]:
+    """Yield for each required clause of the unsuffixed group the number of its bit, as the only trait."""
+    for group in groups:
+        if not group.suffix:
+            for each in group.having([FilterCode.REQUIRED]):
+                yield frozenset([bits[each.condition]])
 
 
 @dataclass(frozen=True)
@@ -158,9 +201,3 @@ class _RootResult:
     alone: Sequence[bool]
     left: Sequence[bool]
     sole: Sequence[bool]
-
-
-def with_candidates(counts: RootCounts, combination_counts: Iterable[Counts]) -> int:
-    """Return the number of roots with candidates: those that are left after the last filter."""
-    left = [each.left for each in combination_counts]
-    return left[-1] if left else sum(len(root.root_ids) for root in counts.in_root_filters)

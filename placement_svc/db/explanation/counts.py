@@ -3,12 +3,13 @@
 `docs/spec/extensions.md 3.3` defines them. The filters on combinations are in `combinations`.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from placement_svc.db.explanation.patterns import Cloud, RootGroup
+from placement_svc.db.explanation.cloud import Cloud, RootGroup
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.explanation import Condition, Filter, FilterCode, GroupFilters
+from placement_svc.domain.explanation import Filter, FilterCode, RequestFilters, RootFilter
 from placement_svc.domain.root_tests import GroupTest, GroupTests
 
 
@@ -24,17 +25,16 @@ class Counts:
 class RootCounts:
     """The counts of all filters but those on combinations."""
 
-    def __init__(
-        self,
-        cloud: Cloud,
-        groups: Sequence[GroupFilters],
-        root_conditions: Iterable[Condition],
-        deadline: Deadline,
-    ) -> None:
+    def __init__(self, cloud: Cloud, filters: RequestFilters, deadline: Deadline) -> None:
+        bits = cloud.layout.bits
         self.cloud = cloud
-        self.groups = groups
-        self.tests = [GroupTests(group, cloud.bits, deadline) for group in groups]
-        self._root_mask = sum({1 << cloud.bits[condition] for condition in root_conditions})
+        self.groups = filters.groups
+        self.tests = [GroupTests(group, bits, deadline) for group in filters.groups]
+        self.root_masks = {
+            each: sum({1 << bits[condition] for condition in each.conditions})
+            for each in filters.root_filters
+        }
+        """The bits that a root with each filter on the root has."""
         self.in_groups: list[RootGroup] = []
         """The roots at which every group passes all its filters."""
         self._failing_once: dict[int, list[RootGroup]] = {}
@@ -65,7 +65,11 @@ class RootCounts:
 
     def meeting_root_filters(self, roots: Iterable[RootGroup]) -> list[RootGroup]:
         """Return those roots that pass the filters on the root."""
-        return [root for root in roots if root.pattern.root & self._root_mask == self._root_mask]
+        return [root for root in roots if not self.failing_root_filters(root)]
+
+    def failing_root_filters(self, root: RootGroup) -> list[RootFilter]:
+        """Return the filters on the root that it fails."""
+        return [each for each, mask in self.root_masks.items() if root.pattern.root & mask != mask]
 
     def of_group(self, index: int) -> list[Counts]:
         """Return the counts of each filter of a group."""
@@ -88,7 +92,7 @@ class RootCounts:
         remaining = [each for each in tests.group.filters if each != blocking]
         blocked: Sequence[Filter] = tests.group.filters
         if blocking.code is FilterCode.CAPACITY:
-            # What exceeds the capacity also exceeds what is free of it.
+            # An amount that exceeds the capacity also exceeds the free amount.
             remaining, blocked = (
                 [
                     each
@@ -109,11 +113,21 @@ class RootCounts:
         count = count_roots(self.in_groups)
         return Counts(count, count, 0)
 
-    def of_root_required(self) -> Counts:
-        """Return the counts of `root_required`."""
-        left = count_roots(self.in_root_filters)
-        alone = count_roots(self.meeting_root_filters(self.cloud.roots))
-        return Counts(alone, left, count_roots(self.in_groups) - left)
+    def of_root_filters(self) -> list[tuple[RootFilter, Counts]]:
+        """Return the filters on the root, each with its counts."""
+        alone, left, sole = (Counter[RootFilter]() for _ in range(3))
+        for root in self.cloud.roots:
+            failing = self.failing_root_filters(root)
+            alone.update({each: len(root.root_ids) for each in self.root_masks if each not in failing})
+        for root in self.in_groups:
+            failing = self.failing_root_filters(root)
+            before = list(self.root_masks)
+            if failing:
+                before = before[: before.index(failing[0])]
+            left.update(dict.fromkeys(before, len(root.root_ids)))
+            if len(failing) == 1:
+                sole[failing[0]] += len(root.root_ids)
+        return [(each, Counts(alone[each], left[each], sole[each])) for each in self.root_masks]
 
     def first_failures(self) -> list[list[int]]:
         """Return for each filter of each group how many roots fail it first."""

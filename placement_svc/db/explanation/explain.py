@@ -9,20 +9,25 @@ from sqlalchemy import Connection
 
 from placement_svc.db.explanation.amounts import Amounts, read_amounts
 from placement_svc.db.explanation.answer import NO_ANSWER, Answer, search_answer
-from placement_svc.db.explanation.combinations import CombinationFilter, Combinations, combination_filters
+from placement_svc.db.explanation.cloud import Scope, find_root, has_more_roots, read_cloud
+from placement_svc.db.explanation.combinations import Combinations, combination_filters, layout_of
 from placement_svc.db.explanation.counts import Counts, RootCounts, count_roots
-from placement_svc.db.explanation.filters import group_filters, root_conditions
+from placement_svc.db.explanation.failures import NearestRoots, NearRoot, named, nearest_entry
+from placement_svc.db.explanation.filters import group_filters, root_filters
 from placement_svc.db.explanation.kind import find_kind
-from placement_svc.db.explanation.patterns import (
-    Scope,
-    find_root,
-    has_more_roots,
-    number_conditions,
-    read_cloud,
-)
+from placement_svc.db.explanation.relaxations import Relaxations
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
-from placement_svc.domain.explanation import FilterCode, GroupFilters, QueryTexts
+from placement_svc.db.search.ignored_consumers import InventoryReader, read_freed_inventories
+from placement_svc.domain.explanation import (
+    CombinationFilter,
+    Filter,
+    FilterCode,
+    GroupFilters,
+    QueryTexts,
+    RequestFilters,
+    TreeFilter,
+)
 from placement_svc.domain.explanation_summary import summarize
 from placement_svc.domain.groups import CandidatesRequest
 
@@ -39,12 +44,14 @@ class ExplanationOptions:
 class ExplainedRequest:
     """A request with the parts of its query that are its filters.
 
-    `root` is the uuid or name of a provider of the only tree to explain (None: all).
+    `root` is the uuid or name of a provider of the only tree to explain (None: all). With `relaxes`, the
+    explanation has relaxations.
     """
 
     request: CandidatesRequest
     texts: QueryTexts
     root: str | None = None
+    relaxes: bool = True
 
 
 def explain(
@@ -52,15 +59,19 @@ def explain(
 ) -> dict[str, Any]:
     """Return the explanation of a request as the body of a response.
 
-    Six statements without filters on combinations and without sharing providers; one more for sharing
-    providers, two for combinations, up to four for `kind`, those of two searches if there are
-    candidates, and one for `root`.
+    Seven statements without sharing providers: the names, whether there are further roots, the roots, the
+    amounts, and three for the nearest roots. At most three more for sharing providers, two for `kind`, one
+    each for `root` and ignored consumers, and those of two searches if there are candidates. Relaxations need
+    at most six more, two for each further `BATCH_SIZE` changes, and a search for each that is listed.
     """
-    criteria = resolve_criteria(connection, explained.request, one_provider_per_tree=False)
-    return _Explanation(connection, explained, criteria, options).body()
+    search = options.search
+    ignored = explained.request.ignore_consumer
+    freed = read_freed_inventories(connection, ignored, search.deadline, search.memory)
+    criteria = resolve_criteria(connection, explained.request, one_provider_per_tree=False, freed=freed)
+    return _Explanation(InventoryReader(connection, freed), explained, criteria, options).body()
 
 
-TreeCounts = Sequence[tuple[CombinationFilter, Counts]]
+TreeCounts = Sequence[tuple[TreeFilter, Counts]]
 """The filters of `tree` with their counts."""
 
 Failure = tuple[str, FilterCode, int]
@@ -72,39 +83,45 @@ class _Explanation:
 
     def __init__(
         self,
-        connection: Connection,
+        reader: InventoryReader,
         explained: ExplainedRequest,
         criteria: SearchCriteria,
         options: ExplanationOptions,
     ) -> None:
-        self._connection = connection
+        self._reader = reader
+        self._explained = explained
+        self._sharing_trait_id = criteria.sharing_trait_id
         self._request = explained.request
         self._options = options
-        deadline = options.search.deadline
-        self._groups = group_filters(explained.request, criteria, explained.texts)
-        on_root = root_conditions(criteria)
-        bits = number_conditions(
-            [*(each.condition for group in self._groups for each in group.filters), *on_root]
+        filters = RequestFilters(
+            group_filters(explained.request, criteria, explained.texts),
+            root_filters(criteria, explained.texts),
+            combination_filters(explained.request, explained.texts),
         )
-        self._root = None if explained.root is None else find_root(connection, explained.root)
-        self._scope = Scope(self._root and self._root.id, options.max_roots)
-        cloud = read_cloud(connection, bits, criteria.sharing_trait_id, self._scope, options.search.memory)
-        self._counts = RootCounts(cloud, self._groups, on_root, deadline)
-        filters = combination_filters(explained.request, explained.texts)
-        self._combinations = Combinations(connection, self._counts, filters, criteria.rules, options.search)
-        self._tree = _tree_counts(
-            self._counts, explained.texts.root_required, zip(filters, self._combinations.count(), strict=True)
-        )
+        self._filters = filters
+        self._groups = filters.groups
+        self._root = None if explained.root is None else find_root(reader, explained.root)
+        self._has_more = self._root is None and has_more_roots(reader, options.max_roots)
+        self._scope = Scope(self._root and self._root.id, options.max_roots if self._has_more else None)
+        search = options.search
+        cloud = read_cloud(reader, layout_of(filters), criteria.sharing_trait_id, self._scope, search.memory)
+        self._counts = RootCounts(cloud, filters, search.deadline)
+        self._combinations = Combinations(cloud, filters, search)
+        combined = zip(filters.combinations, self._combinations.count(self._counts), strict=True)
+        self._tree: TreeCounts = [
+            (CombinationFilter(FilterCode.GROUPS, None), self._counts.of_groups()),
+            *self._counts.of_root_filters(),
+            *combined,
+        ]
         self._of_groups = [self._counts.of_group(number) for number in range(len(self._groups))]
 
     def body(self) -> dict[str, Any]:
         """Return the body of the response."""
-        amounts = read_amounts(self._connection, self._counts.cloud, self._groups)
+        amounts = read_amounts(self._reader, self._counts.cloud, self._groups)
         failures = self._first_failures()
         with_candidates = self._tree[-1][1].left
-        more = has_more_roots(self._connection, self._scope)
-        has_candidates = with_candidates > 0 or (more and self._has_candidates_elsewhere())
-        kind = None if has_candidates else find_kind(self._connection, self._counts, self._combinations)
+        has_candidates = with_candidates > 0 or (self._has_more and self._has_candidates_elsewhere())
+        kind = None if has_candidates else find_kind(self._reader, self._counts, self._combinations)
         body: dict[str, Any] = {
             "has_candidates": has_candidates,
             "kind": kind,
@@ -116,29 +133,81 @@ class _Explanation:
             "tree": [{"code": each.code, "query": each.query, **vars(of)} for each, of in self._tree],
             "roots": {
                 "total": count_roots(self._counts.cloud.roots),
-                "more": more,
+                "more": self._has_more,
                 "with_candidates": with_candidates,
                 "by_first_failure": _by_key(failures),
             },
         }
+        body["complete"] = not self._options.search.deadline.is_half_over()
+        near = self._nearest() if body["complete"] else []
+        body["nearest"] = [nearest_entry(each, with_has=self._root is not None) for each in near]
+        if self._explained.relaxes:
+            self._add_relaxations(body)
         if self._root is None:
             answer = self._answer() if has_candidates else NO_ANSWER
             body["truncated_by"] = answer.truncated_by
             body["roots"]["returned"] = answer.returned_roots
         else:
             body["root"] = {"uuid": self._root.uuid, "name": self._root.name}
+            self._add_failures(body, near)
         return {**body, "summary": summarize(body)}
 
+    def _add_relaxations(self, body: dict[str, Any]) -> None:
+        if not body["complete"]:
+            body["relaxations"] = []
+            return
+        cloud, memory = self._counts.cloud, self._options.search.memory
+        if self._has_more:
+            # Relaxations consider the whole cloud.
+            everything = Scope()
+            cloud = read_cloud(self._reader, cloud.layout, self._sharing_trait_id, everything, memory)
+        relaxations = Relaxations(
+            self._reader,
+            cloud,
+            self._filters,
+            self._request,
+            self._explained.texts,
+            self._options.search,
+            self._sharing_trait_id,
+        )
+        body["relaxations"] = [each.entry() for each in relaxations.find()]
+        body["complete"] = relaxations.complete
+
+    def _nearest(self) -> list[NearRoot]:
+        return NearestRoots(
+            self._reader,
+            self._counts,
+            self._combinations,
+            self._options.search.memory,
+        ).find()
+
+    def _add_failures(self, body: dict[str, Any], near: Iterable[NearRoot]) -> None:
+        """Add `has` and `provider` to the entries of the filters that the only root fails."""
+        failures = [failure for each in near for failure in each.failures]
+        by_filter = {(failure.suffix, failure.filter): failure for failure in failures}
+        filters: list[tuple[str | None, Filter | TreeFilter]] = [
+            *((group.suffix, each) for group in self._groups for each in group.filters),
+            *((None, each) for each, _ in self._tree),
+        ]
+        entries = [*(each for group in body["groups"] for each in group["filters"]), *body["tree"]]
+        for key, entry in zip(filters, entries, strict=True):
+            if failure := by_filter.get(key):
+                entry |= {"has": failure.has, "provider": named(failure.provider)}
+
     def _answer(self) -> Answer:
+        limits = (self._request.limit, self._options.search.max_candidates)
+        if limits == (None, None) and not self._counts.cloud.sharing and not self._has_more:
+            # All candidates of a root are in its own tree.
+            return Answer(None, self._tree[-1][1].left)
         options = replace(self._options.search, summary_classes=frozenset())
         # Without sharing providers, no candidate is one of two roots.
         distinct = 0 if self._counts.cloud.sharing else self._tree[-1][1].left
-        return search_answer(self._connection, self._request, options, min_candidates=distinct)
+        return search_answer(self._reader.connection, self._request, options, min_candidates=distinct)
 
     def _has_candidates_elsewhere(self) -> bool:
         """Return whether a root that the explanation does not cover has candidates."""
         options = replace(self._options.search, summary_classes=frozenset(), max_candidates=None)
-        answer = search_answer(self._connection, replace(self._request, limit=1), options)
+        answer = search_answer(self._reader.connection, replace(self._request, limit=1), options)
         return answer.returned_roots > 0
 
     def _first_failures(self) -> list[Failure]:
@@ -162,16 +231,6 @@ class _Explanation:
             for each, of in zip(group.filters, counts, strict=True)
         ]
         return of_groups + [(each.code, of.sole_blocker) for each, of in self._tree]
-
-
-def _tree_counts(
-    counts: RootCounts, root_required: str, combined: Iterable[tuple[CombinationFilter, Counts]]
-) -> TreeCounts:
-    tree = [(CombinationFilter(FilterCode.GROUPS, None), counts.of_groups())]
-    if root_required:
-        of_root = CombinationFilter(FilterCode.ROOT_REQUIRED, root_required)
-        tree.append((of_root, counts.of_root_required()))
-    return [*tree, *combined]
 
 
 def _group_entries(group: GroupFilters, counts: Iterable[Counts], amounts: Amounts) -> list[dict[str, Any]]:

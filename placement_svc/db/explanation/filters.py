@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
 from placement_svc.domain.demands import demands_of
 from placement_svc.domain.explanation import (
     AMOUNT_CODES,
@@ -14,6 +14,7 @@ from placement_svc.domain.explanation import (
     GroupFilters,
     GroupTexts,
     QueryTexts,
+    RootFilter,
     TraitCondition,
     TreeCondition,
 )
@@ -36,12 +37,25 @@ def group_filters(
     return tuple(groups)
 
 
-def root_conditions(criteria: SearchCriteria) -> tuple[Condition, ...]:
-    """Return the conditions of `root_required`, all of which the root must meet."""
-    required = criteria.root_required
-    conditions: list[Condition] = [TraitCondition(ids) for ids in required.any_of]
-    if required.forbidden:
-        conditions.append(TraitCondition(required.forbidden, forbidden=True))
+def root_filters(criteria: SearchCriteria, texts: QueryTexts) -> tuple[RootFilter, ...]:
+    """Return the filters on the root that the request has, in their order."""
+    traits, aggregates = criteria.root_required, criteria.root_member_of
+    filters = (
+        RootFilter(FilterCode.ROOT_REQUIRED, texts.root_required, _conditions(TraitCondition, traits)),
+        RootFilter(
+            FilterCode.ROOT_MEMBER_OF, texts.root_member_of, _conditions(AggregateCondition, aggregates)
+        ),
+    )
+    return tuple(each for each in filters if each.query)
+
+
+def _conditions(
+    kind: type[TraitCondition] | type[AggregateCondition], membership: ResolvedMembership
+) -> tuple[Condition, ...]:
+    """Return the conditions on single providers that a membership consists of."""
+    conditions = [kind(ids) for ids in membership.any_of]
+    if membership.forbidden:
+        conditions.append(kind(membership.forbidden, forbidden=True))
     return tuple(conditions)
 
 
@@ -75,5 +89,6 @@ def _other_filters(
     if group.member_of.forbidden:
         condition = AggregateCondition(supplier.member_of.forbidden, forbidden=True)
         yield Filter(FilterCode.FORBIDDEN_AGGREGATE, of_group.forbidden_aggregate, condition)
-    if supplier.in_tree is not None:
-        yield Filter(FilterCode.IN_TREE, of_group.in_tree, TreeCondition(supplier.in_tree))
+    if group.in_tree is not None or group.not_in_tree:
+        condition = TreeCondition(supplier.in_tree, supplier.not_in_tree)
+        yield Filter(FilterCode.IN_TREE, of_group.in_tree, condition)

@@ -5,18 +5,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, func, not_, select
+from sqlalchemy import func, not_, select
 
+from placement_svc.db.explanation.cloud import Cloud, SharingProvider
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
-from placement_svc.db.explanation.patterns import (
-    Cloud,
-    SharingProvider,
-    provider_row,
-    read_pattern,
-    select_patterns,
-)
+from placement_svc.db.explanation.patterns import inventory_row, provider_row, read_pattern, select_patterns
 from placement_svc.db.filters import is_any
+from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import POSSIBLE_CODES, AmountCondition, FilterCode, GroupFilters
 from placement_svc.domain.root_tests import DemandTest, GroupTest
@@ -32,7 +28,7 @@ class Kind(StrEnum):
     FILTERED = "filtered"
 
 
-def find_kind(connection: Connection, counts: RootCounts, combinations: Combinations) -> Kind:
+def find_kind(reader: InventoryReader, counts: RootCounts, combinations: Combinations) -> Kind:
     """Return why a request without candidates has none: at most four statements."""
     for tests in counts.tests:
         if not counts.passing([tests.test(tests.group.having(POSSIBLE_CODES))]):
@@ -40,21 +36,21 @@ def find_kind(connection: Connection, counts: RootCounts, combinations: Combinat
     unused_tests = counts.all_tests(omitted=[FilterCode.FREE])
     unused_roots = counts.meeting_root_filters(counts.passing(unused_tests))
     if combinations.any_if_unused(unused_roots, unused_tests):
-        fragmented = _is_enough_free(connection, counts, unused_tests)
+        fragmented = _is_enough_free(reader, counts, unused_tests)
         return Kind.FRAGMENTED if fragmented else Kind.FULL
     return Kind.COMBINATION if unused_roots else Kind.FILTERED
 
 
-def _is_enough_free(connection: Connection, counts: RootCounts, tests: Sequence[GroupTest]) -> bool:
+def _is_enough_free(reader: InventoryReader, counts: RootCounts, tests: Sequence[GroupTest]) -> bool:
     """Return whether the free amounts of the suppliers would suffice if they were on one provider."""
     wanted = _wanted(counts.groups)
     free = Counter[int]()
     demands = list(_demands_by_class(counts.groups, tests))
-    for root_pattern, pattern, class_id, amount in _free_in_trees(connection, counts.cloud, wanted):
+    for root_pattern, pattern, class_id, amount in _free_in_trees(reader, counts.cloud, wanted):
         root, own = read_pattern(root_pattern), read_pattern(pattern)
         if any(demand.supplies(root, own, is_shared=False) for id_, demand in demands if id_ == class_id):
             free[class_id] += int(amount)
-    for sharing, class_id, amount in _free_of_sharing(connection, counts.cloud, wanted):
+    for sharing, class_id, amount in _free_of_sharing(reader, counts.cloud, wanted):
         of_class = [demand for id_, demand in demands if id_ == class_id]
         if any(_can_supply(counts.cloud, sharing, demand) for demand in of_class):
             free[class_id] += amount
@@ -86,27 +82,27 @@ def _can_supply(cloud: Cloud, sharing: SharingProvider, demand: DemandTest) -> b
     return any(
         (
             sharing.root_id in root.root_ids
-            and demand.supplies(root.pattern.root, sharing.pattern, is_shared=False)
+            and demand.supplies(root.pattern.root, sharing.node.pattern, is_shared=False)
         )
         or (
             sharing.aggregate_ids & root.aggregate_ids
-            and demand.supplies(root.pattern.root, sharing.pattern, is_shared=True)
+            and demand.supplies(root.pattern.root, sharing.node.pattern, is_shared=True)
         )
         for root in cloud.roots
     )
 
 
-def _free_in_trees(connection: Connection, cloud: Cloud, class_ids: Collection[int]) -> Iterable[Any]:
+def _free_in_trees(reader: InventoryReader, cloud: Cloud, class_ids: Collection[int]) -> Iterable[Any]:
     """Return what is free by pattern of the root, pattern and class, apart from sharing providers."""
     patterns = (
-        select_patterns(cloud.bits)
-        .where(provider_row.c.root_id.in_(select(cloud.scope.root_ids().subquery())))
+        select_patterns(cloud.layout.bits, cloud.scope.covers(inventory_row.c.root_id))
+        .where(cloud.scope.covers(provider_row.c.root_id))
         .cte("patterns")
         .prefix_with("MATERIALIZED")
     )
     of_root = patterns.alias("of_root")
     key = (of_root.c.pattern, patterns.c.pattern, inventories.c.resource_class_id)
-    return connection.execute(
+    return reader.execute(
         select(*key, func.sum(_FREE))
         .select_from(patterns)
         .join(of_root, of_root.c.provider_id == patterns.c.root_id)
@@ -120,13 +116,13 @@ def _free_in_trees(connection: Connection, cloud: Cloud, class_ids: Collection[i
 
 
 def _free_of_sharing(
-    connection: Connection, cloud: Cloud, class_ids: Collection[int]
+    reader: InventoryReader, cloud: Cloud, class_ids: Collection[int]
 ) -> Iterator[tuple[SharingProvider, int, int]]:
     """Yield what is free of each sharing provider that serves a covered root, by the id of the class."""
     by_id = {each.id: each for each in cloud.serving}
     if not by_id:
         return
-    rows = connection.execute(
+    rows = reader.execute(
         select(inventories.c.provider_id, inventories.c.resource_class_id, _FREE).where(
             is_any(inventories.c.provider_id, by_id), is_any(inventories.c.resource_class_id, class_ids)
         )

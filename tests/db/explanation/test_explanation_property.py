@@ -5,9 +5,11 @@ from collections.abc import Callable
 from hypothesis import HealthCheck, example, given, note, settings
 
 from tests.conftest import Api, LoadCloud, examples
-from tests.support.cloud import Cloud, read
-from tests.support.explanation_oracle import Explainer, returned_roots
+from tests.support.cloud import Cloud, read, without_consumers
+from tests.support.explanation_oracle import Explainer, returned_roots, roots_of
+from tests.support.nearest_oracle import NearestOracle, without_has
 from tests.support.oracle import Group, Request
+from tests.support.relaxation_oracle import RelaxationOracle
 from tests.support.strategies import scenarios
 
 FAST = frozenset(["HW_NUMA_ROOT"])
@@ -20,6 +22,14 @@ ON_PAPER = (
         )
     ],
 )
+MOVED = (
+    read("a{VCPU8 used8 other5}; b{VCPU8 used4 DISK_GB4}; b1<b{VCPU4 used4 other4}"),
+    [
+        Request((Group("", {"VCPU": 5}),), ignore_consumer=frozenset(["other_consumer"])),
+        Request((Group("", {"VCPU": 7}),), ignore_consumer=frozenset(["other_consumer"])),
+        Request((Group("1", {"VCPU": 3}), Group("2", {"VCPU": 4})), ignore_consumer=frozenset(["consumer"])),
+    ],
+)
 
 
 @settings(
@@ -28,6 +38,7 @@ ON_PAPER = (
     max_examples=examples(15),
 )
 @example(scenario=ON_PAPER)
+@example(scenario=MOVED)
 @given(scenario=scenarios())
 def test_explanation_agrees_with_oracle(
     api: Api,
@@ -36,16 +47,21 @@ def test_explanation_agrees_with_oracle(
     scenario: tuple[Cloud, list[Request]],
 ) -> None:
     clean_database()
-    cloud, requests = scenario
-    load_cloud(cloud)
+    loaded, requests = scenario
+    load_cloud(loaded)
     for request in requests[:4]:
+        cloud = without_consumers(loaded, request.ignore_consumer)
         note(f"cloud: {cloud}\nrequest: {request}")
         response = api("GET", f"/allocation_candidates/explanation?{request.query()}", version="1.0")
         assert response.status_code == 200, response.json
         body = response.json
         assert body.pop("summary")
         returned, truncated_by = body["roots"].pop("returned"), body.pop("truncated_by")
-        assert body == Explainer(cloud, request).explain()
+        explainer = Explainer(cloud, request)
+        assert body.pop("nearest") == without_has(NearestOracle(explainer).nearest())
+        assert body.pop("complete")
+        assert body.pop("relaxations") == RelaxationOracle(cloud, request, roots_of(cloud)).relaxations()
+        assert body == explainer.explain()
         if truncated_by is None:
             assert returned == returned_roots(cloud, request)
         else:

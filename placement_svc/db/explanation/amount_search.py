@@ -1,0 +1,124 @@
+"""The amount nearest to a requested one with which there are candidates (`docs/spec/extensions.md 3.5`)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from placement_svc.db.explanation.cloud import Cloud, RootGroup
+from placement_svc.db.explanation.combinations import Combinations
+from placement_svc.db.explanation.counts import RootCounts
+from placement_svc.db.explanation.useful_amounts import Steps, UsefulAmounts, read_useful_amounts
+from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.domain.explanation import RequestFilters
+from placement_svc.domain.relaxations import Amount
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A provider that could supply an amount to a group of equal roots, and the units of its inventories.
+
+    `suppliers` are those of all demands of the request, and this provider alone for the changed amount.
+    """
+
+    root: RootGroup
+    suppliers: tuple[Sequence[int], ...]
+    provider_id: int
+    steps: Steps
+
+
+class AmountSearch:
+    """The search for other amounts of a request.
+
+    Units are not monotonous, so a binary search over all amounts is not possible. But each inventory has only
+    one largest amount below the requested one, and one smallest amount above it.
+    """
+
+    def __init__(self, reader: InventoryReader, cloud: Cloud, options: SearchOptions) -> None:
+        self._reader = reader
+        self._cloud = cloud
+        self._options = options
+        self._numbers = {id(root): number for number, root in enumerate(cloud.roots)}
+
+    @cached_property
+    def _useful(self) -> UsefulAmounts:
+        return read_useful_amounts(self._reader, self._cloud, self._options.memory)
+
+    def find(self, amount: Amount, filters: RequestFilters) -> int | None:
+        """Return the largest smaller amount with candidates, else the smallest larger one, else None.
+
+        The search ends without an amount when half the time of the request is over.
+        """
+        places = list(self._places(amount, filters))
+        below = self._find_below(amount, filters, places)
+        return below if below is not None else self._find_above(amount, filters, places)
+
+    def _find_below(self, amount: Amount, filters: RequestFilters, places: Iterable[_Place]) -> int | None:
+        """Return the largest amount below the requested one with candidates.
+
+        At one place, a smaller multiple of the step is never worse: only the sums of several groups depend on
+        the amount. So a binary search is possible there.
+        """
+        best: int | None = None
+        largest = [(place.steps.largest_below(amount.wanted), place) for place in places]
+        found = [(value, place) for value, place in largest if value is not None]
+        for value, place in sorted(found, key=lambda each: -each[0]):
+            if best is not None and value <= best:
+                break
+            if self._options.deadline.is_half_over():
+                return None
+            if self._has_candidate(amount, filters, value, place):
+                return value
+            if amount.class_id in self._cloud.layout.limits:
+                best = self._search_place(amount, filters, place, best) or best
+        return best
+
+    def _search_place(
+        self, amount: Amount, filters: RequestFilters, place: _Place, best: int | None
+    ) -> int | None:
+        """Return the largest amount with candidates at a place, above `best`; None if there is none."""
+        step = place.steps.step_size
+        low = -(-max(place.steps.min_unit, (best or 0) + 1) // step)
+        high = (place.steps.largest_below(amount.wanted) or 0) // step
+        if low >= high or not self._has_candidate(amount, filters, low * step, place):
+            return None
+        # `low` has candidates, `high` has none.
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._has_candidate(amount, filters, middle * step, place):
+                low = middle
+            else:
+                high = middle
+        return low * step
+
+    def _find_above(self, amount: Amount, filters: RequestFilters, places: Iterable[_Place]) -> int | None:
+        """Return the smallest amount above the requested one with candidates."""
+        smallest = [(place.steps.smallest_above(amount.wanted), place) for place in places]
+        found = [(value, place) for value, place in smallest if value is not None]
+        for value, place in sorted(found, key=lambda each: each[0]):
+            if self._options.deadline.is_half_over():
+                return None
+            if self._has_candidate(amount, filters, value, place):
+                return value
+        return None
+
+    def _places(self, amount: Amount, filters: RequestFilters) -> Iterator[_Place]:
+        """Yield the providers that pass all filters but those on the amount, where all other groups pass."""
+        untested = amount.apply(filters, None)
+        counts = RootCounts(self._cloud, untested, self._options.deadline)
+        tests = counts.all_tests()
+        combinations = Combinations(self._cloud, filters, self._options)
+        demand = combinations.demand_number(amount.suffix, amount.resource_class)
+        for root in counts.passing(tests, counts.meeting_root_filters(self._cloud.roots)):
+            suppliers = combinations.tree(root).suppliers(tests)
+            for provider_id in suppliers[demand]:
+                chosen = (*suppliers[:demand], [provider_id], *suppliers[demand + 1 :])
+                for steps in self._useful.steps(self._numbers[id(root)], provider_id, amount.class_id):
+                    yield _Place(root, chosen, provider_id, steps)
+
+    def _has_candidate(self, amount: Amount, filters: RequestFilters, value: int, place: _Place) -> bool:
+        """Return whether some root of a place has a candidate with this value of the amount."""
+        combinations = Combinations(self._cloud, amount.apply(filters, value), self._options)
+        exceptions = {(place.provider_id, amount.resource_class): place.steps.max_allocatable}
+        tree = combinations.tree(place.root, exceptions=exceptions)
+        return combinations.combines(tree, place.suppliers)

@@ -1,0 +1,246 @@
+"""The members `nearest`, and `has` and `provider` of failing filters (`docs/spec/extensions.md 3.6`)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from placement_svc.db.explanation.cloud import RootGroup
+from placement_svc.db.explanation.combinations import Combinations
+from placement_svc.db.explanation.counts import RootCounts
+from placement_svc.db.explanation.details import ProviderDetails, read_details
+from placement_svc.db.explanation.nearest import RootFailures, select_nearest, with_fewest
+from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.domain.explanation import (
+    AggregateCondition,
+    AmountCondition,
+    Filter,
+    FilterCode,
+    TraitCondition,
+    TreeFilter,
+)
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.root_failures import GroupFailures, ProviderFailures, Slot
+from placement_svc.domain.root_tests import RootPattern
+
+Has = int | str | list[str] | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A filter that a root fails, with the provider that comes closest to passing it (None: none does).
+
+    `best` is the amount that this provider has, and `has` that amount, its traits, its aggregates or its
+    tree. `suffix` is None for filters on the root and on combinations.
+    """
+
+    suffix: str | None
+    filter: Filter | TreeFilter
+    provider: ProviderDetails | None
+    best: int | None = None
+    has: Has = None
+
+
+@dataclass(frozen=True)
+class NearRoot:
+    """A root without candidates, and the filters that it fails."""
+
+    root: ProviderDetails
+    failures: tuple[Failure, ...]
+
+
+class NearestRoots:
+    """The search for the roots that come closest to having candidates."""
+
+    def __init__(
+        self,
+        reader: InventoryReader,
+        counts: RootCounts,
+        combinations: Combinations,
+        memory: MemoryBudget,
+    ) -> None:
+        self._reader = reader
+        self._counts = counts
+        self._cloud = counts.cloud
+        self._combinations = combinations
+        self._memory = memory
+        self._bits = counts.cloud.layout.bits
+        self._of_providers = [ProviderFailures(group, self._bits) for group in counts.groups]
+        self._by_pattern: dict[tuple[int, RootPattern], GroupFailures] = {}
+
+    def find(self) -> list[NearRoot]:
+        """Return at most `MAX_NEAREST` roots without candidates, the nearest first.
+
+        Five statements if sharing providers come closest to supplying something, otherwise three.
+        """
+        nearest = with_fewest(self._failures())
+        if not nearest:
+            return []
+        chosen = select_nearest(self._reader, self._bits, nearest, self._shared_gaps(nearest))
+        sharing = {
+            provider.id for _, each in chosen for provider in self._cloud.serving_from_elsewhere(each.root)
+        }
+        root_ids = [root_id for root_id, _ in chosen]
+        details = read_details(self._reader, self._bits, root_ids, sharing, self._memory)
+        return [
+            NearRoot(details[root_id], tuple(self._at_root(each, root_id, details)))
+            for root_id, each in chosen
+        ]
+
+    def _failures(self) -> Iterator[RootFailures]:
+        """Yield what the roots without candidates fail."""
+        tests = self._counts.all_tests()
+        for root in self._cloud.roots:
+            groups = tuple(
+                self._group_failures(number, root.pattern)
+                for number, test in enumerate(tests)
+                if not test.passes(root.pattern)
+            )
+            of_root = tuple(self._counts.failing_root_filters(root))
+            combination = self._combinations.first_failures.get(root.root_ids[0])
+            if groups or of_root or combination:
+                yield RootFailures(root, groups, of_root, combination)
+
+    def _group_failures(self, number: int, root: RootPattern) -> GroupFailures:
+        key = number, root
+        if key not in self._by_pattern:
+            self._by_pattern[key] = self._of_providers[number].at_root(root)
+        return self._by_pattern[key]
+
+    def _shared_gaps(self, nearest: Sequence[RootFailures]) -> list[dict[Slot, Fraction]]:
+        """Return for each group of roots the smallest gap of the sharing providers of each slot."""
+        ids = {
+            provider.id
+            for each in nearest
+            if any(slot.shared and slot.lacks_amounts for slot in each.slots)
+            for provider in self._cloud.serving_from_elsewhere(each.root)
+        }
+        details = read_details(self._reader, self._bits, (), ids, self._memory) if ids else {}
+        gaps = []
+        for each in nearest:
+            of_root: dict[Slot, Fraction] = {}
+            for slot in each.slots:
+                found = [
+                    details[provider.id].gap(
+                        self._failing(slot, each.root, provider.node.pattern, is_shared=True)
+                    )
+                    for provider in self._cloud.serving_from_elsewhere(each.root)
+                    if provider.id in details and provider.node.pattern in slot.shared
+                ]
+                if found:
+                    of_root[slot] = min(found)
+            gaps.append(of_root)
+        return gaps
+
+    def _failing(self, slot: Slot, root: RootGroup, pattern: int, *, is_shared: bool) -> tuple[Filter, ...]:
+        """Return the filters that a provider with this pattern fails in a slot."""
+        of_providers = self._of_providers[self._counts.groups.index(slot.group)]
+        return of_providers.failing(root.pattern.root, pattern, slot.resource_class, is_shared=is_shared)
+
+    def _at_root(
+        self, failures: RootFailures, root_id: int, details: Mapping[int, ProviderDetails]
+    ) -> Iterator[Failure]:
+        """Yield what one root fails, in the order of the filters."""
+        root = details[root_id]
+        for group in failures.groups:
+            found = self._of_group(group, failures.root, root, details)
+            yield from (found[each] for each in group.slots[0].group.filters if each in found)
+        for each in failures.root_filters:
+            held = root.traits if each.code is FilterCode.ROOT_REQUIRED else root.aggregates
+            yield Failure(None, each, root, has=held)
+        if failures.combination is not None:
+            yield Failure(None, failures.combination, None)
+
+    def _of_group(
+        self,
+        group: GroupFailures,
+        roots: RootGroup,
+        root: ProviderDetails,
+        details: Mapping[int, ProviderDetails],
+    ) -> dict[Filter, Failure]:
+        """Return what a group fails at a root."""
+        own = [(each, False) for each in details.values() if each.root_id == root.id]
+        sharing = [
+            (details[each.id], True)
+            for each in self._cloud.serving_from_elsewhere(roots)
+            if each.root_id != root.id
+        ]
+        found: dict[Filter, Failure] = {}
+        first: ProviderDetails | None = None
+        for slot in group.slots:
+            choices = [
+                (each.gap(failing), each.uuid, each, failing)
+                for each, is_shared in (*own, *sharing)
+                if each.pattern in (slot.shared if is_shared else slot.own)
+                for failing in [self._failing(slot, roots, each.pattern, is_shared=is_shared)]
+            ]
+            if not choices:
+                missing = _inventory_filter(slot)
+                found[missing] = Failure(slot.group.suffix, missing, None, has=0)
+                continue
+            _, _, provider, failing = min(choices, key=lambda choice: choice[:2])
+            first = first or provider
+            for each in failing:
+                around = [other for other, _ in (*own, *sharing)]
+                found.setdefault(each, _failure(slot.group.suffix, each, provider, root, around))
+        for each in group.common:
+            found[each] = Failure("", each, first, has=first.traits if first else [])
+        return found
+
+
+def _failure(
+    suffix: str,
+    failing: Filter,
+    provider: ProviderDetails,
+    root: ProviderDetails,
+    around: Iterable[ProviderDetails],
+) -> Failure:
+    """Return the failure of a provider; a missing inventory has none if no provider `around` has it."""
+    condition = failing.condition
+    if failing.has_gap:
+        best = provider.best(failing)
+        return Failure(suffix, failing, provider, best, has=best)
+    if isinstance(condition, AmountCondition):
+        exists = any(condition.class_id in each.inventories for each in around)
+        return Failure(suffix, failing, provider if exists else None, has=0)
+    if isinstance(condition, TraitCondition):
+        return Failure(suffix, failing, provider, has=provider.traits)
+    if isinstance(condition, AggregateCondition):
+        # The aggregates of the root count for the unsuffixed group.
+        held = {*provider.aggregates, *([] if suffix else root.aggregates)}
+        return Failure(suffix, failing, provider, has=sorted(held))
+    return Failure(suffix, failing, provider, has=provider.root_uuid)
+
+
+def _inventory_filter(slot: Slot) -> Filter:
+    return next(
+        each
+        for each in slot.group.having([FilterCode.INVENTORY])
+        if slot.resource_class in (None, each.resource_class)
+    )
+
+
+def named(provider: ProviderDetails | None) -> dict[str, str] | None:
+    """Return the members that name a provider."""
+    return None if provider is None else {"uuid": provider.uuid, "name": provider.name}
+
+
+def nearest_entry(near: NearRoot, *, with_has: bool) -> dict[str, Any]:
+    """Return an entry of `nearest`."""
+    return {
+        "root": named(near.root),
+        "fails": [_fails_entry(failure, with_has=with_has) for failure in near.failures],
+    }
+
+
+def _fails_entry(failure: Failure, *, with_has: bool) -> dict[str, Any]:
+    failing = failure.filter
+    entry: dict[str, Any] = {"suffix": failure.suffix, "code": failing.code}
+    if isinstance(failing, Filter) and failing.resource_class:
+        entry["resource_class"] = failing.resource_class
+    else:
+        entry["query"] = failing.query
+    if isinstance(failing, Filter) and failing.has_gap:
+        entry |= {"wanted": failing.wanted, "best": failure.best}
+    entry["provider"] = named(failure.provider)
+    return {**entry, "has": failure.has} if with_has else entry

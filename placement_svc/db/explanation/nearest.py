@@ -1,0 +1,205 @@
+"""The choice of the roots that come closest to having candidates (`docs/spec/extensions.md 3.6`)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Numeric,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    not_,
+    select,
+    union_all,
+)
+
+from placement_svc.db.explanation.cloud import RootGroup
+from placement_svc.db.explanation.patterns import inventory_row, provider_row, select_patterns, write_pattern
+from placement_svc.db.explanation.rows import table_of
+from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.db.tables import inventories, resource_providers
+from placement_svc.domain.explanation import CombinationFilter, RootFilter
+from placement_svc.domain.inventory import MAX_CAPACITY
+from placement_svc.domain.root_failures import GroupFailures, Slot
+from placement_svc.domain.root_tests import Bits
+
+MAX_NEAREST = 10
+"""The number of roots in `nearest`."""
+
+GAP_DIGITS = 9
+"""The digits of a gap after the point; further ones can differ between equal sums of fractions."""
+
+
+@dataclass(frozen=True)
+class RootFailures:
+    """The filters that the roots of a group fail: of request groups, on the root, or on combinations."""
+
+    root: RootGroup
+    groups: tuple[GroupFailures, ...]
+    root_filters: tuple[RootFilter, ...]
+    combination: CombinationFilter | None
+
+    @property
+    def count(self) -> int:
+        """How many filters fail."""
+        of_groups = sum(each.count for each in self.groups)
+        return of_groups + len(self.root_filters) + (self.combination is not None)
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The parts of the request that providers of each root would have to supply."""
+        return [slot for group in self.groups for slot in group.slots]
+
+
+def with_fewest(failures: Iterable[RootFailures]) -> list[RootFailures]:
+    """Return those with the lowest counts that have `MAX_NEAREST` roots, and all others with these counts."""
+    chosen: list[RootFailures] = []
+    roots = 0
+    for each in sorted(failures, key=lambda each: each.count):
+        if roots >= MAX_NEAREST and each.count > chosen[-1].count:
+            break
+        chosen.append(each)
+        roots += len(each.root.root_ids)
+    return chosen
+
+
+def select_nearest(
+    reader: InventoryReader,
+    bits: Bits,
+    failures: Sequence[RootFailures],
+    shared_gaps: Sequence[Mapping[Slot, Fraction]],
+) -> list[tuple[int, RootFailures]]:
+    """Return the ids of the nearest roots, in their order, with what they fail: one statement.
+
+    `shared_gaps` has, for each of `failures`, the smallest gap of the sharing providers of each slot.
+
+    Most roots of a cloud can fail equally many filters. So PostgreSQL computes their gaps, and reads the
+    providers of these roots only.
+    """
+    rows = [
+        (root_id, number, each.count)
+        for number, each in enumerate(failures)
+        for root_id in each.root.root_ids
+    ]
+    covered = table_of("covered", rows, root_id=Integer(), number=Integer(), failures=Integer())
+    root = resource_providers.alias("root")
+    query = select(covered.c.root_id, covered.c.number).join(root, root.c.id == covered.c.root_id)
+    order: list[ColumnElement[Any]] = [covered.c.failures, root.c.uuid]
+    if any(slot.lacks_amounts for each in failures for slot in each.slots):
+        gaps = _select_gaps(bits, covered, failures, shared_gaps)
+        query = query.outerjoin(gaps, gaps.c.root_id == covered.c.root_id)
+        order.insert(1, func.round(func.coalesce(gaps.c.gap, 0), GAP_DIGITS))
+    found = reader.execute(query.order_by(*order).limit(MAX_NEAREST))
+    return [(root_id, failures[number]) for root_id, number in found]
+
+
+def _select_gaps(
+    bits: Bits,
+    covered: FromClause,
+    failures: Sequence[RootFailures],
+    shared_gaps: Sequence[Mapping[Slot, Fraction]],
+) -> FromClause:
+    """Return the gap of each root: the sum over its slots of the smallest gap of their providers."""
+    lacking = [
+        (number, slot) for number, each in enumerate(failures) for slot in each.slots if slot.lacks_amounts
+    ]
+    slots = {slot: number for number, slot in enumerate(dict.fromkeys(slot for _, slot in lacking))}
+    closest = table_of(
+        "closest",
+        [(n, slots[slot], f'"{write_pattern(each, bits)}"') for n, slot in lacking for each in slot.own],
+        number=Integer(),
+        slot=Integer(),
+        pattern=Text(),
+    )
+    # Without any inventory of the class, the gap is 1.
+    shared = table_of(
+        "shared",
+        [
+            (n, slots[slot], float(shared_gaps[n].get(slot, 1)))
+            for n, slot in lacking
+            if slot in shared_gaps[n] or not (slot.own or slot.shared)
+        ],
+        number=Integer(),
+        slot=Integer(),
+        gap=Numeric(),
+    )
+    wanted = table_of(
+        "wanted",
+        [
+            (n, class_id, min(amount, MAX_CAPACITY + 1), amount)
+            for slot, n in slots.items()
+            for class_id, amount in slot.resources
+        ],
+        slot=Integer(),
+        class_id=Integer(),
+        amount=BigInteger(),
+        exact_amount=Numeric(),
+    )
+    patterns = (
+        select_patterns(bits, inventory_row.c.root_id.in_(select(covered.c.root_id)))
+        .join(covered, covered.c.root_id == provider_row.c.root_id)
+        .add_columns(covered.c.number)
+        .subquery("patterns")
+    )
+    gap_of_provider = (
+        select(patterns.c.root_id, closest.c.slot, func.coalesce(func.sum(_gap(wanted)), 0).label("gap"))
+        .select_from(patterns)
+        .join(
+            closest,
+            and_(closest.c.number == patterns.c.number, closest.c.pattern == cast(patterns.c.pattern, Text)),
+        )
+        .join(wanted, wanted.c.slot == closest.c.slot)
+        .outerjoin(
+            inventories,
+            and_(
+                inventories.c.provider_id == patterns.c.provider_id,
+                inventories.c.resource_class_id == wanted.c.class_id,
+            ),
+        )
+        .group_by(patterns.c.root_id, patterns.c.provider_id, closest.c.slot)
+    )
+    gap_of_shared = select(covered.c.root_id, shared.c.slot, shared.c.gap).join(
+        shared, shared.c.number == covered.c.number
+    )
+    gaps = union_all(gap_of_provider, gap_of_shared).subquery("gaps")
+    of_slots = (
+        select(gaps.c.root_id, func.min(gaps.c.gap).label("gap"))
+        .group_by(gaps.c.root_id, gaps.c.slot)
+        .subquery("of_slots")
+    )
+    return (
+        select(of_slots.c.root_id, func.sum(of_slots.c.gap).label("gap"))
+        .group_by(of_slots.c.root_id)
+        .subquery("of_roots")
+    )
+
+
+def _gap(wanted: FromClause) -> ColumnElement[Any]:
+    """Return the sum of (wanted - best) / wanted over failing filters; 1 for a missing inventory."""
+    amount, exact = wanted.c.amount, wanted.c.exact_amount
+    columns = inventories.c
+    step = cast(columns.step_size, BigInteger)
+    smallest, largest = (columns.min_unit + step - 1) // step * step, columns.max_unit // step * step
+    below = amount // step * step
+    lower, upper = (func.least(func.greatest(each, smallest), largest) for each in (below, below + step))
+    nearest = case(
+        (smallest > largest, None), (func.abs(lower - amount) <= func.abs(upper - amount), lower), else_=upper
+    )
+    free = columns.capacity - columns.used
+    allows = func.fits_units(amount, columns.min_unit, columns.max_unit, columns.step_size)
+    parts: list[tuple[ColumnElement[bool], Any]] = [
+        (columns.provider_id.is_(None), 1),
+        (not_(allows), func.coalesce((exact - nearest) / exact, 0)),
+        (columns.capacity < amount, (exact - func.greatest(columns.capacity, 0)) / exact),
+        (free < amount, (exact - func.greatest(free, 0)) / exact),
+    ]
+    return sum((case(part, else_=0) for part in parts), start=literal(0, Numeric))

@@ -1,0 +1,183 @@
+"""The changes of a request that give it more candidates (`docs/spec/extensions.md 3.5`).
+
+The patterns around the roots show how many roots a change wins. Each change that is listed is verified by the
+search. So a change costs one search, and the number of other statements does not depend on the changes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from typing import Any
+
+from placement_svc.db.explanation.amount_search import AmountSearch
+from placement_svc.db.explanation.cloud import Cloud, read_cloud
+from placement_svc.db.explanation.combinations import Combinations, layout_of
+from placement_svc.db.explanation.counts import RootCounts
+from placement_svc.db.search.candidates import SearchOptions, find_candidates
+from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.domain.explanation import QueryTexts, RequestFilters
+from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.relaxations import (
+    MAX_PAIRS,
+    Amount,
+    Change,
+    Removal,
+    is_valid,
+    pairs,
+    single_changes,
+)
+
+BATCH_SIZE = 50
+"""The number of changes whose amounts one pass over the cloud tests."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A change of the request: the removals, and another value of one amount."""
+
+    removals: tuple[Removal, ...]
+    amount: Amount | None = None
+    value: int | None = None
+
+    def filters(self, filters: RequestFilters) -> RequestFilters:
+        """Return the filters of the changed request."""
+        filters = self.without(filters)
+        return filters if self.amount is None else self.amount.apply(filters, self.value)
+
+    def without(self, filters: RequestFilters) -> RequestFilters:
+        """Return the filters after the removals only."""
+        # From the last to the first, because removals have positions.
+        for removal in reversed(self.removals):
+            filters = removal.apply(filters)
+        return filters
+
+    def request(self, request: CandidatesRequest, texts: QueryTexts) -> CandidatesRequest:
+        """Return the changed request."""
+        for removal in reversed(self.removals):
+            request = removal.change(request, texts)
+        if self.amount is not None and self.value is not None:
+            request = self.amount.change(request, self.value)
+        return request
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """A change with which more roots have candidates."""
+
+    trial: Trial
+    roots: int
+
+    def entry(self) -> dict[str, Any]:
+        """Return the members of the relaxation in the response."""
+        entry: dict[str, Any] = {}
+        queries = [removal.query for removal in self.trial.removals]
+        if queries:
+            entry["without"] = queries[0] if len(queries) == 1 else queries
+        if self.trial.amount is not None and self.trial.value is not None:
+            entry["instead"] = replace(self.trial.amount, wanted=self.trial.value).query
+        return {**entry, "roots": self.roots}
+
+
+class Relaxations:
+    """The search for relaxations of one request.
+
+    `complete` is False if half the time of the request was over before all changes were tried.
+    """
+
+    def __init__(
+        self,
+        reader: InventoryReader,
+        cloud: Cloud,
+        filters: RequestFilters,
+        request: CandidatesRequest,
+        texts: QueryTexts,
+        options: SearchOptions,
+        sharing_trait_id: int | None,
+    ) -> None:
+        self._reader = reader
+        self._cloud = cloud
+        self._filters = filters
+        self._request = request
+        self._texts = texts
+        self._options = options
+        self._sharing_trait_id = sharing_trait_id
+        self.complete = True
+
+    def find(self) -> list[Relaxation]:
+        """Return the relaxations, that of most roots first.
+
+        Pairs of changes are tried only if no single change is a relaxation.
+        """
+        before = self._count(self._cloud, self._filters)
+        changes = single_changes(self._filters)
+        values = AmountSearch(self._reader, self._cloud, self._options)
+        found = self._better(before, (_trial((each,)) for each in changes), values)
+        if not found:
+            found = self._better(before, self._first_pairs(changes), values)
+        return sorted(found, key=lambda each: -each.roots)
+
+    def _first_pairs(self, changes: Sequence[Change]) -> Iterator[Trial]:
+        """Yield the pairs to try."""
+        trials = (_trial(pair) for pair in pairs(changes))
+        in_time = takewhile(lambda _: not self._is_out_of_time(), trials)
+        return islice(filter(self._is_valid, in_time), MAX_PAIRS)
+
+    def _is_valid(self, trial: Trial) -> bool:
+        return is_valid(trial.request(self._request, self._texts))
+
+    def _better(self, before: int, trials: Iterable[Trial], values: AmountSearch) -> list[Relaxation]:
+        """Return the trials with which more roots than `before` have candidates, in their order."""
+        valued = self._with_values(trials, values)
+        found: list[Relaxation] = []
+        while batch := list(islice(valued, BATCH_SIZE)):
+            found += self._better_of_batch(before, batch)
+        return found
+
+    def _better_of_batch(self, before: int, trials: Sequence[Trial]) -> Iterator[Relaxation]:
+        changed = [trial.filters(self._filters) for trial in trials if trial.amount]
+        cloud = self._cloud
+        if changed:
+            layout = layout_of(self._filters, *changed)
+            cloud = read_cloud(
+                self._reader, layout, self._sharing_trait_id, cloud.scope, self._options.memory
+            )
+        for trial in trials:
+            if self._is_out_of_time():
+                return
+            roots = self._count(cloud, trial.filters(self._filters))
+            if roots > before and self._is_verified(trial):
+                yield Relaxation(trial, roots)
+
+    def _with_values(self, trials: Iterable[Trial], values: AmountSearch) -> Iterator[Trial]:
+        """Yield the trials that can be sent, with the other value of their amount."""
+        for trial in filter(self._is_valid, trials):
+            if self._is_out_of_time():
+                return
+            if trial.amount is None:
+                yield trial
+                continue
+            value = values.find(trial.amount, trial.without(self._filters))
+            if value is not None and not self._is_out_of_time():
+                yield replace(trial, value=value)
+
+    def _is_out_of_time(self) -> bool:
+        if self._options.deadline.is_half_over():
+            self.complete = False
+        return not self.complete
+
+    def _count(self, cloud: Cloud, filters: RequestFilters) -> int:
+        """Return the number of roots with candidates."""
+        counts = RootCounts(cloud, filters, self._options.deadline)
+        return Combinations(cloud, filters, self._options).with_candidates(counts)
+
+    def _is_verified(self, trial: Trial) -> bool:
+        """Return whether the search finds a candidate of the changed request."""
+        changed = replace(trial.request(self._request, self._texts), limit=1)
+        options = replace(self._options, summary_classes=frozenset(), max_candidates=None)
+        result = find_candidates(self._reader.connection, changed, options)
+        return next(iter(result.candidates), None) is not None
+
+
+def _trial(changes: Iterable[Change]) -> Trial:
+    removals = tuple(each for each in changes if not isinstance(each, Amount))
+    return Trial(removals, next((each for each in changes if isinstance(each, Amount)), None))

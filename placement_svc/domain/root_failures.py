@@ -1,0 +1,174 @@
+"""The filters that a root fails, from bit masks (`docs/spec/extensions.md 3.6`)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from placement_svc.domain.explanation import (
+    AMOUNT_CODES,
+    AmountCondition,
+    Filter,
+    FilterCode,
+    GroupFilters,
+    TreeCondition,
+)
+from placement_svc.domain.root_tests import Bits, RootPattern
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A part of the request that one provider supplies: a suffixed group, or a class of the unsuffixed group.
+
+    `own` and `shared` are the patterns of those providers of the tree, and of those sharing providers, which
+    come closest: they fail equally many filters. There are none if no provider has an inventory of the class.
+    With `lacks_amounts`, some of them lack an amount or an inventory.
+    """
+
+    group: GroupFilters
+    resource_class: str | None
+    own: frozenset[int] = frozenset()
+    shared: frozenset[int] = frozenset()
+    lacks_amounts: bool = False
+
+    @property
+    def resources(self) -> list[tuple[int, int]]:
+        """The requested amounts by class id."""
+        return [
+            (each.condition.class_id, each.condition.amount)
+            for each in self.group.having([FilterCode.FREE])
+            if isinstance(each.condition, AmountCondition)
+            and self.resource_class in (None, each.resource_class)
+        ]
+
+
+@dataclass(frozen=True)
+class GroupFailures:
+    """The filters that a group without an option fails at a root, `count` in number.
+
+    `common` are those that do not depend on the choice of a provider.
+    """
+
+    slots: tuple[Slot, ...]
+    common: tuple[Filter, ...]
+    count: int
+
+
+class ProviderFailures:
+    """The filters of a group that single providers fail."""
+
+    def __init__(self, group: GroupFilters, bits: Bits) -> None:
+        self.group = group
+        self._bits = {each: 1 << bits[each.condition] for each in group.filters}
+        self._inventories = {each.resource_class: each for each in group.having([FilterCode.INVENTORY])}
+
+    def failing(
+        self, root: int, pattern: int, resource_class: str | None, *, is_shared: bool
+    ) -> tuple[Filter, ...]:
+        """Return the filters that a provider fails at a root, apart from those that its inventories lack.
+
+        In the unsuffixed group, they are those on one class, and `required` is not among them.
+        """
+        return tuple(
+            each
+            for each in self.group.filters
+            if self._is_tested(each, pattern, resource_class)
+            and self._fails(each, root, pattern, is_shared=is_shared)
+        )
+
+    def lacks(self, pattern: int, resource_class: str | None) -> int:
+        """Return how many inventories a provider lacks."""
+        classes = [resource_class] if resource_class else self._inventories
+        return sum(not pattern & self._bits[self._inventories[name]] for name in classes)
+
+    def _is_tested(self, each: Filter, pattern: int, resource_class: str | None) -> bool:
+        if each.code in AMOUNT_CODES:
+            if resource_class not in (None, each.resource_class):
+                return False
+            has_inventory = pattern & self._bits[self._inventories[each.resource_class]]
+            return bool(has_inventory) or each.code is FilterCode.INVENTORY
+        return bool(self.group.suffix) or each.code is not FilterCode.REQUIRED
+
+    def _fails(self, each: Filter, root: int, pattern: int, *, is_shared: bool) -> bool:
+        fails = not pattern & self._bits[each]
+        if self.group.suffix:
+            return fails
+        match each.code:
+            case FilterCode.MEMBER_OF:
+                own, of_root = self._failing_clauses(pattern), self._failing_clauses(root)
+                return each in (own if is_shared or len(own) <= len(of_root) else of_root)
+            case FilterCode.FORBIDDEN_AGGREGATE:
+                return fails or not root & self._bits[each]
+            case FilterCode.IN_TREE:
+                is_required = isinstance(each.condition, TreeCondition) and each.condition.root_id is not None
+                return fails or not root & self._bits[each] or (is_shared and is_required)
+        return fails
+
+    def _failing_clauses(self, pattern: int) -> list[Filter]:
+        return [each for each in self.group.having([FilterCode.MEMBER_OF]) if not pattern & self._bits[each]]
+
+    def at_root(self, root: RootPattern) -> GroupFailures:
+        """Return the filters that the group fails at a root where it has no option."""
+        if self.group.suffix:
+            patterns = _around(root)
+            slot, failing = self._closest(root, None, patterns, known=())
+            return GroupFailures((slot,), (), len(failing))
+        return self._unsuffixed(root)
+
+    def _unsuffixed(self, root: RootPattern) -> GroupFailures:
+        slots, failing = [], dict[Filter, None]()
+        for name, inventory in self._inventories.items():
+            patterns = [each for each in _around(root) if each[0] & self._bits[inventory]]
+            if not patterns:
+                slots.append(Slot(self.group, name, lacks_amounts=True))
+                failing[inventory] = None
+                continue
+            slot, found = self._closest(root, name, patterns, known=failing)
+            slots.append(slot)
+            failing |= dict.fromkeys(found)
+        common = tuple(self._unmet_required(root))
+        if not failing and not common:
+            # Each clause is met by some provider, but no choice of suppliers meets all.
+            common = self.group.having([FilterCode.REQUIRED])
+        return GroupFailures(tuple(slots), common, len(failing) + len(common))
+
+    def _unmet_required(self, root: RootPattern) -> Iterator[Filter]:
+        """Yield the required clauses that no provider with one of the classes meets."""
+        any_class = sum(self._bits[each] for each in set(self._inventories.values()))
+        having = [pattern for pattern, _ in _around(root) if pattern & any_class]
+        for each in self.group.having([FilterCode.REQUIRED]):
+            if not any(pattern & self._bits[each] for pattern in having):
+                yield each
+
+    def _closest(
+        self,
+        root: RootPattern,
+        resource_class: str | None,
+        patterns: Iterable[tuple[int, bool]],
+        known: Iterable[Filter],
+    ) -> tuple[Slot, tuple[Filter, ...]]:
+        """Return the slot of the patterns that come closest, and the filters that the first of them fails."""
+        listed = set(known)
+        ranked = {}
+        for pattern, is_shared in patterns:
+            failing = self.failing(root.root, pattern, resource_class, is_shared=is_shared)
+            rank: tuple[object, ...] = (self.lacks(pattern, resource_class), len(failing))
+            if resource_class:
+                new = [
+                    n for n, each in enumerate(self.group.filters) if each in failing and each not in listed
+                ]
+                rank = (*rank, len(new), new)
+            ranked[pattern, is_shared] = (rank, failing)
+        best, failing = min(ranked.values(), key=lambda each: each[0])
+        closest = {key: found for key, (rank, found) in ranked.items() if rank == best}
+        slot = Slot(
+            self.group,
+            resource_class,
+            own=frozenset(pattern for pattern, is_shared in closest if not is_shared),
+            shared=frozenset(pattern for pattern, is_shared in closest if is_shared),
+            lacks_amounts=any(each.code in AMOUNT_CODES for found in closest.values() for each in found),
+        )
+        return slot, failing
+
+
+def _around(root: RootPattern) -> Sequence[tuple[int, bool]]:
+    """Return the patterns around a root, each with whether it is that of a sharing provider."""
+    return [*((pattern, False) for pattern in root.own), *((pattern, True) for pattern in root.shared)]

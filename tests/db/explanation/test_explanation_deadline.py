@@ -1,0 +1,39 @@
+"""The parts of an explanation that are cut after half the time of a request."""
+
+from dataclasses import replace
+
+import pytest
+
+from placement_svc.db.engine import Database
+from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
+from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.explanation import QueryTexts
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
+from placement_svc.domain.memory import MemoryBudget
+from tests.conftest import LoadCloud
+from tests.support.cloud import read
+
+REQUEST = ExplainedRequest(
+    request=CandidatesRequest((RequestGroup("", {"VCPU": 9}),)), texts=QueryTexts(groups={})
+)
+HOUR = Deadline.of(3600)
+
+
+@pytest.mark.parametrize(
+    ("deadline", "complete"),
+    [(HOUR, True), (replace(HOUR, seconds=3 * 3600), False)],
+    ids=["in time", "half over"],
+)
+def test_nearest_and_relaxations_are_cut_after_half_the_time(
+    database: Database, load_cloud: LoadCloud, deadline: Deadline, complete: bool
+) -> None:
+    load_cloud(read("h{VCPU8}"))
+    search = SearchOptions(deadline=deadline, memory=MemoryBudget(10**7))
+
+    body = database.read(explain, REQUEST, ExplanationOptions(search=search, max_roots=100))
+
+    assert body["complete"] is complete
+    assert body["relaxations"] == ([{"instead": "resources=VCPU:8", "roots": 1}] if complete else [])
+    assert [each["root"]["name"] for each in body["nearest"]] == (["h"] if complete else [])
+    assert body["kind"] == "impossible"
