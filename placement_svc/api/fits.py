@@ -1,0 +1,74 @@
+"""How often a request can be claimed, an extension (`docs/spec/extensions.md 4`)."""
+
+import json
+from typing import Any
+
+from flask import Blueprint, Response, g
+
+from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
+from placement_svc.api.context import load_pairs, reads, settings
+from placement_svc.api.pages import link_to_next
+from placement_svc.db.fits import count_fits
+from placement_svc.domain.fits import Fits
+from placement_svc.domain.pages import PageRequest, Position
+from placement_svc.http import caching
+from placement_svc.http.endpoint import endpoint
+from placement_svc.schemas.allocation_candidates import Pairs, check_group_count
+from placement_svc.schemas.fits import parse_fits
+from placement_svc.schemas.pages import write_marker
+
+bp = Blueprint("fits", __name__)
+
+DEFAULT_LIMIT = 100
+"""The number of roots in a page if the request has no `limit`."""
+
+
+@bp.get("/allocation_candidates/capacity")
+@endpoint(
+    "allocation_candidates:capacity",
+    introduced="1.0",
+    is_extension=True,
+    checks_accept=True,
+    may_be_stale=True,
+)
+def show_fits() -> Response:
+    """Show how often a request for allocation candidates can be claimed, and what limits it."""
+    fits, page = count_pairs(load_pairs())
+    # orjson cannot write the amounts beyond 64 bits that sums can have.
+    response = Response(json.dumps(_to_json(fits, page)), content_type="application/json")
+    return caching.set_cache_headers(response, caching.now())
+
+
+def count_pairs(pairs: Pairs) -> tuple[Fits, PageRequest]:
+    """Return the fits of a query with these keys and values, and the page it asks for; raise `Invalid`."""
+    check_group_count(pairs, settings().max_groups)
+    fits_request, page = parse_fits(pairs, g.microversion)
+    check_ignored_consumers(fits_request.request)
+    return reads().read(count_fits, fits_request, search_options(fits_request.request)), page
+
+
+def _to_json(fits: Fits, page: PageRequest) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "fits": fits.count,
+        "bound": "exact" if fits.is_exact else "lower",
+        "binding": fits.binding,
+        "stranded": fits.stranded,
+    }
+    following = fits.roots
+    if page.after is not None:
+        after = _sort_key(page.after.value, page.after.key)
+        following = [root for root in fits.roots if _sort_key(root.fits, root.uuid) > after]
+    listed = following[: page.limit or DEFAULT_LIMIT]
+    body["roots"] = [vars(root) for root in listed]
+    if fits.aggregates is not None:
+        body["groups"] = [{"aggregate": uuid, "fits": count} for uuid, count in fits.aggregates.items()]
+    body["links"] = []
+    if len(listed) < len(following):
+        last = Position(listed[-1].uuid, listed[-1].fits)
+        body["links"] = [link_to_next()(write_marker(last, page.sort))]
+    return body
+
+
+def _sort_key(count: Any, uuid: str | None) -> tuple[int, str | None]:
+    """Return the value by which roots are sorted: those with most claims are first, then by uuid."""
+    return -count, uuid

@@ -1,0 +1,118 @@
+"""How often a request can be claimed: the suppliers of the whole cloud (`docs/spec/extensions.md 4`)."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import Connection, select
+
+from placement_svc.db.engine import driver_rows
+from placement_svc.db.filters import is_any
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
+from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.ignored_consumers import InventoryReader, read_freed_inventories
+from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
+from placement_svc.db.search.simulated_suppliers import (
+    class_ids_of,
+    is_one_of,
+    read_suppliers,
+    root_suppliers,
+)
+from placement_svc.db.stranded import free_amounts
+from placement_svc.db.tables import aggregates, provider_aggregates, resource_providers
+from placement_svc.domain.claiming import claim_all
+from placement_svc.domain.errors import BadQueryValue
+from placement_svc.domain.fits import Fits, FitsRequest, RootFits, binding_of, requested_amounts
+from placement_svc.domain.wording import list_sorted_names
+
+
+def count_fits(connection: Connection, fits_request: FitsRequest, options: SearchOptions) -> Fits:
+    """Return how often a request can be claimed; raise `Invalid` for unknown names and uuids.
+
+    Five statements: names, anchors, providers, inventories, and what is free in all. One more each for
+    sharing providers, `without`, aggregates, and ignored consumers.
+    """
+    deadline = options.deadline
+    freed = read_freed_inventories(connection, fits_request.request.ignore_consumer, deadline, options.memory)
+    reader = InventoryReader(connection, freed)
+    criteria = resolve_criteria(connection, fits_request.request, one_provider_per_tree=False, freed=freed)
+    removed = _root_ids(connection, fits_request.without)
+    anchors = _find_anchors(connection, criteria, removed, options)
+    suppliers = read_suppliers(connection, criteria, anchors, options, freed=freed)
+    roots = [root_suppliers(anchor, suppliers.uuids) for anchor in deadline.checked(anchors)]
+    roots.sort(key=lambda root: suppliers.uuids[root.id])
+    run = claim_all(
+        criteria.rules, roots, suppliers.inventories, fits_request.max_claims, deadline, options.memory
+    )
+    amounts = requested_amounts(fits_request.request)
+    fits_by_root = {claims.root_id: claims.count for claims in run.claims}
+    count = sum(fits_by_root.values())
+    found = [
+        RootFits(
+            suppliers.uuids[claims.root_id],
+            suppliers.names[claims.root_id],
+            claims.count,
+            binding_of(claims, run, list(amounts)),
+        )
+        for claims in deadline.checked(run.claims)
+    ]
+    free = free_amounts(reader, criteria, removed, deadline)
+    class_ids = class_ids_of(criteria)
+    stranded = {name: free[class_ids[name]] - count * amount for name, amount in amounts.items()}
+    return Fits(
+        count=count,
+        is_exact=run.is_exact,
+        roots=sorted(found, key=lambda root: (-root.fits, root.uuid)),
+        stranded={name: amount for name, amount in stranded.items() if amount},
+        aggregates=_by_aggregate(connection, fits_by_root) if fits_request.by_aggregate else None,
+    )
+
+
+def _root_ids(connection: Connection, uuids: Sequence[str]) -> frozenset[int]:
+    """Return the root ids of the providers with these uuids; raise `Invalid` for an unknown one."""
+    if not uuids:
+        return frozenset()
+    table = resource_providers.c
+    found = dict(
+        driver_rows(connection, select(table.uuid, table.root_id).where(is_any(table.uuid, uuids)), {})
+    )
+    unknown = [uuid for uuid in uuids if uuid not in found]
+    if unknown:
+        raise BadQueryValue(f"Invalid 'without': No such resource provider(s): {list_sorted_names(unknown)}.")
+    return frozenset(found.values())
+
+
+def _find_anchors(
+    connection: Connection, criteria: SearchCriteria, removed: Collection[int], options: SearchOptions
+) -> list[Anchor]:
+    """Return all anchors with their suppliers, as if the trees with the roots `removed` did not exist."""
+    supplies = find_shared_supplies(connection, criteria, options.deadline, options.memory)
+    remaining: SharedSupplies = {
+        each: left
+        for each, found in supplies.items()
+        if (left := tuple(supply for supply in found if supply.root_id not in removed))
+    }
+    anchors, _ = find_anchors(
+        connection,
+        criteria,
+        remaining,
+        ScanCursor(),
+        max_anchors=None,
+        deadline=options.deadline,
+        memory=options.memory,
+    )
+    return [anchor for anchor in anchors if anchor.id not in removed]
+
+
+def _by_aggregate(connection: Connection, fits_by_root: Mapping[int, int]) -> Mapping[str, int]:
+    """Return the claims by the aggregates of the roots: those with most first, then by uuid."""
+    member = provider_aggregates.c
+    query = (
+        select(aggregates.c.uuid, member.provider_id)
+        .join(aggregates, aggregates.c.id == member.aggregate_id)
+        .where(is_one_of(member.provider_id, fits_by_root))
+    )
+    counts = Counter[str]()
+    for uuid, root_id in driver_rows(connection, query, {}):
+        counts[uuid] += fits_by_root[root_id]
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,157 @@
+"""The greatest number of claims of connected roots: an upper bound, and in small cases the number itself."""
+
+import math
+from collections.abc import Sequence
+
+from placement_svc.domain.candidates import combine
+from placement_svc.domain.claim_amounts import (
+    ClaimKind,
+    RootSuppliers,
+    SimulatedInventories,
+    amounts_of,
+)
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.packing import StepBudget, StepsExhausted, pack
+
+MAX_KINDS = 60
+"""The kinds of claims of connected roots for which the greatest number is searched."""
+
+MAX_CANDIDATES = 1000
+"""The candidates of connected roots that are generated to find their kinds of claims."""
+
+MAX_CANDIDATES_IN_ALL = 100_000
+"""The candidates that are generated for a request; but always two, which shows whether there is only one."""
+
+MAX_STEPS = 100_000
+"""The steps of all searches for a request; one takes about 10 microseconds."""
+
+
+def connected_roots(
+    roots: Sequence[RootSuppliers], inventories: SimulatedInventories, deadline: Deadline
+) -> list[list[RootSuppliers]]:
+    """Return the roots in lists: roots of different lists have no supplier in common."""
+    leaders = {root.id: root.id for root in roots}
+
+    def leader(id_: int) -> int:
+        while leaders[id_] != id_:
+            leaders[id_] = id_ = leaders[leaders[id_]]
+        return id_
+
+    # Only a sharing provider can supply the tree of another root.
+    sharing = {
+        id_
+        for root in deadline.checked(roots)
+        for ids in root.distinct_lists
+        for id_ in deadline.checked(ids)
+        if inventories.path(id_)[0] != root.id
+    }
+    first_root: dict[int, int] = {}
+    for root in deadline.checked(roots if sharing else ()):
+        for ids in root.distinct_lists:
+            for id_ in sharing.intersection(ids):
+                leaders[leader(root.id)] = leader(first_root.setdefault(id_, root.id))
+    connected: dict[int, list[RootSuppliers]] = {}
+    for root in deadline.checked(roots):
+        connected.setdefault(leader(root.id), []).append(root)
+    return list(connected.values())
+
+
+def balanced_counts(kinds: Sequence[ClaimKind], inventories: SimulatedInventories) -> dict[ClaimKind, int]:
+    """Return how many claims of each kind to make until none fits; their number may not be the greatest.
+
+    Of the kind with most claims left, half of them are made. So an inventory that many kinds need is not used
+    up early.
+    """
+    free = inventories.part({key for kind in kinds for key, _ in kind})
+    counts = dict.fromkeys(kinds, 0)
+    amounts = {kind: dict(kind) for kind in kinds}
+    while True:
+        times = {kind: free.times(of_claim) for kind, of_claim in amounts.items()}
+        kind = max(kinds, key=times.__getitem__, default=None)
+        if kind is None or not times[kind]:
+            return counts
+        claimed = times[kind] if len(kinds) == 1 else -(-times[kind] // 2)
+        free.claim(amounts[kind], claimed)
+        counts[kind] += claimed
+
+
+class MostClaims:
+    """The greatest number of claims that `inventories` allow, without a maximum."""
+
+    def __init__(
+        self,
+        rules: CombinationRules,
+        inventories: SimulatedInventories,
+        deadline: Deadline,
+        memory: MemoryBudget,
+    ) -> None:
+        self._rules = rules
+        self._inventories = inventories
+        self._deadline = deadline
+        self._memory = memory
+        self.demands = [(number, each) for number, each in enumerate(rules.demands) if each.resources]
+        """The demands with resources, with their number."""
+        amounts: dict[str, list[int]] = {}
+        for _, demand in self.demands:
+            for name, amount in demand.resources:
+                amounts.setdefault(name, []).append(amount)
+        self._repeated = {
+            name: (sum(each), math.gcd(*each)) for name, each in amounts.items() if len(each) > 1
+        }
+        """For each class that several demands request, the sum and the greatest divisor of the amounts."""
+        self._steps = StepBudget(MAX_STEPS, deadline)
+        self._generated = 0
+        """How many candidates have been generated."""
+
+    def is_greatest(self, count: int, roots: Sequence[RootSuppliers]) -> bool:
+        """Return whether connected roots certainly have no more claims than a run that ended with `count`.
+
+        If a single demand has resources, each claim has one supplier, and no choice gives more.
+        """
+        if len(self.demands) == 1:
+            return True
+        bound = sum(self._bound([root]) for root in self._deadline.checked(roots))
+        return count == (min(bound, self._bound(roots)) if len(roots) > 1 else bound)
+
+    def _bound(self, roots: Sequence[RootSuppliers]) -> int:
+        """Return an upper bound by each demand, and by each class that several demands request."""
+        times_of, free = self._inventories.times_of, self._inventories.free
+        bounds = []
+        ids_by_class: dict[str, set[int]] = {name: set() for name in self._repeated}
+        for number, demand in self.demands:
+            ids = frozenset[int]().union(*(root.suppliers[number] for root in roots))
+            bounds.append(sum(times_of(demand, id_) for id_ in self._deadline.checked(ids)))
+            for name in self._repeated.keys() & dict(demand.resources).keys():
+                ids_by_class[name] |= ids
+        for name, (total, divisor) in self._repeated.items():
+            usable = sum(free[id_, name] // divisor * divisor for id_ in ids_by_class[name])
+            bounds.append(usable // total)
+        return min(bounds)
+
+    def kinds(
+        self, roots: Sequence[RootSuppliers], inventories: SimulatedInventories
+    ) -> dict[ClaimKind, int] | None:
+        """Return the kinds of all candidates, each with the first root that can be the anchor.
+
+        `inventories` are those at present. None: there are too many candidates.
+        """
+        most = max(2, min(MAX_CANDIDATES, MAX_CANDIDATES_IN_ALL - self._generated))
+        found: dict[ClaimKind, int] = {}
+        for root in roots:
+            for candidate in combine(self._rules, root.suppliers, inventories, self._deadline, self._memory):
+                self._generated += 1
+                most -= 1
+                if most < 0 or len(found) > MAX_KINDS:
+                    return None
+                found.setdefault(frozenset(amounts_of(self._rules.demands, candidate).items()), root.id)
+        return found
+
+    def counts(self, kinds: Sequence[ClaimKind]) -> dict[ClaimKind, int] | None:
+        """Return the greatest number of claims as that of each kind; None if that takes too many steps."""
+        try:
+            counts = pack(list(map(dict, kinds)), self._inventories, self._steps)
+        except StepsExhausted:
+            return None
+        return dict(zip(kinds, counts, strict=True))
