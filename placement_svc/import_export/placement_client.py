@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import microversion_parse
 import orjson
-import urllib3
 from rich.progress import Progress
 
+from placement_svc.client.service_client import ClientError, ServiceClient
 from placement_svc.config import NOBODY
 from placement_svc.domain.allocations import UNKNOWN_TYPE, Claim
 from placement_svc.domain.records import (
@@ -32,15 +32,8 @@ THREADS = 8
 BATCH_SIZE = 200
 """Providers or consumers that are requested before the first of their records is returned."""
 
-MAX_ERROR_LENGTH = 300
-"""The largest number of characters of an error response that an error message quotes."""
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class PlacementClientError(Exception):
-    """The other service cannot be read, or it changed during the read; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -53,63 +46,37 @@ class _ProviderSummary:
     generation: int
 
 
-class PlacementClient:
+class PlacementClient(ServiceClient):
     """A client of a running Placement service, at the newest microversion that both services support."""
 
     def __init__(self, url: str, token: str) -> None:
-        """Negotiate the microversion; raises `PlacementClientError`."""
-        if not url.startswith(("http://", "https://")):
-            raise PlacementClientError(f"{url} is not a service URL: it must begin with http:// or https://")
-        self._url = url.rstrip("/")
-        # Every request is a GET, so a failed one can be repeated: a proxy or a restart may have caused the
-        # failure.
-        retry = urllib3.Retry(
-            connect=1, read=4, status=4, backoff_factor=0.5, status_forcelist=(502, 503, 504)
-        )
-        self._http = urllib3.PoolManager(
-            maxsize=THREADS, block=True, retries=retry, timeout=urllib3.Timeout(connect=10, read=600)
-        )
-        self._headers = {"X-Auth-Token": token, "Accept": "application/json"}
+        """Negotiate the microversion; raises `ClientError`."""
+        super().__init__(url, token, connections=THREADS)
         self._version = self._negotiate_version()
-        self._headers["OpenStack-API-Version"] = f"placement {self._version}"
+        self.select_version(str(self._version))
 
     def _negotiate_version(self) -> microversion_parse.Version:
         try:
-            [offered] = self._get("/")["versions"]
+            [offered] = self.get("/")["versions"]
             oldest, newest = (_parse_version(offered[key]) for key in ("min_version", "max_version"))
         except (KeyError, TypeError, ValueError):
-            raise PlacementClientError(
-                f"{self._url} does not list its microversions: is it a Placement service?"
+            raise ClientError(
+                f"{self.url} does not list its microversions: is it a Placement service?"
             ) from None
         version = min(newest, _parse_version(NEWEST))
         if version < oldest:
-            raise PlacementClientError(
-                f"{self._url} supports microversions from {oldest} on, but this service only up to {NEWEST}"
+            raise ClientError(
+                f"{self.url} supports microversions from {oldest} on, but this service only up to {NEWEST}"
             )
         return version
 
     def _supports(self, version: str) -> bool:
         return bool(self._version >= _parse_version(version))
 
-    def _get(self, path: str) -> Any:
-        """Return the JSON body of the response to GET `path`; raises `PlacementClientError`."""
-        url = f"{self._url}{path}"
-        try:
-            response = self._http.request("GET", url, headers=self._headers)
-            if response.status != 200:
-                raise PlacementClientError(
-                    f"GET {url} returned {response.status}: {_error_text(response.data)}"
-                )
-            return orjson.loads(response.data)
-        except urllib3.exceptions.HTTPError as error:
-            raise PlacementClientError(f"GET {url} failed: {error}") from error
-        except orjson.JSONDecodeError:
-            raise PlacementClientError(f"GET {url} returned a body that is not JSON") from None
-
     def export_lines(self, progress: Progress) -> Iterator[bytes]:
         """Yield all data of the service as the lines of an export; `progress` shows how much has been read.
 
-        Raises `PlacementClientError` if a request fails, or if the data changed during the read: the lines
+        Raises `ClientError` if a request fails, or if the data changed during the read: the lines
         would then mix two states. A change is detected by two comparisons: the provider list before and
         after, and the allocations of each provider with those of its consumers.
         """
@@ -144,8 +111,8 @@ class PlacementClient:
         if changed or +by_provider != +by_consumers:
             uuids = {provider.uuid for provider in changed}
             uuids |= {uuid for uuid in by_provider | by_consumers if by_provider[uuid] != by_consumers[uuid]}
-            raise PlacementClientError(
-                f"{self._url} changed during the import ({', '.join(sorted(uuids)[:3])}...):"
+            raise ClientError(
+                f"{self.url} changed during the import ({', '.join(sorted(uuids)[:3])}...):"
                 " stop the services that write to it, and import again"
             )
         numbers[ProviderRecord] = len(providers)
@@ -154,11 +121,11 @@ class PlacementClient:
     def _custom_names(self) -> Iterator[tuple[bytes, type[Record]]]:
         """Yield the lines of custom traits and resource classes, each with the class of its record."""
         if self._supports("1.6"):
-            for name in self._get("/traits?name=startswith:CUSTOM_")["traits"]:
+            for name in self.get("/traits?name=startswith:CUSTOM_")["traits"]:
                 if name.startswith("CUSTOM_"):
                     yield orjson.dumps({"trait": name}), TraitRecord
         if self._supports("1.2"):
-            for resource_class in self._get("/resource_classes")["resource_classes"]:
+            for resource_class in self.get("/resource_classes")["resource_classes"]:
                 if resource_class["name"].startswith("CUSTOM_"):
                     yield orjson.dumps({"resource_class": resource_class["name"]}), ResourceClassRecord
 
@@ -170,26 +137,26 @@ class PlacementClient:
                 parent_uuid=provider.get("parent_provider_uuid"),
                 generation=provider["generation"],
             )
-            for provider in self._get("/resource_providers")["resource_providers"]
+            for provider in self.get("/resource_providers")["resource_providers"]
         ]
 
     def _read_provider(self, provider: _ProviderSummary) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """Return the record of a provider, and its allocations by consumer uuid."""
         path = f"/resource_providers/{provider.uuid}"
-        inventories = self._get(f"{path}/inventories")["inventories"]
+        inventories = self.get(f"{path}/inventories")["inventories"]
         record = {
             "uuid": provider.uuid,
             "name": provider.name,
             "parent_provider_uuid": provider.parent_uuid,
-            "traits": self._get(f"{path}/traits")["traits"] if self._supports("1.6") else [],
-            "aggregates": self._get(f"{path}/aggregates")["aggregates"] if self._supports("1.1") else [],
+            "traits": self.get(f"{path}/traits")["traits"] if self._supports("1.6") else [],
+            "aggregates": self.get(f"{path}/aggregates")["aggregates"] if self._supports("1.1") else [],
             "inventories": inventories,
         }
-        return record, self._get(f"{path}/allocations")["allocations"] if inventories else {}
+        return record, self.get(f"{path}/allocations")["allocations"] if inventories else {}
 
     def _read_consumer(self, uuid: str) -> dict[str, Any]:
         """Return the record of a consumer; a deleted consumer has no allocations."""
-        body = self._get(f"/allocations/{uuid}")
+        body = self.get(f"/allocations/{uuid}")
         consumer_type = body.get("consumer_type")
         return {
             "uuid": uuid,
@@ -202,15 +169,6 @@ class PlacementClient:
 
 def _parse_version(text: str) -> microversion_parse.Version:
     return microversion_parse.parse_version_string(text)
-
-
-def _error_text(body: bytes) -> str:
-    """Return the text of an error response, on one line."""
-    try:
-        text = orjson.loads(body)["errors"][0]["detail"]
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError):
-        text = body.decode(errors="replace")
-    return " ".join(text.split())[:MAX_ERROR_LENGTH]
 
 
 def _total_amount(allocation: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from placement_svc import demo
+from placement_svc.demo import cloud
 from tests.support.service import Service, serving
 
 pytest.importorskip("osc_placement", reason="needs the extra clients: pip install -e '.[clients]'")
@@ -67,7 +67,7 @@ def run(lines: list[str], url: str, token: str) -> list[str]:
 def test_commands_work(mode: str, request: pytest.FixtureRequest) -> None:
     url, token = request.getfixturevalue(mode)
     if mode == "noauth":
-        demo.load(demo.DemoClient(int(url.rpartition(":")[2])), demo.cloud(demo.HOSTS))
+        cloud.load(request.getfixturevalue("database"), cloud.records(hosts=0))
     else:
         run([LINES[0], ".venv/bin/openstack resource provider create CN1"], url, token)
     _, providers, candidates, trees = run(LINES, url, token)

@@ -167,7 +167,7 @@ def test_a_service_that_changes_during_the_import_is_not_imported(
     path: str,
     body: Any,
 ) -> None:
-    get = PlacementClient._get
+    get = PlacementClient.get
     pending = [(method, path, body)]
 
     def change_then_get(self: PlacementClient, path: str) -> Any:
@@ -175,7 +175,7 @@ def test_a_service_that_changes_during_the_import_is_not_imported(
             call(*pending.pop())
         return get(self, path)
 
-    monkeypatch.setattr(PlacementClient, "_get", change_then_get)
+    monkeypatch.setattr(PlacementClient, "get", change_then_get)
     result = run("--from", source)
     assert result.exit_code == 1
     assert "changed during the import" in result.stderr

@@ -1,0 +1,106 @@
+"""An HTTP client that reads from a running Placement service: this one, or OpenStack Placement."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import urllib3
+
+MAX_ERROR_LENGTH = 300
+"""The largest number of characters of an error response that an error message quotes."""
+
+EXTENSIONS = "placement-svc"
+"""The name of this service's extensions in the version header."""
+
+_VERSION_HEADER = "OpenStack-API-Version"
+
+
+class ClientError(Exception):
+    """A request has no usable response; the message gives the reason."""
+
+
+class UnreachableError(ClientError):
+    """The service did not respond; `reason` says why."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"GET {url} failed: {reason}")
+        self.reason = reason
+
+
+class StatusError(ClientError):
+    """The service returned an error status; `reason` is the text of its error."""
+
+    def __init__(self, url: str, status: int, reason: str) -> None:
+        super().__init__(f"GET {url} returned {status}: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+class ServiceClient:
+    """A client of one service with one token, which any number of threads can use."""
+
+    def __init__(self, url: str, token: str, *, version: str = "", connections: int = 1) -> None:
+        """Check the URL and the token; raises `ClientError`.
+
+        `version` is what follows ``placement`` in the version header. If it names `EXTENSIONS`, responses
+        of services without them are errors.
+        """
+        if not url.startswith(("http://", "https://")):
+            raise ClientError(f"{url} is not a service URL: it must begin with http:// or https://")
+        if not (token.strip() and token.isascii() and token.isprintable()):
+            raise ClientError("The token is empty or has characters that HTTP does not allow")
+        self.url = url.rstrip("/")
+        # Every request is a GET, so a failed one can be repeated: a proxy or a restart may have caused the
+        # failure.
+        retry = urllib3.Retry(
+            connect=1,
+            read=4,
+            status=4,
+            backoff_factor=0.5,
+            status_forcelist=(502, 503, 504),
+            raise_on_status=False,
+            remove_headers_on_redirect=[*urllib3.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT, "X-Auth-Token"],
+        )
+        self._http = urllib3.PoolManager(
+            maxsize=connections, block=True, retries=retry, timeout=urllib3.Timeout(connect=10, read=600)
+        )
+        self._headers = {"X-Auth-Token": token, "Accept": "application/json"}
+        self._needs_extensions = EXTENSIONS in version
+        if version:
+            self.select_version(version)
+
+    def select_version(self, version: str) -> None:
+        """Send `version` with all further requests."""
+        self._headers[_VERSION_HEADER] = f"placement {version}"
+
+    def get(self, path: str) -> Any:
+        """Return the JSON of the response to GET `path`; raises `ClientError`."""
+        url = f"{self.url}{path}"
+        try:
+            response = self._http.request("GET", url, headers=self._headers)
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(url, _failure(error)) from error
+        lacks_extensions = EXTENSIONS not in response.headers.get(_VERSION_HEADER, "")
+        if self._needs_extensions and lacks_extensions and response.status in (200, 400, 404):
+            raise ClientError(f"{self.url} is not {EXTENSIONS}, or a version of it that is too old")
+        if response.status != 200:
+            raise StatusError(url, response.status, _error_text(response.data))
+        try:
+            return json.loads(response.data)
+        except ValueError:
+            raise ClientError(f"GET {url} returned a body that is not JSON") from None
+
+
+def _failure(error: urllib3.exceptions.HTTPError) -> str:
+    """Return the reason of a failure without the names of urllib3's objects."""
+    reason = getattr(error, "reason", None) or error
+    return str(reason).rpartition(": ")[2]
+
+
+def _error_text(body: bytes) -> str:
+    """Return the text of an error response, on one line."""
+    text = body.decode(errors="replace")
+    with suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
+        # The first paragraph says no more than the status, but it can be the only one.
+        text = json.loads(text)["errors"][0]["detail"].strip().rpartition("\n\n")[2]
+    return " ".join(text.split())[:MAX_ERROR_LENGTH]

@@ -1,0 +1,73 @@
+"""The command `find`."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from placement_svc.client.service_client import ServiceClient, StatusError
+from placement_svc.commands.listing import Listing
+from placement_svc.commands.query import get, limit_option, query_command
+from placement_svc.commands.report import Report, amounts, is_uuid, sentence
+
+_TRAIT = re.compile(r"[A-Z0-9_]+")
+_HEADINGS = ("Match", "Provider", "UUID", "Root UUID", "Usages")
+
+
+@query_command("find")
+@click.argument("text", metavar="TRAIT|AGGREGATE|NAME")
+@limit_option
+def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
+    """Find resource providers by a trait, an aggregate, a uuid or a part of the name.
+
+    The exit status is 1 if nothing is found.
+    """
+    found = {}
+    more = False
+    for match, query in _queries(text):
+        try:
+            page = get(
+                service,
+                "/resource_providers",
+                include="inventories,usages",
+                sort_by="name",
+                limit=limit,
+                **query,
+            )
+        except StatusError as error:
+            # A text that looks like a trait need not be one.
+            if match == "trait" and error.status == 400:
+                continue
+            raise
+        found[match] = page["resource_providers"]
+        more = more or bool(page["links"])
+    rows = [[match, *_cells(provider)] for match, providers in found.items() for provider in providers]
+    listing = Listing(_HEADINGS, rows)
+    if not rows:
+        nothing = f"No resource provider has the trait, aggregate, uuid or name {text}."
+        return Report(found, listing, [sentence(nothing)], is_success=False)
+    # Two uuids do not fit beside each other on a narrow terminal.
+    shown = [[row[0], row[1], row[2], row[4]] for row in rows]
+    parts = [Listing(("Match", "Provider", "UUID", "Usages"), shown)]
+    notes = [sentence(f"There are more: raise --limit, which is {limit}.")] if more else []
+    return Report(found, listing, [*parts, *notes])
+
+
+def _queries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield what a text can be, and the query for its providers."""
+    if is_uuid(text):
+        yield "aggregate", {"member_of": text.lower()}
+        yield "uuid", {"uuid": text.lower()}
+    elif _TRAIT.fullmatch(text):
+        yield "trait", {"required": text}
+    yield "name", {"name": f"contains:{text}"}
+
+
+def _cells(provider: dict[str, Any]) -> list[str]:
+    return [
+        provider["name"],
+        provider["uuid"],
+        provider["root_provider_uuid"],
+        amounts(provider["usages"]),
+    ]

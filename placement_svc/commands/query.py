@@ -1,0 +1,123 @@
+"""The options and the errors of the commands that query a running service over HTTP.
+
+The exit status is 0, 1 if the answer is negative (no candidates, nothing found), and 2 after an error.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import click
+
+from placement_svc.client.service_client import (
+    EXTENSIONS,
+    ClientError,
+    ServiceClient,
+    StatusError,
+    UnreachableError,
+)
+from placement_svc.commands.report import Format, Report
+from placement_svc.commands.serve import PORT
+from placement_svc.domain.printable import printable
+from placement_svc.http.microversion import NEWEST
+
+VERSION = f"{NEWEST}, {EXTENSIONS} 1.0"
+PAGE_SIZE = 1000
+
+_SAFE = "%/?:@!$&'()*+,;=[]"
+"""The characters besides letters, digits and `-._~` that a REQUEST may contain without being escaped."""
+
+_OPTIONS = (
+    click.option(
+        "--url",
+        envvar="PLACEMENT_URL",
+        show_envvar=True,
+        default=f"http://127.0.0.1:{PORT}",
+        show_default=True,
+        help="URL of the service.",
+    ),
+    click.option(
+        "--token",
+        envvar="PLACEMENT_TOKEN",
+        show_envvar=True,
+        default="admin",
+        show_default=True,
+        help="Token for the service.",
+    ),
+    click.option("--json", "output", flag_value=Format.JSON, type=Format, help="Print JSON."),
+    click.option("--csv", "output", flag_value=Format.CSV, type=Format, help="Print CSV."),
+)
+
+limit_option = click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Largest number of rows.",
+)
+
+
+class QueryError(click.ClickException):
+    """A query without an answer."""
+
+    exit_code = 2
+
+
+def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]:
+    """Return a decorator that makes a command of a function.
+
+    The function gets a client of the service, and the arguments and options of the command. Its docstring
+    is the help text.
+    """
+
+    def decorate(function: Callable[..., Report]) -> click.Command:
+        @wraps(function)
+        def run(url: str, token: str, output: Format | None, **arguments: Any) -> None:
+            try:
+                report = function(ServiceClient(url, token, version=VERSION), **arguments)
+            except ClientError as error:
+                raise QueryError(printable(_message(error, url))) from error
+            report.write(output)
+            click.get_current_context().exit(0 if report.is_success else 1)
+
+        for option in reversed(_OPTIONS):
+            option(run)
+        return click.command(name)(run)
+
+    return decorate
+
+
+def _message(error: ClientError, url: str) -> str:
+    if isinstance(error, UnreachableError):
+        return f"{url} does not respond ({error.reason}): start it, or name another service by --url"
+    if not isinstance(error, StatusError):
+        return str(error)
+    if error.status == 401:
+        return f"{url} does not accept the token: name another one by --token or PLACEMENT_TOKEN"
+    if error.status == 403:
+        return f"{url} does not allow this to the user of the token: {error.reason}"
+    return str(error)
+
+
+def get(service: ServiceClient, path: str, **query: str | int) -> Any:
+    """Return the JSON of the response to GET `path` with the query; raises `ClientError`."""
+    return service.get(f"{path}?{urlencode(query)}")
+
+
+def get_pages(service: ServiceClient, path: str, name: str, **query: str | int) -> Iterator[dict[str, Any]]:
+    """Yield the elements of a list, the member `name` of each page; raises `ClientError`."""
+    marker: dict[str, str | int] = {}
+    while True:
+        page = get(service, path, limit=PAGE_SIZE, **query, **marker)
+        yield from page[name]
+        if not page["links"]:
+            return
+        # The link may contain the address of the service behind a proxy, so only its marker is used.
+        marker = {"marker": page[name][-1]["uuid"]}
+
+
+def request_path(path: str, request: str, **query: str) -> str:
+    """Return a path with a REQUEST of the command line as its query string, and further keys."""
+    keys = f"&{urlencode(query)}" if query else ""
+    return f"{path}?{quote(request.lstrip('?'), safe=_SAFE)}{keys}"

@@ -1,0 +1,121 @@
+"""The result of a query command: as tables for people, as JSON or as CSV for programs.
+
+Names come from clients of the service, so control characters in them are escaped in every format.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import click
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from placement_svc.commands.listing import Cell, Listing, shown
+from placement_svc.domain.printable import printable
+
+PIPE_WIDTH = 10_000
+"""Columns of a table that is not printed on a terminal, so that a program gets each row as one line."""
+
+MIN_WIDTH = 80
+"""Columns of a table on a narrower terminal, which then wraps the lines."""
+
+BAR_LENGTH = 20
+
+
+class Format(StrEnum):
+    """The formats of a report for programs."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+Part = Listing | Text | Tree
+"""A table, a sentence or a tree."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The output of a query command, and whether its exit status is 0.
+
+    `document` is printed as JSON, `listing` as CSV, and `parts` for people: sentences, tables and trees.
+    """
+
+    document: Any
+    listing: Listing
+    parts: Sequence[Part]
+    is_success: bool = True
+
+    def write(self, output: Format | None) -> None:
+        """Print the report; `output` None is the form for people."""
+        if output is Format.JSON:
+            # Characters beyond ASCII are escaped, so no control character of any kind remains.
+            click.echo(json.dumps(self.document, indent=2))
+        elif output is Format.CSV:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(_column_name(heading) for heading in self.listing.headings)
+            writer.writerows([_raw(cell) for cell in row] for row in self.listing.rows)
+        else:
+            self._print()
+
+    def _print(self) -> None:
+        terminal_width = PIPE_WIDTH
+        if sys.stdout.isatty():
+            terminal_width = max(Console().width, MIN_WIDTH)
+        # A table can be wider than the terminal, which wraps the lines of everything.
+        console = Console(width=PIPE_WIDTH, markup=False, highlight=False, emoji=False)
+        for part in self.parts:
+            console.print(part.table(terminal_width) if isinstance(part, Listing) else part, soft_wrap=True)
+
+
+def sentence(text: str) -> Text:
+    """Return a line of text without control characters."""
+    return Text(printable(text))
+
+
+def tree(label: str, lines: Iterable[str] = ()) -> Tree:
+    """Return the node of a tree with a label and further lines below it."""
+    text = Text(printable(label), style="bold")
+    for line in lines:
+        text.append(f"\n{printable(line)}", style="not bold")
+    return Tree(text)
+
+
+def bar(used: int, capacity: int, length: int = BAR_LENGTH) -> str:
+    """Return a bar whose filled part is the used part of a capacity."""
+    filled = length if used >= capacity > 0 else length * used // max(capacity, 1)
+    return "█" * min(filled, length) + "░" * (length - filled)
+
+
+def percent(used: int, capacity: int) -> str:
+    """Return which part of a capacity is used, rounded down; "-" if there is no capacity."""
+    return f"{100 * used // capacity}%" if capacity > 0 else "-"
+
+
+def amounts(by_class: Mapping[str, int]) -> str:
+    """Return amounts as a request has them: ``VCPU:2, MEMORY_MB:512``."""
+    return ", ".join(f"{name}:{amount}" for name, amount in by_class.items())
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether a text is a uuid in its usual form, in any letter case."""
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _raw(cell: Cell) -> str | int:
+    if cell is None:
+        return ""
+    return cell if isinstance(cell, int) else shown(cell)
+
+
+def _column_name(heading: str) -> str:
+    return heading.lower().replace(" ", "_")

@@ -1,0 +1,68 @@
+"""The HTTP client: redirects, and services without the extensions."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from placement_svc.client.service_client import ClientError, ServiceClient, StatusError
+
+EXTENDED = "1.39, placement-svc 1.0"
+
+
+@contextmanager
+def responding(
+    status: int, body: bytes = b"{}", headers: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, list[Message]]]:
+    """Run a server with the same response to every request; yield its port and the headers that it gets."""
+    received: list[Message] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append(self.headers)
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: Any) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1], received
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_token_is_not_sent_to_another_server(host: str) -> None:
+    with responding(200) as (target, received):
+        redirect = {"Location": f"http://{host}:{target}/other"}
+        with responding(302, headers=redirect) as (port, first):
+            assert ServiceClient(f"http://127.0.0.1:{port}", "secret").get("/") == {}
+    assert first[0]["X-Auth-Token"] == "secret"
+    assert received[0]["X-Auth-Token"] is None
+
+
+@pytest.mark.parametrize("status", [200, 400, 404])
+def test_service_without_extensions_is_an_error(status: int) -> None:
+    headers = {"OpenStack-API-Version": "placement 1.39"}
+    with responding(status, headers=headers) as (port, _):
+        url = f"http://127.0.0.1:{port}"
+        with pytest.raises(ClientError, match=f"^{url} is not placement-svc"):
+            ServiceClient(url, "token", version=EXTENDED).get("/capacity")
+
+
+def test_error_has_the_reason_without_the_general_sentence() -> None:
+    body = b'{"errors": [{"detail": "The request is malformed.\\n\\n No such trait.  "}]}'
+    with responding(400, body) as (port, _), pytest.raises(StatusError) as raised:
+        ServiceClient(f"http://127.0.0.1:{port}", "token").get("/")
+    assert (raised.value.status, raised.value.reason) == (400, "No such trait.")

@@ -1,0 +1,368 @@
+"""The commands that query a running service: answers, formats, exit statuses and errors."""
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+from placement_svc.cli import main
+from tests.conftest import Api, LoadCloud, NewApp, served
+from tests.support.cloud import read, uuid_of
+
+WAIT_SECONDS = 30
+CLOUD = """
+    cn1{MEMORY_MB1024 DISK_GB100}#COMPUTE_NODE@rack; n11<cn1{VCPU8 used6}#HW_NUMA_ROOT; n12<cn1{VCPU8};
+    cn2{MEMORY_MB1024}@rack; n21<cn2{VCPU4 ratio2.0}#HW_NUMA_ROOT; ss{DISK_GB900}$@rack
+"""
+SERVER, OTHER_SERVER = uuid_of("server"), uuid_of("other server")
+REQUEST = "resources=VCPU:8&required=HW_NUMA_ROOT"
+IMPOSSIBLE = "resources=VCPU:100"
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def cloud(load_cloud: LoadCloud, call: Callable[..., Any]) -> None:
+    """Two hosts with NUMA nodes, shared storage, and servers of two projects."""
+    load_cloud(read(" ".join(CLOUD.split())))
+    for server, project, allocations in (
+        (SERVER, "blue", {"cn1": {"MEMORY_MB": 512}, "n12": {"VCPU": 1}, "ss": {"DISK_GB": 10}}),
+        (OTHER_SERVER, "red", {"n12": {"VCPU": 2}}),
+    ):
+        body = {
+            "allocations": {uuid_of(name): {"resources": amounts} for name, amounts in allocations.items()},
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+            "project_id": project,
+            "user_id": "user",
+        }
+        call("PUT", f"/allocations/{server}", body)
+
+
+@pytest.fixture
+def run(live: str) -> Run:
+    """A function that runs a command against the service."""
+
+    def invoke(*arguments: str, **env: str) -> Result:
+        return CliRunner().invoke(main, arguments, env={"PLACEMENT_URL": live} | env)
+
+    return invoke
+
+
+def table_rows(result: Result) -> list[list[str]]:
+    """Return the cells of all tables in the output of a command."""
+    return [
+        [cell.strip() for cell in line[1:-1].split("│")]
+        for line in result.stdout.splitlines()
+        if line.startswith("│")
+    ]
+
+
+def csv_rows(result: Result) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["why", "resources=VCPU:8"], 0),
+        (["why", IMPOSSIBLE], 1),
+        (["why", "resources=VCPU:4", "--host", "n11"], 0),
+        (["why", REQUEST, "--host", "cn1"], 1),
+        (["why", "resources=NONE:1"], 2),
+        (["why", "resources=VCPU:1", "--host", "unknown"], 2),
+        (["tree", "n11"], 0),
+        (["tree", uuid_of("cn1")], 0),
+        (["tree", "unknown"], 1),
+        (["tree", uuid_of("nothing")], 1),
+        (["top"], 0),
+        (["top", "--class", "SRIOV_NET_VF"], 1),
+        (["top", "--class", "NONE"], 2),
+        (["top", "--by", "project", "--class", "MEMORY_MB"], 0),
+        (["top", "--by", "project", "--class", "SRIOV_NET_VF"], 1),
+        (["who", "n12"], 0),
+        (["who", "cn2"], 1),
+        (["who", "unknown"], 1),
+        (["find", "HW_NUMA_ROOT"], 0),
+        (["find", uuid_of("rack")], 0),
+        (["find", "n1"], 0),
+        (["find", "unknown"], 1),
+        (["find", "UNKNOWN"], 1),
+        (["find", uuid_of("nothing")], 1),
+    ],
+    ids=str,
+)
+def test_exit_status_tells_answers_from_errors(run: Run, command: list[str], status: int) -> None:
+    result = run(*command)
+    assert result.exit_code == status
+    assert bool(result.stderr) == (status == 2)
+    for option in ("--json", "--csv"):
+        assert run(*command, option).exit_code == status
+    if status < 2:
+        json.loads(run(*command, "--json").stdout)
+        assert len(run(*command, "--csv").stdout.splitlines()) >= 1
+
+
+@pytest.mark.usefixtures("cloud")
+def test_why_shows_summary_and_filters(run: Run, api: Api) -> None:
+    result = run("why", REQUEST)
+    body = api("GET", f"/allocation_candidates/explanation?{REQUEST}").get_json()
+    assert result.stdout.startswith(body["summary"])
+    shown = [row[1:6] for row in table_rows(result)]
+    for each in body["groups"][0]["filters"]:
+        numbers = [str(each[name]) for name in ("alone", "left", "sole_blocker")]
+        assert [each["code"], each["query"], *numbers] in shown
+    assert json.loads(run("why", REQUEST, "--json").stdout) == body
+    assert [row["alone"] for row in csv_rows(run("why", REQUEST, "--csv"))] == [
+        str(each["alone"]) for group in (body["groups"][0]["filters"], body["tree"]) for each in group
+    ]
+
+
+@pytest.mark.usefixtures("cloud")
+def test_fits_counts_how_often_the_request_fits(run: Run) -> None:
+    result = run("fits", "resources_A=VCPU:2")
+    assert result.exit_code == 0, result.stderr
+    assert "Fits 7 times." in result.stdout
+    assert json.loads(run("fits", "resources_A=VCPU:2", "--json").stdout)["fits"] == 7
+    hosts = {row["host"]: row["fits"] for row in csv_rows(run("fits", "resources_A=VCPU:2", "--csv"))}
+    assert hosts == {"cn1": "3", "cn2": "4"}
+    assert "Fits 4 times." in run("fits", f"resources_A=VCPU:2&without={uuid_of('cn1')}").stdout
+    assert run("fits", "resources_A=VCPU:100").exit_code == 1
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("named", ["cn1", "n12", uuid_of("n11"), uuid_of("n11").upper()])
+def test_tree_shows_usage_traits_and_consumers(run: Run, named: str) -> None:
+    output = run("tree", named).stdout
+    assert f"cn1  {uuid_of('cn1')}" in output
+    assert re.search(r"VCPU  █{15}░{5}   75%  6 of 8", output)
+    assert re.search(r"MEMORY_MB  █{10}░{10}   50%  512 of 1,024", output)
+    assert "traits: COMPUTE_NODE" in output
+    assert f"aggregates: {uuid_of('rack')}" in output
+    assert f"│ {SERVER} │ INSTANCE │ blue    │ " in output
+    assert "DISK_GB:10" not in output
+    assert uuid_of("n21") not in output
+    of_node = next(row for row in csv_rows(run("tree", named, "--csv")) if row["provider"] == "n11")
+    assert (of_node["parent_uuid"], of_node["capacity"], of_node["used"]) == (uuid_of("cn1"), "8", "6")
+
+
+@pytest.mark.usefixtures("cloud")
+def test_tree_counts_the_allocation_ratio(run: Run) -> None:
+    assert "0 of 8" in run("tree", "cn2").stdout
+
+
+@pytest.mark.usefixtures("cloud")
+def test_top_ranks_hosts_by_the_used_part(run: Run) -> None:
+    rows = csv_rows(run("top", "--csv"))
+    assert [(row["host"], row["used"], row["capacity"]) for row in rows] == [
+        ("cn1", "9", "16"),
+        ("cn2", "0", "8"),
+    ]
+    [row] = table_rows(run("top", "--limit", "1"))[1:]
+    assert row == ["cn1", uuid_of("cn1"), "█████░░░░░", "56%", "9 of 16"]
+
+
+@pytest.mark.usefixtures("cloud")
+def test_top_ranks_projects_by_their_usage(run: Run) -> None:
+    rows = csv_rows(run("top", "--by", "project", "--csv"))
+    assert [(row["project"], row["vcpu"]) for row in rows][-2:] == [("red", "2"), ("blue", "1")]
+    assert "DISK_GB:10" in rows[-1]["all_usages"]
+
+
+@pytest.mark.usefixtures("cloud")
+def test_who_lists_consumers_by_project(run: Run) -> None:
+    result = run("who", "n12")
+    rows = table_rows(result)
+    assert ["blue", "1", "MEMORY_MB:512, VCPU:1"] in rows
+    assert ["red", "1", "VCPU:2"] in rows
+    assert ["blue", SERVER, "INSTANCE", "MEMORY_MB:512, VCPU:1"] in rows
+    document = json.loads(run("who", "n12", "--json").stdout)
+    assert document["root"] == {"uuid": uuid_of("cn1"), "name": "cn1"}
+    assert {"project_id": "red", "consumers": 1, "usages": {"VCPU": 2}} in document["projects"]
+
+
+@pytest.mark.usefixtures("cloud")
+def test_who_reads_all_pages(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    all_rows = run("who", "cn1", "--csv").stdout
+    monkeypatch.setattr("placement_svc.commands.query.PAGE_SIZE", 1)
+    assert run("who", "cn1", "--csv").stdout == all_rows
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize(
+    ("text", "match", "names"),
+    [
+        ("HW_NUMA_ROOT", "trait", ["n11", "n21"]),
+        (uuid_of("rack"), "aggregate", ["cn1", "cn2", "ss"]),
+        (uuid_of("n11"), "uuid", ["n11"]),
+        ("n1", "name", ["cn1", "n11", "n12"]),
+    ],
+)
+def test_find_names_all_providers(run: Run, text: str, match: str, names: list[str]) -> None:
+    rows = csv_rows(run("find", text, "--csv"))
+    assert [(row["match"], row["provider"]) for row in rows] == [(match, name) for name in names]
+    assert {row["provider"]: row["uuid"] for row in rows} == {name: uuid_of(name) for name in names}
+    assert (f"raise --limit, which is {len(names) - 1}" in run("find", text, "--limit", "1").stdout) == (
+        len(names) == 2
+    )
+
+
+@pytest.mark.usefixtures("cloud")
+def test_empty_lists_searches_without_candidates(run: Run, api: Api) -> None:
+    sent = f"req-{uuid4()}"
+    assert run("empty", "--request-id", sent).exit_code == 0
+    api("GET", f"/allocation_candidates?{IMPOSSIBLE}", headers={"X-Openstack-Request-Id": sent}).close()
+    end = time.monotonic() + WAIT_SECONDS
+    while run("empty", "--request-id", sent, "--json").exit_code == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+    listed = run("empty", "--request-id", sent)
+    assert listed.exit_code == 1
+    assert sent in listed.stdout
+    assert IMPOSSIBLE in listed.stdout
+    [row] = csv_rows(run("empty", "--request-id", sent, "--csv"))
+    assert row["query"] == IMPOSSIBLE
+    # The stored query can be explained as it is.
+    assert run("why", row["query"]).exit_code == 1
+
+
+NAME = "evil\x1b[31m\x9b0m\n\u202e[red]:smile:"
+
+
+@pytest.mark.parametrize("output", [[], ["--json"], ["--csv"]])
+def test_no_name_reaches_the_terminal_unescaped(
+    run: Run, call: Callable[..., Any], output: list[str]
+) -> None:
+    call("POST", "/resource_providers", {"name": NAME, "uuid": uuid_of("evil")})
+    call(
+        "PUT",
+        f"/resource_providers/{uuid_of('evil')}/inventories",
+        {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}},
+    )
+    body = {
+        "allocations": {uuid_of("evil"): {"resources": {"VCPU": 1}}},
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+        "project_id": NAME,
+        "user_id": NAME,
+    }
+    call("PUT", f"/allocations/{SERVER}", body)
+    for command in (
+        ["tree", uuid_of("evil")],
+        ["top"],
+        ["top", "--by", "project"],
+        ["who", NAME],
+        ["who", f"{NAME}\x1b"],
+        ["find", "evil"],
+        ["why", "resources=VCPU:9"],
+        ["why", "resources=VCPU:9", "--host", NAME],
+        ["why", "resources=VCPU:9", "--host", f"{NAME}\x1b"],
+    ):
+        result = run(*command, *output)
+        shown = result.stdout + result.stderr
+        assert all(line.isprintable() for line in shown.split("\n")), (command, shown)
+        if command[0] in ("tree", "top") and output != ["--json"]:
+            assert "evil\\x1b[31m\\x9b0m\\n\\u202e[red]:smile:" in shown
+
+
+def on_terminal(*arguments: str, columns: int) -> str:
+    """Return the output of the command line on a terminal."""
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "placement_svc", *arguments],
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"},
+    ):
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(controller, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+    os.close(controller)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("columns", [40, 80])
+def test_uuids_are_whole_on_a_terminal(live: str, columns: int) -> None:
+    for command in (
+        ["tree", "cn1"],
+        ["top"],
+        ["who", "cn1"],
+        ["find", "HW_NUMA_ROOT"],
+        ["find", uuid_of("rack")],
+    ):
+        shown = on_terminal(*command, "--url", live, columns=columns)
+        expected = {"who": SERVER, "find": uuid_of("n11") if "HW_NUMA_ROOT" in command else uuid_of("ss")}
+        assert expected.get(command[0], uuid_of("cn1")) in shown
+        rows = [line for line in shown.split("\n") if line.startswith(("│ ", "┌"))]
+        assert all(len(line) <= 80 for line in rows), shown
+
+
+@pytest.mark.usefixtures("cloud")
+def test_request_is_sent_as_a_query_string(run: Run) -> None:
+    for request in (f"?{REQUEST}", "resources=VCPU%3A8&required=HW_NUMA_ROOT", "resources=VCPU:8&limit=1"):
+        assert run("why", request).exit_code < 2
+    assert "Got: 1#&" in run("why", "resources=VCPU:1#&limit=1").stderr.replace("1#.", "1#&")
+    assert run("why", "resources=VCPU:1 é").exit_code == 2
+
+
+def test_service_that_does_not_respond_is_an_error(run: Run) -> None:
+    result = run("top", "--url", "http://127.0.0.1:1")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: http://127.0.0.1:1 does not respond (")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--url", "placement"], "placement is not a service URL"),
+        (["--token", ""], "The token is empty"),
+        (["--token", "a\nb"], "The token is empty or has characters that HTTP does not allow"),
+        (["--token", "nobody"], "does not allow this to the user of the token"),
+    ],
+)
+def test_errors_are_one_sentence(run: Run, arguments: list[str], message: str) -> None:
+    result = run("top", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_refused_token_is_an_error(new_app: NewApp, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    CliRunner().invoke(
+        main,
+        ["token", "create", "--user", "u", "--project", "p", "--role", "reader"],
+        env={"PLACEMENT_TOKEN_FILE": str(tokens)},
+    )
+    with served(new_app(auth="token", token_file=tokens)) as url:
+        result = CliRunner().invoke(main, ["top", "--url", url, "--token", "wrong"])
+    assert result.exit_code == 2
+    assert "does not accept the token: name another one by --token or PLACEMENT_TOKEN" in result.stderr
+
+
+def test_service_settings_ignore_the_variables_of_the_commands() -> None:
+    env = {"PLACEMENT_URL": "http://placement.example.org", "PLACEMENT_TOKEN": "secret"}
+    result = CliRunner().invoke(main, ["token", "list"], env=env)
+    assert "PLACEMENT_TOKEN_FILE must name" in result.stderr
