@@ -1,0 +1,46 @@
+"""Helpers of the pages: their query, the caller's permissions, and the links between them."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from flask import g, request
+from werkzeug.exceptions import Forbidden
+
+from placement_svc.api.context import load_pairs
+from placement_svc.http.policy import enforce
+from placement_svc.schemas.base import Schema
+from placement_svc.schemas.query import ERROR_PREFIX
+
+
+def filled_pairs() -> list[tuple[str, str]]:
+    """Return the keys and values of the query, without the fields that a form left empty."""
+    return [(key, value) for key, value in load_pairs() if value.strip()]
+
+
+def load_form(schema: type[Schema]) -> Any:
+    """Return the query as `schema` loads it, without empty fields; raise `Invalid`."""
+    return schema.at(g.microversion).check(dict(filled_pairs()), ERROR_PREFIX)
+
+
+def allows(rule: str, target: Mapping[str, str] | None = None) -> bool:
+    """Return whether the caller satisfies the policy rule of an endpoint; `target` is that of `enforce`."""
+    try:
+        enforce(rule, target)
+    except Forbidden:
+        return False
+    return True
+
+
+def here(**changes: str | None) -> str:
+    """Return the URL of this page with other values of some keys; None removes a key."""
+    pairs = [(key, value) for key, value in filled_pairs() if key not in changes]
+    pairs += [(key, value) for key, value in changes.items() if value is not None]
+    path = f"{request.script_root}{request.path}"
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def sorted_here(key: str) -> str:
+    """Return the URL of this page sorted by `key`: descending, or ascending if it is descending already."""
+    descending = f"-{key}"
+    return here(sort_by=key if request.args.get("sort_by") == descending else descending, marker=None)

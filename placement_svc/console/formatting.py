@@ -1,0 +1,138 @@
+"""Numbers, times and bars in the pages."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import Flask, g, request, url_for
+
+from placement_svc.api.context import settings
+from placement_svc.console import context
+from placement_svc.console.login import form_token
+from placement_svc.domain.inventory import Inventory
+
+HIGH = 0.8
+FULL = 0.95
+"""The ratios from which on a bar is drawn as high and as full."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The amounts of an inventory or of a sum; `claimed` is the part that a candidate would add."""
+
+    total: int
+    reserved: int
+    capacity: int
+    used: int
+    free: int
+    claimed: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """The part of the capacity that is used; None without any capacity."""
+        return self.used / self.capacity if self.capacity > 0 else None
+
+    @property
+    def level(self) -> str:
+        """How full it is: a class of the style sheet."""
+        ratio = self.ratio
+        if ratio is None:
+            return "none"
+        return "over" if ratio > 1 else "full" if ratio >= FULL else "high" if ratio >= HIGH else "low"
+
+    @property
+    def widths(self) -> tuple[float, float, float]:
+        """The widths in percent of what is used, claimed and reserved.
+
+        The bar is as long as the capacity and what is reserved together.
+        """
+        length = max(self.capacity, 0) + self.reserved
+        if length <= 0:
+            return 0.0, 0.0, 0.0
+        used = min(self.used / length, 1.0)
+        claimed = min(self.claimed / length, 1.0 - used)
+        return round(100 * used, 1), round(100 * claimed, 1), round(100 * self.reserved / length, 1)
+
+
+def bar_of_sums(amounts: dict[str, int]) -> Bar:
+    """Return the bar of the amounts of a resource class (`docs/spec/extensions.md 6.4`)."""
+    return Bar(**{name: amounts[name] for name in ("total", "reserved", "capacity", "used", "free")})
+
+
+def bar_of_inventory(inventory: dict[str, Any], used: int, claimed: int = 0) -> Bar:
+    """Return the bar of an inventory in the format of the API."""
+    fields = {name: inventory[name] for name in Inventory.__dataclass_fields__}
+    capacity = Inventory(**fields).capacity
+    return Bar(inventory["total"], inventory["reserved"], capacity, used, max(0, capacity - used), claimed)
+
+
+def amount(value: int) -> str:
+    """Return an amount with separators."""
+    return f"{value:,}"
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio as a percentage; a dash for None."""
+    if ratio is None:
+        return "–"
+    # A host with something free is not full, and one with something used is not empty.
+    bounded = min(ratio, 0.999) if ratio < 1 else ratio
+    return "<1 %" if 0 < bounded < 0.01 else f"{int(bounded * 100)} %"
+
+
+def moment(time: datetime | None) -> str:
+    """Return a time in UTC; a dash for None."""
+    return "–" if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def age(time: datetime | None) -> str:
+    """Return the time since then in its largest unit; a dash for None."""
+    if time is None:
+        return "–"
+    seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def named(name: str) -> str:
+    """Return a name, or a text in place of a name without visible characters."""
+    return name if name.strip() else "(no name)"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _page_values() -> dict[str, Any]:
+    """Return the values that the frame of each page needs."""
+    caller = g.get("caller")
+    return {
+        "as_of": datetime.now(UTC),
+        "caller": caller,
+        "form_token": form_token if g.get("has_session") else None,
+        "here": context.here,
+        "sorted_here": context.sorted_here,
+        "uses_noauth": settings().auth == "noauth",
+        "api_root": request.script_root,
+        "static_url": lambda name: url_for("static", filename=name),
+    }
+
+
+def install(app: Flask) -> None:
+    """Add the filters and the common values to the templates of `app`."""
+    app.jinja_env.filters |= {
+        "amount": amount,
+        "percent": percent,
+        "moment": moment,
+        "age": age,
+        "named": named,
+    }
+    app.jinja_env.globals |= {
+        "plural": plural,
+        "bar_of_sums": bar_of_sums,
+        "bar_of_inventory": bar_of_inventory,
+    }
+    app.context_processor(_page_values)

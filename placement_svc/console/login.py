@@ -1,0 +1,150 @@
+"""Authentication: the log-in form, and the token of the session in place of a header."""
+
+import re
+import secrets
+from typing import Any
+from urllib.parse import quote
+
+from flask import Blueprint, Response, current_app, g, redirect, render_template, request, url_for
+from werkzeug.exceptions import Forbidden, HTTPException
+
+from placement_svc.api.context import settings
+from placement_svc.console.sessions import Sessions, set_cookie
+from placement_svc.http import auth
+from placement_svc.http.auth import AuthStrategy
+
+bp = Blueprint("login", __name__)
+
+TOKEN_KEY = "HTTP_X_AUTH_TOKEN"
+"""The key of the WSGI environment for the header with the token."""
+
+NOAUTH_TOKEN = "admin"
+"""The token of all requests that name none, with `PLACEMENT_AUTH=noauth`."""
+
+MAX_TOKEN_LENGTH = 2800
+"""The longest token that fits into a cookie: browsers store 4,096 bytes."""
+
+FORM_COOKIE = "placement_console_form"
+"""The cookie that a posted form must repeat, so that no other site can post it."""
+
+_NEXT = re.compile(r"/console(?:[/?][^\x00-\x20\\]*)?")
+"""A page of the console, relative to the mount point."""
+
+
+def authenticate(strategy: AuthStrategy, sessions: Sessions, *, uses_noauth: bool) -> Response | None:
+    """Set `g.caller`, or return a redirect to the log-in form.
+
+    The token is that of the header, or else that of the session.
+    """
+    g.has_session = False
+    if TOKEN_KEY not in request.environ:
+        token = NOAUTH_TOKEN if uses_noauth else sessions.token()
+        if token is None:
+            return _to_form()
+        request.environ[TOKEN_KEY] = token
+        g.has_session = not uses_noauth
+    try:
+        auth.authenticate(strategy)
+    except HTTPException as error:
+        if not is_unauthorized(error) or not g.has_session:
+            raise
+        return _to_form()
+    return None
+
+
+def is_unauthorized(error: HTTPException) -> bool:
+    """Return whether an error means that the token is missing or invalid."""
+    return error.code == 401 or (error.response is not None and error.response.status_code == 401)
+
+
+def _to_form() -> Response:
+    """Return the redirect to the log-in form, or a 401 for a script."""
+    if request.path.endswith((".json", ".csv")):
+        return Response("Log in first.\n", status=401, content_type="text/plain; charset=UTF-8")
+    target = request.full_path.rstrip("?")
+    return redirect(f"{url_for('login.show')}?next={quote(target)}", 303)  # type: ignore[return-value]
+
+
+def form_token() -> str:
+    """Return the value that the forms of the current page repeat."""
+    if "form_token" not in g:
+        g.form_token = request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe()
+    token: str = g.form_token
+    return token
+
+
+def _with_form_cookie(response: Response) -> Response:
+    if "form_token" in g and request.cookies.get(FORM_COOKIE) != g.form_token:
+        set_cookie(response, FORM_COOKIE, g.form_token)
+    return response
+
+
+bp.after_app_request(_with_form_cookie)
+
+
+def _check_form() -> None:
+    """Raise `Forbidden` unless a page of this console posted the form."""
+    sent, expected = request.form.get("form", ""), request.cookies.get(FORM_COOKIE, "")
+    is_same_site = request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
+    if not is_same_site or not expected or not secrets.compare_digest(sent.encode(), expected.encode()):
+        raise Forbidden("This form has expired, or another site has sent it. Load the page again.")
+
+
+def _next_path() -> str:
+    """Return the path and query of the page to show after the log-in."""
+    sent = request.values.get("next", "")
+    return sent if _NEXT.fullmatch(sent) else "/console"
+
+
+@bp.get("/console/login")
+def show() -> Any:
+    """Show the log-in form."""
+    if settings().auth == "noauth":
+        return redirect(url_for("overview.show"), 303)
+    return _form()
+
+
+def _form(problem: str = "", status: int = 200) -> tuple[str, int]:
+    page = render_template(
+        "login.html", next=_next_path(), problem=problem, form_token=form_token(), auth=settings().auth
+    )
+    return page, status
+
+
+@bp.post("/console/login")
+def submit() -> Any:
+    """Start a session if the token is valid."""
+    _check_form()
+    token = request.form.get("token", "").strip()
+    if not token:
+        return _form("Enter a token.", 400)
+    if len(token) > MAX_TOKEN_LENGTH or not token.isascii() or not token.isprintable():
+        return _form(
+            f"A token has at most {MAX_TOKEN_LENGTH:,} characters, and only printable ASCII characters.", 400
+        )
+    request.environ[TOKEN_KEY] = token
+    strategy: AuthStrategy = current_app.extensions["auth_strategy"]
+    try:
+        auth.authenticate(strategy)
+    except HTTPException as error:
+        if not is_unauthorized(error):
+            raise
+        return _form("This token is not valid, or it has expired.", 401)
+    response = redirect(f"{request.script_root}{_next_path()}", 303)
+    sessions().start(response, token)  # type: ignore[arg-type]
+    return response
+
+
+@bp.post("/console/logout")
+def leave() -> Any:
+    """End the session."""
+    _check_form()
+    response = redirect(url_for("login.show"), 303)
+    sessions().end(response)  # type: ignore[arg-type]
+    return response
+
+
+def sessions() -> Sessions:
+    """Return the sessions of the current application."""
+    current: Sessions = current_app.extensions["sessions"]
+    return current

@@ -1,0 +1,243 @@
+// The map of the hosts on a canvas: one cell for each, filled from below by its usage.
+"use strict";
+
+(() => {
+  const root = document.getElementById("map");
+  const canvas = root.querySelector("canvas");
+  const tip = root.querySelector(".tip");
+  const status = root.querySelector("#map-status");
+  const context = canvas.getContext("2d");
+  const HEADING = 22;
+  const PADDING = 8;
+  const GAP = 2;
+  const MIN_SIDE = 7;
+  const MAX_SIDE = 64;
+  const AREA = 420000;
+  const NAMED = 56;
+
+  let data = { groups: [], classes: [], hosts: [] };
+  let cells = [];
+  let headings = [];
+  let focus = -1;
+
+  function color(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  function ratio(host) {
+    return host[5] > 0 ? host[4] / host[5] : null;
+  }
+
+  function level(value) {
+    return value >= 0.95 ? "--full" : value >= 0.8 ? "--high" : "--low";
+  }
+
+  function visible(name) {
+    return name.trim() || "(no name)";
+  }
+
+  function describe(host) {
+    const value = ratio(host);
+    const group = data.groups.length > 1 ? `, ${data.groups[host[2]]}` : "";
+    if (value === null) {
+      return `${visible(host[1])}: no such inventory${group}`;
+    }
+    const percent = Math.floor((value < 1 ? Math.min(value, 0.999) : value) * 100);
+    const amounts = `${host[4].toLocaleString("en")} / ${host[5].toLocaleString("en")}`;
+    return `${visible(host[1])}: ${data.classes[host[3]]} ${percent} % (${amounts})${group}`;
+  }
+
+  // Cells in rows, group by group. Sized by capacity, the width of a cell is that of the host.
+  function layout(width) {
+    const side = Math.max(MIN_SIDE, Math.min(MAX_SIDE, Math.floor(Math.sqrt(AREA / Math.max(1, data.hosts.length)))));
+    const total = data.hosts.reduce((sum, host) => sum + Math.max(0, host[5]), 0);
+    const mean = total / Math.max(1, data.hosts.length) || 1;
+    const bySize = root.dataset.size === "capacity";
+    cells = [];
+    headings = [];
+    let x = PADDING;
+    let y = PADDING;
+    let group = -1;
+    data.hosts.forEach((host, index) => {
+      if (host[2] !== group) {
+        if (group !== -1) {
+          y += side + PADDING;
+        }
+        group = host[2];
+        x = PADDING;
+        if (data.groups.length > 1) {
+          headings.push([data.groups[group], y + 14]);
+          y += HEADING;
+        }
+      }
+      const scaled = bySize ? Math.round((side * Math.max(0, host[5])) / mean) : side;
+      const w = Math.max(4, Math.min(width - 2 * PADDING, scaled));
+      if (x + w > width - PADDING) {
+        x = PADDING;
+        y += side + GAP;
+      }
+      cells.push({ x, y, w, h: side, index });
+      x += w + GAP;
+    });
+    return y + side + PADDING;
+  }
+
+  function drawCell(cell, colors) {
+    const host = data.hosts[cell.index];
+    const value = ratio(host);
+    if (value === null) {
+      context.strokeStyle = colors["--strong-line"];
+      context.setLineDash([2, 2]);
+      context.strokeRect(cell.x + 0.5, cell.y + 0.5, cell.w - 1, cell.h - 1);
+      context.setLineDash([]);
+    } else {
+      context.fillStyle = colors["--track"];
+      context.fillRect(cell.x, cell.y, cell.w, cell.h);
+      const height = Math.round(cell.h * Math.min(1, value));
+      context.fillStyle = colors[level(value)];
+      context.fillRect(cell.x, cell.y + cell.h - height, cell.w, height);
+    }
+    if (cell.w >= NAMED && cell.h >= 30) {
+      context.save();
+      context.beginPath();
+      context.rect(cell.x, cell.y, cell.w, 16);
+      context.clip();
+      context.fillStyle = colors["--bg"];
+      context.globalAlpha = 0.85;
+      context.fillRect(cell.x, cell.y, cell.w, 16);
+      context.globalAlpha = 1;
+      context.fillStyle = colors["--text"];
+      context.fillText(visible(host[1]), cell.x + 3, cell.y + 12);
+      context.restore();
+    }
+  }
+
+  function draw() {
+    const width = root.clientWidth;
+    if (!width) {
+      return;
+    }
+    const height = layout(width);
+    const scale = window.devicePixelRatio || 1;
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+    canvas.style.height = `${height}px`;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.font = "11px system-ui, sans-serif";
+    const names = ["--bg", "--text", "--muted", "--track", "--low", "--high", "--full", "--strong-line", "--link"];
+    const colors = Object.fromEntries(names.map((name) => [name, color(name)]));
+    context.fillStyle = colors["--bg"];
+    context.fillRect(0, 0, width, height);
+    context.fillStyle = colors["--muted"];
+    for (const [text, y] of headings) {
+      context.fillText(text, PADDING, y, width - 2 * PADDING);
+    }
+    cells.forEach((cell) => drawCell(cell, colors));
+    if (focus >= 0 && focus < cells.length) {
+      const cell = cells[focus];
+      context.strokeStyle = colors["--link"];
+      context.lineWidth = 2;
+      context.strokeRect(cell.x - 1, cell.y - 1, cell.w + 2, cell.h + 2);
+      context.lineWidth = 1;
+    }
+  }
+
+  function select(index, speaks) {
+    focus = index;
+    draw();
+    const cell = cells[index];
+    tip.hidden = !cell;
+    if (!cell) {
+      return;
+    }
+    const text = describe(data.hosts[index]);
+    tip.textContent = text;
+    if (speaks) {
+      status.textContent = text;
+    }
+    const left = Math.max(0, Math.min(cell.x, root.clientWidth - tip.offsetWidth));
+    tip.style.left = `${left}px`;
+    tip.style.top = `${cell.y + cell.h + 6}px`;
+  }
+
+  function at(event) {
+    const box = canvas.getBoundingClientRect();
+    const x = event.clientX - box.left;
+    const y = event.clientY - box.top;
+    return cells.findIndex((cell) => x >= cell.x && x < cell.x + cell.w && y >= cell.y && y < cell.y + cell.h);
+  }
+
+  // The nearest cell of the row above or below.
+  function vertical(direction) {
+    const from = cells[focus];
+    const rows = cells.filter((cell) => (direction > 0 ? cell.y > from.y : cell.y < from.y));
+    if (!rows.length) {
+      return focus;
+    }
+    const next = rows.reduce((best, cell) => (Math.abs(cell.y - from.y) < Math.abs(best - from.y) ? cell.y : best), rows[0].y);
+    const row = rows.filter((cell) => cell.y === next);
+    return row.reduce((best, cell) => (Math.abs(cell.x - from.x) < Math.abs(best.x - from.x) ? cell : best)).index;
+  }
+
+  function open(index) {
+    if (index >= 0) {
+      location.href = root.dataset.host.replace("UUID", data.hosts[index][0]);
+    }
+  }
+
+  canvas.addEventListener("mousemove", (event) => {
+    const index = at(event);
+    if (index !== focus) {
+      select(index, false);
+    }
+  });
+  canvas.addEventListener("mouseleave", () => select(-1, false));
+  canvas.addEventListener("click", (event) => open(at(event)));
+  canvas.addEventListener("focus", () => cells.length && focus < 0 && canvas.matches(":focus-visible") && select(0, true));
+  canvas.addEventListener("blur", () => select(-1, false));
+  canvas.addEventListener("keydown", (event) => {
+    if (!cells.length) {
+      return;
+    }
+    const current = Math.max(0, focus);
+    const moves = {
+      ArrowLeft: () => Math.max(0, current - 1),
+      ArrowRight: () => Math.min(cells.length - 1, current + 1),
+      ArrowUp: () => vertical(-1),
+      ArrowDown: () => vertical(1),
+      Home: () => 0,
+      End: () => cells.length - 1,
+    };
+    if (event.key === "Enter") {
+      open(focus);
+    } else if (event.key === "Escape") {
+      select(-1, false);
+    } else if (moves[event.key]) {
+      event.preventDefault();
+      focus = current;
+      select(moves[event.key](), true);
+      const box = canvas.getBoundingClientRect();
+      const cell = cells[focus];
+      if (box.top + cell.y < 0 || box.top + cell.y + cell.h > window.innerHeight) {
+        window.scrollBy(0, box.top + cell.y - window.innerHeight / 2);
+      }
+    }
+  });
+
+  async function load() {
+    const response = await fetch(root.dataset.url, { credentials: "same-origin" });
+    if (!response.ok) {
+      return;
+    }
+    data = await response.json();
+    root.hidden = data.hosts.length === 0;
+    select(-1, false);
+    root.dataset.loaded = data.hosts.length;
+  }
+
+  root.addEventListener("refresh", load);
+  new ResizeObserver(draw).observe(root);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  matchMedia("(forced-colors: active)").addEventListener("change", draw);
+  load();
+})();

@@ -1,0 +1,231 @@
+"""A request for allocation candidates: its form, its candidates, and why there are not more."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from flask import Blueprint, Response, g, redirect, render_template, request, url_for
+from werkzeug.exceptions import Forbidden
+
+from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
+from placement_svc.api.context import load_pairs, reads, settings
+from placement_svc.api.explanations import explain_pairs
+from placement_svc.api.fits import count_pairs
+from placement_svc.console.context import allows
+from placement_svc.console.errors import first_sentence
+from placement_svc.console.relaxations import relaxed
+from placement_svc.console.request_form import Pairs, form_of, parse_pasted, split_pairs
+from placement_svc.console.views.host import TreeNode, order_tree
+from placement_svc.db import provider_pages
+from placement_svc.db.engine import Transaction
+from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates
+from placement_svc.domain.demands import allocations_of, mappings_of
+from placement_svc.domain.errors import Invalid, NotFound
+from placement_svc.domain.fits import Fits
+from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.pages import PageRequest
+from placement_svc.domain.providers import Provider, ProviderFilter
+from placement_svc.http.errors import status_of
+from placement_svc.http.json import dumps
+from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
+
+bp = Blueprint("ask", __name__)
+
+SHOWN = 20
+"""The candidates that the page shows of a request without `limit`."""
+
+MAX_SHOWN = 100
+
+FEW = 5
+"""The number of candidates below which the page explains the request, unless the limit is reached."""
+
+FITS_HOSTS = 10
+"""The hosts that the page lists of those on which the request fits most often."""
+
+MAX_TREE = 60
+"""The providers of the largest trees that the page draws whole; of larger ones, it draws the suppliers."""
+
+
+@dataclass(frozen=True)
+class CandidateRow:
+    """A candidate: the amounts of each supplier by class, and the suppliers of each group by suffix."""
+
+    allocations: Mapping[str, Mapping[str, int]]
+    mappings: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates that the page shows, the providers that they name, and the trees of one of them."""
+
+    rows: Sequence[CandidateRow]
+    providers: Mapping[str, Provider]
+    drawn: int
+    nodes: Sequence[TreeNode]
+
+
+@bp.get("/console/ask")
+def show() -> Any:
+    """Show the form, and if there is a request, its candidates and its explanation."""
+    sent = load_pairs()
+    pairs, own = split_pairs([(key, value) for key, value in sent if value.strip()])
+    if "q" in own:
+        return _show_pasted(own["q"], [pair for pair in pairs if pair[0] == "root"])
+    if "add_group" in own:
+        return _redirect([*pairs, ("blank", own["add_group"])])
+    if any(not value.strip() for _, value in sent):
+        return _redirect([*pairs, *own.items()])
+    is_asked = any(key != "root" for key, _ in pairs)
+    page: dict[str, Any] = {
+        "pairs": pairs,
+        "problem": "",
+        "candidates": None,
+        "explanation": None,
+        "fits": None,
+    }
+    status = 200
+    try:
+        if is_asked:
+            page |= _answer(pairs, own)
+    except (Invalid, NotFound) as error:
+        page["problem"], status = first_sentence(str(error)), status_of(error)
+    return render_template(
+        "ask.html",
+        form=form_of(pairs, own.get("blank")),
+        root=dict(pairs).get("root"),
+        is_asked=is_asked,
+        shows_candidates=allows("allocation_candidates:list"),
+        shows_explanation=allows("allocation_candidates:explain"),
+        shows_fits=allows("allocation_candidates:capacity"),
+        curl=_curl(pairs),
+        permanent_url=url_for("ask.show", _external=True) + f"?{urlencode(pairs)}",
+        ask=_link_maker(pairs),
+        fits_hosts=FITS_HOSTS,
+        relaxed_url=lambda relaxation: _url(relaxed(pairs, relaxation)),
+        **page,
+    ), status
+
+
+@bp.get("/console/code.json")
+def show_code() -> Response:
+    """Return the kind and the code of the explanation of a request, or why it is not valid, as a text."""
+    if not allows("allocation_candidates:explain"):
+        raise Forbidden("Your role may not explain requests.")
+    pairs, _ = split_pairs(parse_pasted(dict(load_pairs()).get("q", "")))
+    try:
+        body = explain_pairs([*pairs, ("relaxations", "0")])
+    except (Invalid, NotFound) as error:
+        found = first_sentence(str(error))
+    else:
+        found = "has candidates now" if body["has_candidates"] else f"{body['kind']}: {body['code']}"
+    return Response(dumps({"text": found}), content_type="application/json")
+
+
+def _show_pasted(text: str, root: Pairs) -> Any:
+    """Redirect to the request in a pasted text, explained for `root` if that is not empty."""
+    pairs, _ = split_pairs(parse_pasted(text))
+    if not pairs:
+        raise Invalid("The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192.")
+    return _redirect([*pairs, *root])
+
+
+def _redirect(pairs: Pairs) -> Any:
+    return redirect(_url(pairs), 303)
+
+
+def _url(pairs: Pairs) -> str:
+    return f"{url_for('ask.show')}?{urlencode(pairs)}" if pairs else url_for("ask.show")
+
+
+def _link_maker(pairs: Pairs) -> Callable[..., str]:
+    """Return a function that returns the URL of the same request with other keys of the page."""
+    return lambda **changes: _url(
+        [pair for pair in pairs if pair[0] not in changes]
+        + [(key, str(value)) for key, value in changes.items() if value is not None]
+    )
+
+
+def _curl(pairs: Pairs) -> str:
+    """Return the command that sends the same request to the API."""
+    query = urlencode([pair for pair in pairs if pair[0] != "root"])
+    url = f"{request.scheme}://{request.host}{request.script_root}/allocation_candidates?{query}"
+    return (
+        "curl -H \"X-Auth-Token: $TOKEN\" -H 'OpenStack-API-Version: placement 1.39, placement-svc 1.0' "
+        + shlex.quote(url)
+    )
+
+
+def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
+    """Return the candidates, and the explanation if there are few or if it is requested."""
+    request_pairs = [pair for pair in pairs if pair[0] != "root"]
+    check_group_count(request_pairs, settings().max_groups)
+    parsed = parse_request(request_pairs, g.microversion, extended=True)
+    check_ignored_consumers(parsed)
+    limit = min(parsed.limit or SHOWN, MAX_SHOWN)
+    found = None
+    if allows("allocation_candidates:list"):
+        drawn = _drawn(own.get("candidate", "1"))
+        found = reads().read(_find, replace(parsed, limit=limit), search_options(parsed), drawn)
+    is_few = found is None or len(found.rows) < min(FEW, limit)
+    explanation = None
+    if (is_few or "root" in dict(pairs) or "explain" in own) and allows("allocation_candidates:explain"):
+        explanation = explain_pairs(pairs)
+    return {
+        "candidates": found,
+        "explanation": explanation,
+        "fits": _fits(pairs) if "fits" in own else None,
+        "limit": limit,
+        "has_limit": bool(parsed.limit),
+    }
+
+
+def _fits(pairs: Pairs) -> Fits | None:
+    """Return how often the request can be claimed, None if the caller may not know."""
+    if not allows("allocation_candidates:capacity"):
+        return None
+    fits, _ = count_pairs([pair for pair in pairs if pair[0] not in ("root", "limit")])
+    return fits
+
+
+def _drawn(text: str) -> int:
+    """Return the number of the candidate whose trees the page draws; raise `Invalid`."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:4]) <= MAX_SHOWN or len(text) > 4:
+        raise Invalid(f"'candidate' must be a number from 1 to {MAX_SHOWN}.")
+    return int(text)
+
+
+def _find(
+    connection: Transaction, wanted: CandidatesRequest, options: SearchOptions, drawn: int
+) -> Candidates:
+    """Return the first candidates of a request with what the page shows of their providers."""
+    result = find_candidates(connection, wanted, options)
+    rows, roots = [], []
+    for candidate in result.candidates:
+        uuids = [result.trees.uuids[id_] for id_ in candidate]
+        rows.append(CandidateRow(allocations_of(result.demands, uuids), mappings_of(result.demands, uuids)))
+        roots.append({result.trees.providers[id_][3] for id_ in candidate})
+    named = {uuid for row in rows for uuids in row.mappings.values() for uuid in uuids}
+    named |= {result.trees.uuids[id_] for ids in roots for id_ in ids}
+    providers = _details(connection, named)
+    drawn = min(drawn, len(rows))
+    nodes: list[TreeNode] = []
+    if rows:
+        shown = _tree_uuids(result, roots[drawn - 1], rows[drawn - 1])
+        nodes = order_tree(_details(connection, shown, ("inventories", "usages", "traits")))
+    return Candidates(rows, {each.provider.uuid: each.provider for each in providers}, drawn, nodes)
+
+
+def _tree_uuids(result: SearchResult, root_ids: set[int], row: CandidateRow) -> set[str]:
+    """Return the uuids of the providers to draw."""
+    uuids = {uuid for _, uuid, _, root_id in result.trees.providers.values() if root_id in root_ids}
+    if len(uuids) <= MAX_TREE:
+        return uuids
+    suppliers = {uuid for supplying in row.mappings.values() for uuid in supplying}
+    return suppliers | {result.trees.uuids[id_] for id_ in root_ids}
+
+
+def _details(connection: Transaction, uuids: set[str], include: Sequence[str] = ()) -> Any:
+    wanted = ProviderFilter(uuids=frozenset(uuids))
+    return provider_pages.find_page(connection, wanted, include, PageRequest()).elements

@@ -1,0 +1,101 @@
+"""Consumers: the list, and one consumer with the trees that it uses."""
+
+from dataclasses import replace
+from typing import Any
+
+from flask import Blueprint, g, render_template
+
+from placement_svc.api.context import reads
+from placement_svc.console.context import allows, here, load_form
+from placement_svc.console.views.host import TreeNode, order_tree
+from placement_svc.db import consumer_pages, provider_pages
+from placement_svc.db.engine import Transaction
+from placement_svc.domain.consumers import Consumer, ConsumerFilter
+from placement_svc.domain.pages import PageRequest
+from placement_svc.domain.providers import ProviderFilter
+from placement_svc.schemas.base import UUID_KEY
+from placement_svc.schemas.consumers import ConsumersQuery
+from placement_svc.schemas.pages import parse_page, write_marker
+
+bp = Blueprint("consumers", __name__)
+
+PAGE_SIZE = 50
+MAX_PAGE_SIZE = 500
+
+MAX_PROVIDERS = 500
+"""The most providers of a consumer that its page shows."""
+
+
+def visible_project(rule: str, wanted: str | None) -> tuple[bool, str | None]:
+    """Return whether the caller satisfies a rule on projects, and the project that restricts the list.
+
+    A caller who may not see all projects, and names none, sees its own.
+    """
+    if allows(rule, {"project_id": wanted} if wanted else {}):
+        return True, wanted
+    own = g.caller.project_id
+    if wanted is None and own and allows(rule, {"project_id": own}):
+        return True, own
+    return False, wanted
+
+
+@bp.get("/console/consumers")
+def show_list() -> str:
+    """Show a page of the consumers that match the query."""
+    query = load_form(ConsumersQuery)
+    page = parse_page(query, UUID_KEY)
+    page = replace(page, limit=min(page.limit or PAGE_SIZE, MAX_PAGE_SIZE))
+    is_allowed, project_id = visible_project("consumers:list", query.get("project_id"))
+    shows_providers = allows("allocations:list")
+    needs_providers = "resource_provider" in query or "in_tree" in query
+    if not is_allowed or (needs_providers and not shows_providers):
+        return render_template("refused.html", title="Consumers", refused="list these consumers")
+    keys = ConsumerFilter.__dataclass_fields__
+    wanted = ConsumerFilter(**{key: value for key, value in query.items() if key in keys})
+    wanted = replace(wanted, project_id=project_id)
+    found = reads().read(consumer_pages.find_page, wanted, page, with_allocations=shows_providers)
+    more = here(marker=write_marker(found.last, page.sort)) if found.has_more and found.last else None
+    return render_template(
+        "consumers.html",
+        query=query,
+        consumers=found.elements,
+        sums=[_summed(each.allocations) for each in found.elements],
+        sort=page.sort,
+        own_project=project_id if project_id != query.get("project_id") else None,
+        is_first=page.after is None,
+        next_url=more,
+        first_url=here(marker=None),
+    )
+
+
+def _summed(allocations: Any) -> dict[str, int]:
+    """Return the amounts of a consumer by resource class."""
+    sums: dict[str, int] = {}
+    for of_provider in (allocations or {}).values():
+        for name, amount in of_provider["resources"].items():
+            sums[name] = sums.get(name, 0) + amount
+    return sums
+
+
+@bp.get("/console/consumers/<uuid>")
+def show_one(uuid: str) -> str:
+    """Show one consumer, and what it has of each provider."""
+
+    def read(connection: Transaction) -> tuple[Consumer, dict[str, Any] | None, list[TreeNode]]:
+        consumer = consumer_pages.get(connection, uuid)
+        if not allows("consumers:show", {"project_id": consumer.project_id}):
+            # The caller must not learn that a consumer of another project exists.
+            raise consumer_pages.not_found(uuid)
+        if not allows("allocations:list"):
+            return consumer, None, []
+        [details] = consumer_pages.find(connection, [uuid])
+        allocations = dict(details.allocations or {})
+        wanted = ProviderFilter(uuids=frozenset(allocations))
+        parts = ("inventories", "usages")
+        found = provider_pages.find_page(connection, wanted, parts, PageRequest(MAX_PROVIDERS))
+        return consumer, allocations, order_tree(found.elements)
+
+    consumer, allocations, nodes = reads().read(read)
+    return render_template(
+        "consumer.html", consumer=consumer, allocations=allocations, nodes=nodes, sums=_summed(allocations)
+    )

@@ -1,0 +1,149 @@
+"""One host: its tree, who shares with it, and who uses it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import os_traits
+from flask import Blueprint, redirect, render_template, url_for
+
+from placement_svc.api.context import reads
+from placement_svc.console.context import allows, here, load_form
+from placement_svc.db import capacity, consumer_pages, provider_pages, providers
+from placement_svc.db.engine import Transaction
+from placement_svc.domain.capacity import Amounts, CapacityGroup, Grouping
+from placement_svc.domain.consumers import ConsumerDetails, ConsumerFilter
+from placement_svc.domain.groups import Membership, RequestGroup
+from placement_svc.domain.pages import Page, PageRequest
+from placement_svc.domain.providers import Provider, ProviderDetails, ProviderFilter
+from placement_svc.schemas.base import UUID_KEY
+from placement_svc.schemas.pages import PageKeys, parse_page, write_marker
+
+bp = Blueprint("host", __name__)
+
+MAX_PROVIDERS = 500
+"""The most providers of a tree, and of the sharing ones, that the page shows."""
+
+PROJECTS = 20
+CONSUMERS = 50
+
+RULES = {
+    "providers": ("resource_providers:list",),
+    "inventories": ("resource_providers:inventories:list", "resource_providers:usages"),
+    "traits": ("resource_providers:traits:list",),
+    "aggregates": ("resource_providers:aggregates:list",),
+    "projects": ("capacity", "usages"),
+    "consumers": ("consumers:list", "allocations:list"),
+}
+"""The policy rules of the endpoints that return the data of each part of the page."""
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A provider of a tree and its depth in it; `parts` are those that the caller may see."""
+
+    provider: Provider
+    depth: int
+    parts: Mapping[str, Any]
+
+
+def order_tree(details: Sequence[ProviderDetails]) -> list[TreeNode]:
+    """Return the providers of one or more trees from the roots down, siblings by name.
+
+    A provider whose parent is not among them is on the first level.
+    """
+    known = {each.provider.uuid for each in details}
+    children: dict[str | None, list[ProviderDetails]] = {}
+    for each in sorted(details, key=lambda each: each.provider.name, reverse=True):
+        parent = each.provider.parent_uuid
+        children.setdefault(parent if parent in known else None, []).append(each)
+    nodes = []
+    pending = [(each, 0) for each in children.get(None, [])]
+    while pending:
+        each, depth = pending.pop()
+        nodes.append(TreeNode(each.provider, depth, each.parts))
+        pending += [(child, depth + 1) for child in children.get(each.provider.uuid, [])]
+    return nodes
+
+
+@dataclass(frozen=True)
+class HostPage:
+    """The data of the page; None for a part that the caller may not see."""
+
+    root: Provider
+    nodes: Sequence[TreeNode]
+    has_more_providers: bool
+    sums: Amounts
+    sharing: Sequence[TreeNode] | None
+    projects: Page[CapacityGroup] | None
+    consumers: Page[ConsumerDetails] | None
+
+
+@bp.get("/console/hosts/<uuid>")
+def show(uuid: str) -> Any:
+    """Show the tree of a host; a provider that is not a root leads to the page of its root."""
+    page = parse_page(load_form(PageKeys), UUID_KEY)
+    shows = {part: all(allows(rule, {}) for rule in rules) for part, rules in RULES.items()}
+    if not shows["providers"]:
+        return render_template("refused.html", title="Host", refused="list resource providers")
+    provider = reads().read(providers.get, uuid)
+    if provider.root_uuid != provider.uuid:
+        target = url_for("host.show", uuid=provider.root_uuid, _anchor=f"p-{provider.uuid}")
+        return redirect(target, 303)
+    consumers = PageRequest(min(page.limit or CONSUMERS, MAX_PROVIDERS), page.after)
+    found = reads().read(_read, provider, shows, consumers)
+    shown = found.consumers
+    more = here(marker=write_marker(shown.last, None)) if shown and shown.has_more and shown.last else None
+    own = {node.provider.uuid for node in found.nodes}
+    return render_template(
+        "host.html", page=found, shows=shows, own=own, next_url=more, is_first=page.after is None
+    )
+
+
+def _read(
+    connection: Transaction, root: Provider, shows: Mapping[str, bool], consumers: PageRequest
+) -> HostPage:
+    include = [part for part in ("inventories", "traits", "aggregates") if shows[part]]
+    if shows["inventories"]:
+        include.append("usages")
+    tree_filter = ProviderFilter(group=RequestGroup(in_tree=root.uuid))
+    tree = provider_pages.find_page(connection, tree_filter, include, PageRequest(MAX_PROVIDERS))
+    sharing = None
+    if shows["aggregates"] and shows["traits"]:
+        sharing = _sharing(connection, root, tree.elements, include)
+    projects = None
+    if shows["projects"]:
+        projects = capacity.find_page(connection, tree_filter, Grouping.PROJECT_ID, PageRequest(PROJECTS))
+    return HostPage(
+        root=root,
+        nodes=order_tree(tree.elements),
+        has_more_providers=tree.has_more,
+        sums=capacity.sums(connection, tree_filter) if shows["inventories"] else {},
+        sharing=sharing,
+        projects=projects,
+        consumers=consumer_pages.find_page(
+            connection, ConsumerFilter(in_tree=root.uuid), consumers, with_allocations=True
+        )
+        if shows["consumers"]
+        else None,
+    )
+
+
+def _sharing(
+    connection: Transaction, root: Provider, tree: Sequence[ProviderDetails], include: Sequence[str]
+) -> list[TreeNode]:
+    """Return the providers of other trees that share their resources with this one."""
+    aggregates = frozenset(uuid for each in tree for uuid in each.parts["aggregates"])
+    if not aggregates:
+        return []
+    group = RequestGroup(
+        required=Membership(any_of=(frozenset([os_traits.MISC_SHARES_VIA_AGGREGATE]),)),
+        member_of=Membership(any_of=(aggregates,)),
+    )
+    page = PageRequest(MAX_PROVIDERS)
+    found = provider_pages.find_page(connection, ProviderFilter(group=group), include, page)
+    return [
+        TreeNode(each.provider, 0, each.parts)
+        for each in found.elements
+        if each.provider.root_uuid != root.uuid
+    ]

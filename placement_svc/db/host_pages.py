@@ -1,0 +1,137 @@
+"""Pages of hosts with the sums over their trees, and the numbers of objects in the cloud.
+
+A page in the order of an amount reads all inventories of the class, as no index has that order.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Double, Subquery, cast, exists, func, or_, select
+
+from placement_svc.db import names
+from placement_svc.db.capacity import amounts_of_groups
+from placement_svc.db.filters import is_any
+from placement_svc.db.pages import Order, select_page, to_page
+from placement_svc.db.tables import (
+    aggregates,
+    consumers,
+    inventories,
+    projects,
+    provider_aggregates,
+    resource_providers,
+)
+from placement_svc.domain.capacity import Grouping
+from placement_svc.domain.hosts import Host, HostFilter, ObjectCounts
+from placement_svc.domain.pages import Page, PageRequest, Position, SortKey
+
+roots = resource_providers.alias("roots")
+_member = resource_providers.alias("member")
+
+
+def count_objects(connection: Connection) -> ObjectCounts:
+    """Return the numbers of objects; the statement reads an index of each table."""
+    has_consumer = exists().where(consumers.c.project_id == projects.c.id)
+    counts = (
+        select(func.count()).where(roots.c.parent_id.is_(None)).scalar_subquery(),
+        select(func.count()).select_from(resource_providers).scalar_subquery(),
+        select(func.count()).select_from(consumers).scalar_subquery(),
+        select(func.count()).select_from(projects).where(has_consumer).scalar_subquery(),
+    )
+    return ObjectCounts(*connection.execute(select(*counts)).one())
+
+
+def count(connection: Connection, wanted: HostFilter) -> int:
+    """Return the number of hosts that match all filters; raise `Invalid` as `find_page` does."""
+    query = select(func.count()).select_from(roots).where(*host_conditions(connection, wanted))
+    return connection.scalar(query) or 0
+
+
+def find_page(connection: Connection, wanted: HostFilter, page: PageRequest) -> Page[Host]:
+    """Return a page of the hosts that match all filters.
+
+    It is sorted by `name`, or by the `used`, `free` or `ratio` of a class. Raises `Invalid` for an unknown
+    name of a trait or resource class.
+    """
+    order, sums = _order(connection, page.sort)
+    query = select(roots.c.id, roots.c.uuid, roots.c.name).where(*host_conditions(connection, wanted))
+    if sums is not None:
+        query = query.outerjoin(sums, sums.c.root_id == roots.c.id)
+    if order.value is not None:
+        query = query.add_columns(order.value.label("sort_value"))
+    rows = connection.execute(select_page(query, order, page)).all()
+    positions = [Position(row.uuid, None if order.value is None else _value(row.sort_value)) for row in rows]
+    found = to_page(rows, page.limit, positions)
+    ids = [row.id for row in found.elements]
+    amounts = amounts_of_groups(connection, Grouping.ROOT, (), ids)
+    sizes = _tree_sizes(connection, ids)
+    hosts = [Host(row.uuid, row.name, sizes[row.id], amounts.get(row.id, {})) for row in found.elements]
+    return Page(hosts, found.last, found.has_more)
+
+
+def _value(value: Any) -> Any:
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, Subquery | None]:
+    """Return the order, and the sums of the class whose amount is the sort key, by root."""
+    if sort is None:
+        return Order(roots.c.uuid), None
+    if sort.attribute == "name":
+        return Order(roots.c.uuid, roots.c.name, sort.descending, is_value_unique=True), None
+    message = "Invalid 'sort_by': No such resource class {}."
+    class_id = names.resource_class_ids(connection, [sort.resource_class], message)[sort.resource_class]
+    sums = sums_by_root(class_id)
+    values: dict[str, ColumnElement[Any]] = {
+        "used": sums.c.used,
+        "free": sums.c.free,
+        "ratio": cast(sums.c.used, Double) / func.nullif(cast(sums.c.capacity, Double), 0, type_=Double),
+    }
+    return Order(roots.c.uuid, values[sort.attribute], sort.descending), sums
+
+
+def sums_by_root(class_id: int) -> Subquery:
+    """Return the sums of one class by root."""
+    column = inventories.c
+    return (
+        select(
+            column.root_id,
+            func.sum(column.used).label("used"),
+            func.sum(column.capacity).label("capacity"),
+            func.sum(func.greatest(column.capacity - column.used, 0)).label("free"),
+        )
+        .where(column.resource_class_id == class_id)
+        .group_by(column.root_id)
+        .subquery("sums")
+    )
+
+
+def host_conditions(connection: Connection, wanted: HostFilter) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions on `roots` that the filters are."""
+    yield roots.c.parent_id.is_(None)
+    if wanted.text:
+        is_named = or_(func.strpos(_member.c.name, wanted.text) > 0, _member.c.uuid == wanted.text.lower())
+        yield roots.c.id.in_(select(_member.c.root_id).where(is_named))
+    if wanted.trait:
+        ids = names.trait_ids(connection, [wanted.trait])
+        has_trait = _member.c.trait_ids.contains([ids[wanted.trait]])
+        yield roots.c.id.in_(select(_member.c.root_id).where(has_trait))
+    if wanted.aggregate:
+        named = select(aggregates.c.id).where(aggregates.c.uuid == wanted.aggregate).scalar_subquery()
+        in_aggregate = select(provider_aggregates.c.root_id).where(
+            provider_aggregates.c.aggregate_id == named
+        )
+        yield roots.c.id.in_(in_aggregate)
+    if wanted.resource_class:
+        class_ids = names.resource_class_ids(connection, [wanted.resource_class])
+        of_class = inventories.c.resource_class_id == class_ids[wanted.resource_class]
+        yield roots.c.id.in_(select(inventories.c.root_id).where(of_class))
+
+
+def _tree_sizes(connection: Connection, root_ids: list[int]) -> dict[int, int]:
+    query = (
+        select(resource_providers.c.root_id, func.count())
+        .where(is_any(resource_providers.c.root_id, root_ids))
+        .group_by(resource_providers.c.root_id)
+    )
+    return dict(connection.execute(query).all())

@@ -1,0 +1,272 @@
+"""The console in Chromium: accessibility, no errors, no other origins, scripts and their absence."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+pytest.importorskip("axe_playwright_python", reason="needs the extra browser: pip install -e '.[browser]'")
+pytest.importorskip("pytest_playwright", reason="needs the extra browser: pip install -e '.[browser]'")
+
+from axe_playwright_python.sync_playwright import Axe
+from flask import Flask
+from playwright.sync_api import Browser, Page, expect
+
+from placement_svc.db import empty_answers
+from placement_svc.db.engine import Database
+from placement_svc.http import token_file
+from tests.console.conftest import HOSTILE, SCRIPT, empty_answer
+from tests.support import large_cloud
+from tests.support.cloud import uuid_of
+from tests.support.service import serving
+
+CHROMIUM = shutil.which("chromium")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
+
+VIEWS = [
+    "/",
+    "/console",
+    "/console/map",
+    "/console/map?group_by=aggregate&fill=VCPU&size_by=capacity",
+    "/console/hosts?sort_by=-ratio:VCPU",
+    f"/console/hosts/{uuid_of('cn1')}",
+    f"/console/hosts/{uuid_of('hostile 0')}",
+    "/console/ask",
+    "/console/ask?resources=DISK_GB:20&resources_1=VCPU:2&required_1=HW_NUMA_ROOT",
+    "/console/ask?resources=VCPU:4000",
+    "/console/consumers",
+    f"/console/consumers/{uuid_of('consumer')}",
+    "/console/projects",
+]
+
+SIZES = {"wide": {"width": 1280, "height": 860}, "narrow": {"width": 400, "height": 800}}
+
+NewPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    """Debian's Chromium; root can run it without its sandbox only."""
+    return {"executable_path": CHROMIUM, "args": ["--no-sandbox"] if os.geteuid() == 0 else []}
+
+
+@pytest.fixture
+def new_page(browser: Browser, live: str) -> Iterator[NewPage]:
+    """A function that opens a page; at the end, no page may have had an error or another origin."""
+    problems: list[str] = []
+    contexts = []
+
+    def watch(page: Page) -> None:
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith(live) else problems.append(request.url),
+        )
+
+    def new_page(size: str = "wide", **options: Any) -> Page:
+        context = browser.new_context(base_url=live, viewport=SIZES[size], **options)
+        contexts.append(context)
+        page = context.new_page()
+        watch(page)
+        return page
+
+    yield new_page
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def wait_for_script(page: Page) -> None:
+    if "/map" in page.url:
+        expect(page.locator("#map")).to_have_attribute("data-loaded", "11")
+
+
+def violations(page: Page) -> list[str]:
+    """Return the rules of axe that the page violates, each with the elements concerned."""
+    found = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {[node['html'] for node in rule['nodes']]}" for rule in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_views_are_accessible_and_fit(new_page: NewPage, hostile_cloud: None, scheme: str, size: str) -> None:
+    page = new_page(size, color_scheme=scheme)
+    for path in VIEWS:
+        page.goto(path)
+        wait_for_script(page)
+        assert (path, violations(page)) == (path, [])
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_views_work_without_script(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page(java_script_enabled=False)
+    for path in VIEWS:
+        page.goto(path)
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.locator("canvas")).not_to_be_visible()
+    page.goto("/console/map")
+    expect(page.locator("tbody tr")).to_have_count(11)
+    page.goto("/console/hosts")
+    page.get_by_label("Trait").fill("HW_NUMA_ROOT")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody th")).to_have_text(["cn1"])
+    page.goto("/console/ask")
+    page.get_by_label("resources", exact=True).fill("VCPU:3")
+    page.get_by_role("button", name="Add a group").click()
+    page.get_by_label("resources_1", exact=True).fill("MEMORY_MB:1")
+    page.get_by_label("Group policy").select_option("none")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    assert page.url.endswith("/console/ask?resources=VCPU%3A3&resources_1=MEMORY_MB%3A1&group_policy=none")
+    expect(page.locator("#candidates")).to_be_visible()
+
+
+@pytest.mark.parametrize("forced", ["active", "none"])
+def test_map_is_drawn(new_page: NewPage, hostile_cloud: None, forced: str) -> None:
+    page = new_page(forced_colors=forced)
+    page.goto("/console/map?fill=VCPU")
+    wait_for_script(page)
+    colors = page.evaluate(
+        """() => {
+            const canvas = document.querySelector("canvas");
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            return new Set(new Uint32Array(data.buffer)).size;
+        }"""
+    )
+    assert colors > 2
+
+
+def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    page.locator("canvas").hover(position={"x": 20, "y": 20})
+    expect(page.locator(".tip")).to_have_text("bare: no such inventory")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#map-status")).to_have_text("cn1: VCPU 16 % (4 / 24)")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
+
+
+def test_hostile_names_are_text(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page()
+    page.goto(f"/console/hosts/{uuid_of('hostile 0')}")
+    expect(page.locator("h1")).to_have_text(SCRIPT)
+    assert page.title() == f"{SCRIPT} · Placement"
+    page.goto("/console/map")
+    wait_for_script(page)
+    canvas = page.locator("canvas")
+    canvas.focus()
+    said = set()
+    for key in ["Home", *["ArrowRight"] * 10]:
+        page.keyboard.press(key)
+        said.add(page.locator("#map-status").text_content())
+    assert any(str(text).startswith(SCRIPT) for text in said)
+    assert len(said) == 4 + len(HOSTILE)
+
+
+def test_slash_goes_to_the_search(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console")
+    page.keyboard.press("/")
+    page.keyboard.type("numa1")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody th")).to_have_text(["cn1"])
+
+
+def test_names_are_completed(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/ask")
+    field = page.get_by_label("resources", exact=True)
+    field.fill("VCPU:1,mem")
+    option = f"#{field.get_attribute('list')} option"
+    expect(page.locator(option)).to_have_attribute("value", "VCPU:1,MEMORY_MB:")
+
+
+def test_overview_shows_the_codes_of_empty_answers(
+    new_page: NewPage, cloud: None, database: Database
+) -> None:
+    database.write(empty_answers.add, [empty_answer("resources=VCPU:400")], 1)
+    page = new_page()
+    page.goto("/console")
+    expect(page.locator("[data-code]")).to_have_text("impossible: capacity")
+
+
+def test_refresh_keeps_the_page_and_changes_its_content(
+    new_page: NewPage, cloud: None, call: Callable[..., Any]
+) -> None:
+    page = new_page()
+    page.goto("/console/hosts")
+    page.evaluate("window.kept = true")
+    before = page.locator(".as-of time").get_attribute("datetime")
+    call("POST", "/resource_providers", {"name": "new"})
+    page.get_by_role("link", name="Refresh").click()
+    expect(page.locator("tbody th")).to_have_text(["bare", "cn1", "cn2", "new", "shared"])
+    assert page.evaluate("window.kept")
+    assert page.locator(".as-of time").get_attribute("datetime") != before
+
+
+def test_refresh_by_interval_is_in_the_url_and_pauses_when_hidden(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console")
+    page.get_by_label("Refresh", exact=True).select_option("10")
+    assert page.url.endswith("/console#refresh=10")
+    with page.expect_request("**/console"):
+        page.clock.run_for(11_000)
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
+    sent = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.clock.run_for(30_000)
+    assert sent == []
+
+
+@contextmanager
+def logged_in(browser: Browser, url: str, token: str) -> Iterator[Page]:
+    """Open a page of the service at `url`, and log in with the form."""
+    context = browser.new_context(base_url=url)
+    page = context.new_page()
+    page.goto("/console/hosts?sort_by=-name")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+    yield page
+    context.close()
+
+
+def test_log_in_and_log_out(browser: Browser, app: Flask, database_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    token = token_file.add(file, "operator", "admin", ["admin"])
+    with (
+        serving(database_url=database_url, auth="token", token_file=file) as service,
+        logged_in(browser, service.url, token) as page,
+    ):
+        assert page.url == f"{service.url}/console/hosts?sort_by=-name"
+        assert page.evaluate("document.cookie") == ""
+        assert violations(page) == []
+        page.get_by_role("button", name="Log out").click()
+        assert page.url == f"{service.url}/console/login"
+        assert violations(page) == []
+        page.goto("/console")
+        assert page.url == f"{service.url}/console/login?next=/console"
+
+
+@pytest.mark.long
+def test_map_of_ten_thousand_hosts(new_page: NewPage, engine: Engine) -> None:
+    large_cloud.fill(engine, 10_000)
+    page = new_page()
+    with page.expect_response("**/map.json*") as received:
+        page.goto("/console/map?group_by=aggregate")
+    assert len(received.value.body()) < 1_000_000
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "10000")
+    page.locator("canvas").focus()
+    page.keyboard.press("End")
+    expect(page.locator("#map-status")).to_contain_text("cn-")

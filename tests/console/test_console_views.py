@@ -1,0 +1,488 @@
+"""The views of the console: what they show, their links, their limits, and their answer to bad input."""
+
+import csv
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from flask import Flask
+from markupsafe import escape
+
+from placement_svc import console
+from placement_svc.api.explanations import explain_pairs
+from placement_svc.console.views import ask
+from placement_svc.db import empty_answers
+from placement_svc.db.engine import Database
+from tests.conftest import ADMIN, NewApp
+from tests.console.conftest import HOSTILE, Get, empty_answer
+from tests.support.cloud import uuid_of
+from tests.support.service import wait_until
+
+CONSUMER = uuid_of("consumer")
+
+VIEWS = [
+    "",
+    "/map",
+    "/map?group_by=aggregate&fill=VCPU&size_by=capacity",
+    "/map?group_by=trait&group_trait=COMPUTE_NODE",
+    "/hosts",
+    "/hosts?sort_by=-ratio:VCPU",
+    f"/hosts/{uuid_of('cn1')}",
+    "/ask",
+    "/ask?resources=DISK_GB:20&resources_1=VCPU:2&required_1=HW_NUMA_ROOT",
+    "/ask?resources=VCPU:4000",
+    "/ask?resources=VCPU:1&root=cn1",
+    "/ask?resources_1=VCPU:1&limit=1&fits=1",
+    "/consumers",
+    f"/consumers/{CONSUMER}",
+    "/projects",
+    "/projects?sort_by=-VCPU",
+]
+
+
+STATIC = Path(console.__path__[0], "static")
+
+
+class Page(HTMLParser):
+    """The elements of a page, and its text without markup."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def words(text: str) -> str:
+    """Return the text of a page with single blanks."""
+    return " ".join(Page(text).text.split())
+
+
+def test_views_are_pages_without_inline_code(get: Get, cloud: None) -> None:
+    for path in VIEWS:
+        response = get(path)
+        assert response.status_code == 200, response.text
+        page = Page(response.text)
+        assert [attributes for _, attributes in page.elements if "style" in attributes] == []
+        assert [name for _, attributes in page.elements for name in attributes if name.startswith("on")] == []
+        assert all(attributes.get("src") for tag, attributes in page.elements if tag == "script")
+        ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        assert len(ids) == len(set(ids)), path
+
+
+def test_views_of_an_empty_cloud(get: Get) -> None:
+    for path in VIEWS:
+        names_object = any(name in path for name in (uuid_of("cn1"), CONSUMER, "root=cn1"))
+        assert get(path).status_code == (404 if names_object else 200), path
+
+
+def test_links_of_the_views_work(get: Get, cloud: None) -> None:
+    elements = [element for path in VIEWS for element in Page(get(path).text).elements]
+    links = {attributes.get("href") or "" for tag, attributes in elements if tag == "a"}
+    assert len(links) > len(VIEWS)
+    for link in links:
+        if link.startswith("/console"):
+            assert get(link.removeprefix("/console").partition("#")[0]).status_code in (200, 303), link
+
+
+def test_hostile_names_are_escaped(get: Get, hostile_cloud: None) -> None:
+    for path in [*VIEWS, *(f"/hosts/{uuid_of(f'hostile {number}')}" for number in range(len(HOSTILE)))]:
+        response = get(path)
+        assert response.status_code == 200, path
+        tags = [tag for tag, _ in Page(response.text).elements]
+        assert "img" not in tags
+        assert tags.count("script") == (2 if "/map" in path else 1)
+        assert "49" not in re.findall(r"<bdi>(.*?)</bdi>", response.text)
+
+
+def test_hostile_names_are_shown(get: Get, hostile_cloud: None) -> None:
+    text = get("/hosts").text
+    for name in HOSTILE:
+        assert f"<bdi>{escape(name) if name.strip() else '(no name)'}</bdi>" in text
+
+
+def test_overview_shows_sums_and_counts(get: Get, cloud: None) -> None:
+    text = words(get().text)
+    assert "Hosts4 Providers6 Consumers1 Projects1" in text
+    assert "DISK_GB 6 % 90 1,380 1,290 20 810" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("resources=VCPU:1", "has candidates now"),
+        ("resources=VCPU:400", "impossible: capacity"),
+        ("resources=VCPU:one", "Requested resource VCPU expected positive integer amount"),
+        ("", "There must be at least one"),
+    ],
+)
+def test_code_of_an_explanation(get: Get, cloud: None, query: str, text: str) -> None:
+    response = get(f"/code.json?{urlencode({'q': query})}")
+    assert response.status_code == 200
+    assert response.json["text"].startswith(text)
+
+
+def test_overview_links_empty_answers_to_their_explanation(get: Get, database: Database, cloud: None) -> None:
+    answer = empty_answer("resources=VCPU%3A400&required=%3Cb%3E")
+    database.write(empty_answers.add, [answer], 1)
+    page = get().text
+    assert answer.query.replace("&", "&amp;") in page
+    [link] = re.findall(r'href="/console(/ask\?q=[^"]*)"', page)
+    [code] = re.findall(r'data-code="/console(/code.json\?q=[^"]*)"', page)
+    assert get(code).json["text"].startswith("No such trait")
+    assert get(link).location == "/console/ask?resources=VCPU%3A400&required=%3Cb%3E"
+
+
+@pytest.mark.parametrize(
+    ("query", "hosts"),
+    [
+        ("text=cn", ["cn1", "cn2"]),
+        ("text=numa", ["cn1"]),
+        (f"text={uuid_of('numa1')}", ["cn1"]),
+        (f"text={uuid_of('cn2').upper()}", ["cn2"]),
+        ("text=%25", []),
+        ("trait=HW_NUMA_ROOT", ["cn1"]),
+        (f"aggregate={uuid_of('storage')}", ["cn2", "shared"]),
+        ("aggregate=unknown", []),
+        ("resource_class=MEMORY_MB", ["cn1", "cn2"]),
+        ("resource_class=DISK_GB&text=s", ["shared"]),
+        ("sort_by=-name", ["shared", "cn2", "cn1", "bare"]),
+        ("sort_by=ratio:VCPU", ["cn1", "cn2", "bare", "shared"]),
+        ("sort_by=-ratio:VCPU", ["cn2", "cn1", "bare", "shared"]),
+        ("sort_by=free:DISK_GB", ["cn1", "shared", "bare", "cn2"]),
+        ("sort_by=-used:MEMORY_MB", ["cn1", "cn2", "bare", "shared"]),
+    ],
+)
+def test_hosts_are_filtered_and_sorted(get: Get, cloud: None, query: str, hosts: list[str]) -> None:
+    found = [host["name"] for host in get(f"/hosts.json?{query}").json["hosts"]]
+    if "ratio" in query or "free" in query or "used" in query:
+        # Hosts with the same amount, or none, are in the order of their uuids.
+        assert found[:2] == hosts[:2]
+        assert sorted(found) == sorted(hosts)
+    else:
+        assert found == hosts
+    page = get(f"/hosts?{query}")
+    assert re.findall(r'<th scope="row"><a href="/console/hosts/[^"]*"><bdi>(.*?)</bdi>', page.text) == found
+
+
+@pytest.mark.parametrize("sort", ["name", "-name", "used:VCPU", "-ratio:VCPU", "free:DISK_GB", ""])
+def test_pages_have_each_host_once(get: Get, hostile_cloud: None, sort: str) -> None:
+    everything = [host["uuid"] for host in get(f"/hosts.json?sort_by={sort}").json["hosts"]]
+    path, seen = f"/hosts?limit=3&sort_by={sort}", []
+    while path:
+        text = get(path).text
+        seen += re.findall(r'<th scope="row"><a href="/console/hosts/([^"]*)"', text)
+        links = re.findall(r'href="/console(/hosts[^"]*)" rel="next"', text)
+        path = links[0].replace("&amp;", "&") if links else ""
+    assert seen == everything
+    assert len(set(seen)) == 4 + len(HOSTILE)
+
+
+def test_json_and_csv_have_the_same_hosts(get: Get, hostile_cloud: None) -> None:
+    response = get("/hosts.csv?resource_class=VCPU")
+    rows = list(csv.DictReader(response.text.splitlines()))
+    hosts = get("/hosts.json?resource_class=VCPU").json["hosts"]
+    assert [(row["uuid"], row["resource_class"]) for row in rows] == [
+        (host["uuid"], name) for host in hosts for name in host["resource_classes"]
+    ]
+    [vcpu] = [row for row in rows if row["name"] == "cn1" and row["resource_class"] == "VCPU"]
+    assert (vcpu["capacity"], vcpu["used"], vcpu["free"]) == ("24", "4", "20")
+    assert "'=1+1" in {row["name"] for row in rows}
+    assert response.content_type.startswith("text/csv")
+
+
+def test_host_shows_its_tree_its_sharing_provider_and_its_users(get: Get, cloud: None) -> None:
+    text = words(get(f"/hosts/{uuid_of('cn2')}").text)
+    assert "VCPU 100 % 4 / 4" in text
+    assert "Shares with this host shared" in text
+    text = words(get(f"/hosts/{uuid_of('cn1')}").text)
+    assert text.index("numa0") < text.index("numa1")
+    assert "numa0: VCPU 4, MEMORY_MB 1,024" in text
+    assert "project VCPU 4, MEMORY_MB 1,024" in text
+
+
+def test_child_leads_to_its_host(get: Get, cloud: None) -> None:
+    response = get(f"/hosts/{uuid_of('numa1')}")
+    assert response.location == f"/console/hosts/{uuid_of('cn1')}#p-{uuid_of('numa1')}"
+
+
+def test_consumer_shows_its_allocations(get: Get, cloud: None) -> None:
+    text = words(get(f"/consumers/{CONSUMER}").text)
+    assert "In all: VCPU 8, MEMORY_MB 1,024, DISK_GB 90" in text
+
+
+def test_map_groups_hosts(get: Get, cloud: None) -> None:
+    body = get("/map.json?group_by=trait&group_trait=COMPUTE_NODE").json
+    assert body["groups"] == ["COMPUTE_NODE", "without COMPUTE_NODE"]
+    assert [(host[1], host[2]) for host in body["hosts"]] == [
+        ("cn1", 0),
+        ("bare", 1),
+        ("cn2", 1),
+        ("shared", 1),
+    ]
+    body = get("/map.json?group_by=aggregate").json
+    both = " + ".join(sorted([uuid_of("rack2"), uuid_of("storage")]))
+    assert {host[1]: body["groups"][host[2]] for host in body["hosts"]} == {
+        "bare": "no aggregate",
+        "cn1": uuid_of("rack1"),
+        "cn2": both,
+        "shared": uuid_of("storage"),
+    }
+
+
+def test_map_is_filled_by_a_class_or_the_fullest(get: Get, cloud: None) -> None:
+    def fills(query: str) -> dict[str, tuple[str | None, int, int]]:
+        body = get(f"/map.json?{query}").json
+        classes = [*body["classes"], None]
+        return {host[1]: (classes[host[3]], host[4], host[5]) for host in body["hosts"]}
+
+    assert fills("fill=MEMORY_MB") == {
+        "bare": (None, 0, 0),
+        "cn1": ("MEMORY_MB", 1024, 8192),
+        "cn2": ("MEMORY_MB", 0, 4096),
+        "shared": (None, 0, 0),
+    }
+    assert fills("") == {
+        "bare": (None, 0, 0),
+        "cn1": ("VCPU", 4, 24),
+        "cn2": ("VCPU", 4, 4),
+        "shared": ("DISK_GB", 90, 900),
+    }
+
+
+def test_ask_shows_candidates_with_their_trees(get: Get, cloud: None) -> None:
+    text = words(get("/ask?resources=DISK_GB:20&resources_1=VCPU:2").text)
+    assert "2 candidates" in text
+    assert "cn1 DISK_GB 20 unsuffixed" in text
+    assert "+2" in text
+    assert "drawn below" in text
+
+
+def test_ask_explains_why_there_are_none(get: Get, cloud: None) -> None:
+    text = words(get("/ask?resources=VCPU:400").text)
+    assert "There are no candidates." in text
+    assert "No candidates among 4 hosts" in text
+    assert "capacity resources=VCPU:400 0 0" in text
+
+
+def test_ask_counts_how_often_the_request_fits(get: Get, cloud: None) -> None:
+    assert "Count how often this request fits" in get("/ask?resources=VCPU:1").text
+    text = words(get("/ask?resources_1=VCPU:400&fits=1").text)
+    assert "How often it fits 0 times" in text
+    text = words(get("/ask?resources_1=VCPU:1&limit=1&fits=1").text)
+    assert "HostTimesLimited by" in text
+
+
+def test_overview_shows_watched_requests(new_app: NewApp, cloud: None, tmp_path: Path) -> None:
+    watched = tmp_path / "watched.yaml"
+    watched.write_text("m1.<b>huge</b>: resources=VCPU:100000")
+    client = new_app(watched_requests=watched).test_client()
+    headers = {**ADMIN, "Host": "localhost"}
+    assert "m1.<b>huge</b>not known yet" in words(client.get("/console", headers=headers).text)
+    wait_until(lambda: "m1.<b>huge</b>0" in words(client.get("/console", headers=headers).text))
+
+
+def test_ask_explains_one_host(get: Get, cloud: None) -> None:
+    text = words(get("/ask?resources=VCPU:5&root=cn2").text)
+    assert "Explanation for cn2" in text
+
+
+def test_ask_shows_the_same_request_for_the_command_line(get: Get, cloud: None) -> None:
+    page = get("/ask?resources=VCPU:1&required=!COMPUTE_NODE&candidate=2")
+    assert (
+        "http://localhost/allocation_candidates?resources=VCPU%3A1&amp;required=%21COMPUTE_NODE" in page.text
+    )
+    assert 'href="http://localhost/console/ask?resources=VCPU%3A1&amp;required=%21COMPUTE_NODE"' in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/ask?resources=VCPU:1&required=&limit=", "/console/ask?resources=VCPU%3A1"),
+        ("/ask?resources=VCPU:1&add_group=_1", "/console/ask?resources=VCPU%3A1&blank=_1"),
+        ("/ask?q=resources%3DVCPU:1&root=cn1", "/console/ask?resources=VCPU%3A1&root=cn1"),
+        (
+            "/ask?q=" + quote("curl 'http://h/allocation_candidates?resources=VCPU%3A1&limit=3'"),
+            "/console/ask?resources=VCPU%3A1&limit=3",
+        ),
+    ],
+)
+def test_ask_has_one_url_for_a_request(get: Get, app: Flask, path: str, target: str) -> None:
+    response = get(path)
+    assert (response.status_code, response.location) == (303, target)
+
+
+def test_added_group_has_fields(get: Get, app: Flask) -> None:
+    assert 'name="resources_1"' in get("/ask?resources=VCPU:1&blank=_1").text
+
+
+def test_unknown_keys_of_a_request_keep_a_field(get: Get, app: Flask) -> None:
+    page = get("/ask?resources=VCPU:1&future=1")
+    assert page.status_code == 400
+    assert 'name="future" value="1"' in page.text
+
+
+BAD = [
+    "/hosts?unknown=1",
+    "/hosts?limit=0",
+    "/hosts?limit=10001",
+    "/hosts?sort_by=bad",
+    "/hosts?sort_by=ratio:UNKNOWN",
+    "/hosts?marker=x",
+    "/hosts?trait=UNKNOWN",
+    "/hosts?trait=%22",
+    "/hosts?resource_class=UNKNOWN",
+    "/hosts?text=" + "x" * 201,
+    "/hosts?text=%00",
+    "/hosts?text=%ff",
+    "/hosts.json?sort_by=bad",
+    "/hosts.csv?limit=x",
+    "/map?fill=UNKNOWN",
+    "/map?group_by=trait",
+    "/map?group_trait=COMPUTE_NODE",
+    "/map?group_by=bad",
+    "/map?size_by=capacity",
+    "/map?page=0",
+    "/map?page=" + "9" * 100,
+    "/map.json?fill=x",
+    "/ask?resources=VCPU",
+    "/ask?resources=VCPU:0",
+    "/ask?resources=UNKNOWN:1",
+    "/ask?required=COMPUTE_NODE",
+    "/ask?resources=VCPU:1&candidate=x",
+    "/ask?resources=VCPU:1&candidate=" + "9" * 5000,
+    "/ask?q=nothing",
+    "/ask?resources=VCPU:1&limit=x",
+    "/consumers?resource_class=UNKNOWN",
+    "/consumers?in_tree=x",
+    "/consumers?limit=x",
+    "/projects?sort_by=x",
+    "/projects?sort_by=UNKNOWN",
+    "?unknown=1",
+]
+
+
+@pytest.mark.parametrize("path", BAD)
+def test_bad_input_is_a_clear_page(get: Get, path: str) -> None:
+    response = get(path)
+    assert response.status_code == 400
+    assert re.search(r'role="alert">[^<]{10,}', response.text)
+    assert "Failed validating" not in response.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/hosts/unknown", "/hosts/%00", "/consumers/x", "/hosts/a/b", "/ask/x"]
+)
+def test_missing_object_is_404(get: Get, path: str) -> None:
+    assert get(path).status_code == 404
+
+
+def test_deadline_is_a_page(new_app: NewApp, cloud: None) -> None:
+    response = new_app(request_deadline=1e-9).test_client().get("/console/hosts")
+    assert response.status_code == 503
+    assert response.headers["Retry-After"]
+    assert "takes longer than" in response.text
+
+
+def test_too_large_form_is_refused(app: Flask) -> None:
+    response = app.test_client().post("/console/login", data={"token": "x" * 100_000})
+    assert response.status_code == 413
+
+
+def test_names_are_those_of_the_cloud(get: Get, cloud: None) -> None:
+    names = get("/names.json").json
+    assert names["resource_classes"] == ["VCPU", "MEMORY_MB", "DISK_GB"]
+    assert names["traits"] == ["COMPUTE_NODE", "HW_NUMA_ROOT", "MISC_SHARES_VIA_AGGREGATE"]
+    assert sorted(names["aggregates"]) == sorted(map(uuid_of, ("rack1", "rack2", "storage")))
+
+
+def test_sums_beyond_64_bits_are_shown(get: Get, call: Callable[..., Any], app: Flask) -> None:
+    for number in range(3):
+        uuid = uuid_of(f"huge {number}")
+        body = {"name": f"huge {number}", "uuid": uuid}
+        if number:
+            body["parent_provider_uuid"] = uuid_of("huge 0")
+        call("POST", "/resource_providers", body)
+        inventory = {"total": 2**31 - 1, "allocation_ratio": 3.4e38}
+        body = {"inventories": {"VCPU": inventory}, "resource_provider_generation": 0}
+        call("PUT", f"/resource_providers/{uuid}/inventories", body)
+    for path in (
+        "",
+        "/hosts",
+        "/hosts.json",
+        "/hosts.csv",
+        "/map",
+        "/map.json",
+        f"/hosts/{uuid_of('huge 0')}",
+    ):
+        assert get(path).status_code == 200
+
+
+def test_number_of_statements_does_not_depend_on_the_cloud(
+    get: Get, cloud: None, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    def statements() -> list[int]:
+        caplog.clear()
+        with caplog.at_level("INFO", "placement_svc.observability.access_log"):
+            for path in VIEWS:
+                get(path).close()
+        return [record.statements for record in caplog.records if record.message == "request"]
+
+    small = statements()
+    request.getfixturevalue("hostile_cloud")
+    assert len(small) == len(VIEWS)
+    assert statements() == small
+
+
+def test_scripts_and_styles_are_small_and_load_nothing(get: Get) -> None:
+    files = [file for file in STATIC.iterdir() if file.suffix in (".js", ".css")]
+    assert sum(file.stat().st_size for file in files) < 150_000
+    for file in STATIC.iterdir():
+        assert get(f"/static/{file.name}").status_code == 200
+        assert "://" not in file.read_text().replace("http://www.w3.org/2000/svg", "")
+
+
+def test_ask_links_relaxations_and_nearest_hosts(
+    get: Get, cloud: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = {"uuid": uuid_of("cn2"), "name": "cn2"}
+    lacks = {
+        "suffix": "_A",
+        "code": "free",
+        "resource_class": "VCPU",
+        "wanted": 8,
+        "best": 0,
+        "provider": host,
+    }
+    proposals = {
+        "relaxations": [
+            {"instead": "resources_A=VCPU:4", "roots": 1},
+            {"without": ["required_A=HW_NUMA_ROOT", "in_tree_A=x"], "roots": 2},
+        ],
+        "nearest": [
+            {"root": host, "fails": [lacks, {"code": "same_subtree", "query": "same_subtree=_A,_B"}]}
+        ],
+        "complete": False,
+    }
+    monkeypatch.setattr(ask, "explain_pairs", lambda pairs: explain_pairs(pairs) | proposals)
+    page = get("/ask?resources_A=VCPU:800&required_A=HW_NUMA_ROOT")
+    links = re.findall(r'href="/console/ask\?([^"]*)">Ask', page.text)
+    assert links == [
+        "resources_A=VCPU%3A4&amp;required_A=HW_NUMA_ROOT",
+        "resources_A=VCPU%3A800",
+    ]
+    text = words(page.text)
+    assert "Ask with resources_A=VCPU:4 1 host" in text
+    assert "Ask without required_A=HW_NUMA_ROOT and in_tree_A=x 2 hosts" in text
+    assert "_A free VCPU: wanted 8, best 0 at cn2; same_subtree same_subtree=_A,_B" in text
+    assert "The proposals are not complete" in text
