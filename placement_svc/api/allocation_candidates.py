@@ -3,28 +3,39 @@
 from flask import Blueprint, Response, g
 
 from placement_svc.api.candidates_response import CandidatesResponse
-from placement_svc.api.context import database, load_pairs, request_deadline, settings
+from placement_svc.api.context import load_pairs, reads, request_deadline, settings
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import respond
-from placement_svc.http.microversion import since
+from placement_svc.http.microversion import allows_extensions, since
+from placement_svc.http.policy import enforce
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 
 bp = Blueprint("allocation_candidates", __name__)
 
 
 @bp.get("/allocation_candidates")
-@endpoint("allocation_candidates:list", introduced="1.10", checks_accept=True)
+@endpoint("allocation_candidates:list", introduced="1.10", checks_accept=True, may_be_stale=True)
 def list_candidates() -> Response:
     """List the allocation candidates for the request groups in the query."""
     pairs = load_pairs()
     check_group_count(pairs, settings().max_groups)
-    candidates_request = parse_request(pairs, g.microversion)
-    result = database().read(find_candidates, candidates_request, search_options(candidates_request))
+    candidates_request = parse_request(pairs, g.microversion, extended=allows_extensions())
+    check_ignored_consumers(candidates_request)
+    result = reads().read(find_candidates, candidates_request, search_options(candidates_request))
     return caching.set_cache_headers(respond(CandidatesResponse(result).pieces()), caching.now())
+
+
+def check_ignored_consumers(candidates_request: CandidatesRequest) -> None:
+    """Raise `Forbidden` if the request ignores consumers whose allocations the caller may not read.
+
+    The response shows where these consumers are.
+    """
+    if candidates_request.ignore_consumer:
+        enforce("allocations:list")
 
 
 def search_options(candidates_request: CandidatesRequest) -> SearchOptions:

@@ -23,6 +23,7 @@ from sqlalchemy import (
     func,
     literal,
     not_,
+    or_,
     select,
     true,
 )
@@ -47,14 +48,20 @@ def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[b
     return column == any_(literal(sorted(values), ARRAY(column.type)))
 
 
-def fits(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
+def fits(
+    inventory: FromClause, resource_class_id: int, amount: int, added_provider_ids: Collection[int] = ()
+) -> ColumnElement[bool]:
     """Return the condition that `inventory` is of this class and a new allocation can get `amount` of it.
 
-    Served by the indexes on (root_id, resource_class_id) and on (resource_class_id, max_allocatable).
+    The inventories of the providers `added_provider_ids` count too. Served by the indexes on
+    (root_id, resource_class_id) and on (resource_class_id, max_allocatable), and by the primary key.
     """
     if amount > MAX_INTEGER:
         return false()
-    return and_(inventory.c.resource_class_id == resource_class_id, fits_units(inventory, amount))
+    can_give = fits_units(inventory, amount)
+    if added_provider_ids:
+        can_give = or_(can_give, is_any(inventory.c.provider_id, added_provider_ids))
+    return and_(inventory.c.resource_class_id == resource_class_id, can_give)
 
 
 def fits_units(inventory: FromClause, amount: int | ColumnElement[int]) -> ColumnElement[bool]:
@@ -66,35 +73,71 @@ def fits_units(inventory: FromClause, amount: int | ColumnElement[int]) -> Colum
     )
 
 
-def fits_all(provider_id: ColumnElement[int], resources: Collection[tuple[int, int]]) -> ColumnElement[bool]:
+def fits_all(
+    provider_id: ColumnElement[int],
+    resources: Collection[tuple[int, int]],
+    added: Collection[tuple[int, int]] = (),
+) -> ColumnElement[bool]:
     """Return the condition that a provider's inventories can give all `resources`, pairs of class id, amount.
 
-    The statement does not grow with them.
+    The inventories `added`, pairs of class id and provider id, count too. The statement does not grow.
     """
     if any(amount > MAX_INTEGER for _, amount in resources):
         return false()
     requested = _pairs("requested", "class_id", "amount", resources)
-    return count_fitting(provider_id, requested) == len(resources)
+    return count_fitting(provider_id, requested, added_inventories(added)) == len(resources)
 
 
-def count_fitting(provider_id: ColumnElement[int], requested: FromClause) -> ColumnElement[int]:
-    """Return how many of the resources `requested` (`class_id`, `amount`) the provider can give."""
+def added_inventories(added: Collection[tuple[int, int]]) -> FromClause | None:
+    """Return pairs of class id and provider id as a table, None if there are none."""
+    return _pairs("added", "class_id", "provider_id", added) if added else None
+
+
+def count_fitting(
+    provider_id: ColumnElement[int], requested: FromClause, added: FromClause | None = None
+) -> ColumnElement[int]:
+    """Return how many of the resources `requested` (`class_id`, `amount`) the provider can give.
+
+    The inventories in `added` (`class_id`, `provider_id`) count too.
+    """
     return (
         select(func.count())
         .select_from(_any_inventory)
         .join(requested, requested.c.class_id == _any_inventory.c.resource_class_id)
-        .where(_any_inventory.c.provider_id == provider_id, fits_units(_any_inventory, requested.c.amount))
+        .where(
+            _any_inventory.c.provider_id == provider_id,
+            fits_units_or_added(_any_inventory, requested.c.amount, added),
+        )
         .correlate_except(_any_inventory, requested)
         .scalar_subquery()
     )
 
 
-def fits_any(inventory: FromClause, resources: Collection[tuple[int, int]]) -> ColumnElement[bool]:
-    """Return the condition that `inventory` can give one of `resources`; the statement does not grow."""
+def fits_units_or_added(
+    inventory: FromClause, amount: ColumnElement[int], added: FromClause | None
+) -> ColumnElement[bool]:
+    """Return the condition that `inventory` can give `amount`, or is in `added` (None: nothing is)."""
+    can_give = fits_units(inventory, amount)
+    if added is None:
+        return can_give
+    is_added = exists().where(
+        added.c.class_id == inventory.c.resource_class_id, added.c.provider_id == inventory.c.provider_id
+    )
+    return or_(can_give, is_added.correlate_except(added))
+
+
+def fits_any(
+    inventory: FromClause, resources: Collection[tuple[int, int]], added: Collection[tuple[int, int]] = ()
+) -> ColumnElement[bool]:
+    """Return the condition that `inventory` can give one of `resources`, or is in `added`.
+
+    The statement does not grow with them.
+    """
     possible = [resource for resource in resources if resource[1] <= MAX_INTEGER]
     requested = _pairs("requested", "class_id", "amount", possible)
     return exists().where(
-        requested.c.class_id == inventory.c.resource_class_id, fits_units(inventory, requested.c.amount)
+        requested.c.class_id == inventory.c.resource_class_id,
+        fits_units_or_added(inventory, requested.c.amount, added_inventories(added)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What combining the suppliers around one anchor needs, and the interface of its constraints.
+"""The input of combining the suppliers around one anchor, and the interface of its constraints.
 
 Around an *anchor* (a root provider), each demand has its *suppliers*: the providers that can supply it when
 the other demands are ignored. The search assigns a supplier to one demand after the other, and asks every

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Hashable
 
 from placement_svc.domain.combining import Combining, Constraint, ProviderLookup
-from placement_svc.domain.groups import GroupPolicy
 from placement_svc.domain.matching import can_all_differ
 from placement_svc.domain.same_subtree import same_subtree_constraints
+from placement_svc.domain.subtree_exclusion import subtree_exclusion_constraints
 
 
 def constraints_of(combining: Combining) -> list[Constraint]:
@@ -20,10 +20,11 @@ def constraints_of(combining: Combining) -> list[Constraint]:
     constraints: list[Constraint] = []
     if rules.summed_classes:
         constraints.append(_SummedAmounts(combining))
-    if rules.group_policy is GroupPolicy.ISOLATE:
-        constraints.append(_GroupPolicyIsolate(combining))
+    if rules.isolated:
+        constraints.append(_Isolated(combining))
     if rules.same_subtree:
         constraints += same_subtree_constraints(combining)
+    constraints += subtree_exclusion_constraints(combining)
     if rules.unsuffixed_required and not _any_choice_has_required(combining):
         constraints.append(_UnsuffixedRequired(combining))
     if rules.one_provider_per_tree:
@@ -88,41 +89,70 @@ class _SummedAmounts(Constraint):
         )
 
 
-class _GroupPolicyIsolate(Constraint):
-    """No two suffixed demands have the same supplier (`group_policy=isolate`)."""
+class _Isolated(Constraint):
+    """The supplier of an isolated demand supplies no other suffixed demand.
+
+    With `group_policy=isolate` all suffixed demands are isolated, with `isolate` only some of them.
+    """
 
     def __init__(self, combining: Combining) -> None:
         self.combining = combining
         self.suffixed = combining.rules.suffixed
-        self.assigned: set[int] = set()
-        """The ids of the suppliers of suffixed demands."""
-        self.numbers: dict[int, int] = {}
-        """The providers that have been assigned, numbered in the order in which they first were."""
+        self.isolated = combining.rules.isolated
+        self.exclusive: set[int] = set()
+        """The ids of the suppliers of isolated demands."""
+        self.shared = Counter[int]()
+        """How many other suffixed demands each provider supplies; none is 0."""
+        self.numbers: dict[tuple[int, bool], int] = {}
+        """The suppliers of isolated demands, and of others, numbered by their first assignment."""
         self.mask = 0
-        """The same as `assigned`, as a bit mask of these numbers, which needs less memory."""
+        """`exclusive` and `shared` as a bit mask of these numbers, which needs less memory."""
 
     def allows(self, demand: int, provider_id: int) -> bool:
-        return not (self.suffixed[demand] and provider_id in self.assigned)
+        if not self.suffixed[demand]:
+            return True
+        if provider_id in self.exclusive:
+            return False
+        return demand not in self.isolated or provider_id not in self.shared
 
     def assign(self, demand: int, provider_id: int) -> None:
-        if self.suffixed[demand]:
-            self.assigned.add(provider_id)
-            self.mask |= 1 << self.numbers.setdefault(provider_id, len(self.numbers))
+        if not self.suffixed[demand]:
+            return
+        is_isolated = demand in self.isolated
+        if is_isolated:
+            self.exclusive.add(provider_id)
+        else:
+            self.shared[provider_id] += 1
+        self.mask |= 1 << self.numbers.setdefault((provider_id, is_isolated), len(self.numbers))
 
     def unassign(self, demand: int, provider_id: int) -> None:
-        if self.suffixed[demand]:
-            self.assigned.remove(provider_id)
-            self.mask &= ~(1 << self.numbers[provider_id])
+        if not self.suffixed[demand]:
+            return
+        is_isolated = demand in self.isolated
+        if is_isolated:
+            self.exclusive.remove(provider_id)
+        else:
+            self.shared[provider_id] -= 1
+            if self.shared[provider_id]:
+                return
+            del self.shared[provider_id]
+        self.mask &= ~(1 << self.numbers[provider_id, is_isolated])
 
     def state(self, depth: int) -> Hashable:
         return self.mask
 
     def is_feasible(self) -> bool:
-        """Return whether all suffixed demands can have different suppliers at the same time."""
-        suppliers = (
-            ids for ids, suffixed in zip(self.combining.suppliers, self.suffixed, strict=True) if suffixed
-        )
-        return can_all_differ(suppliers, self.combining.deadline)
+        """Return whether all isolated demands, and any one of the others, can have different suppliers."""
+        deadline, suppliers = self.combining.deadline, self.combining.suppliers
+        isolated = [suppliers[demand] for demand in sorted(self.isolated)]
+        others = {
+            id(ids): ids
+            for demand, ids in enumerate(suppliers)
+            if self.suffixed[demand] and demand not in self.isolated
+        }
+        if not others:
+            return can_all_differ(isolated, deadline)
+        return all(can_all_differ([*isolated, ids], deadline) for ids in deadline.checked(others.values()))
 
 
 def _any_choice_has_required(combining: Combining) -> bool:

@@ -6,10 +6,10 @@ unsuffixed group (`docs/spec/candidates.md 3`).
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup
+from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup, SameSubtree
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,24 @@ class Demand:
 
 
 @dataclass(frozen=True)
+class SubtreeExclusion:
+    """A subtree in which some demands have no supplier; both sets are indexes of demands.
+
+    The subtree is that of the topmost supplier of `demands`.
+    """
+
+    demands: frozenset[int]
+    excluded: frozenset[int]
+
+
+@dataclass(frozen=True)
 class CombinationRules:
     """The conditions on all suppliers of an allocation candidate together.
 
     `unsuffixed_required` holds the any-of sets of trait ids in the `required` of the unsuffixed group:
     for each set, at least one supplier of that group has one of its traits. Each member of
-    `same_subtree` is a set of indexes into `demands`. With `one_provider_per_tree`, a candidate uses at
+    `same_subtree` is a set of indexes into `demands`, and so is `isolate`: those of the demands whose
+    suppliers supply no other suffixed demand. With `one_provider_per_tree`, a candidate uses at
     most one provider of each tree (before microversion 1.29). Without `adds_amounts`, what one provider
     supplies to several demands is not added up; only explanations use that.
     """
@@ -35,6 +47,8 @@ class CombinationRules:
     unsuffixed_required: tuple[frozenset[int], ...] = ()
     same_subtree: tuple[frozenset[int], ...] = ()
     group_policy: GroupPolicy = GroupPolicy.NONE
+    isolate: frozenset[int] = frozenset()
+    subtree_exclusions: tuple[SubtreeExclusion, ...] = ()
     one_provider_per_tree: bool = False
     adds_amounts: bool = True
 
@@ -44,16 +58,28 @@ class CombinationRules:
         return tuple(bool(demand.suffix) for demand in self.demands)
 
     @functools.cached_property
+    def isolated(self) -> frozenset[int]:
+        """The indexes of the demands whose suppliers supply no other suffixed demand."""
+        if self.group_policy is GroupPolicy.ISOLATE:
+            return frozenset(index for index, is_suffixed in enumerate(self.suffixed) if is_suffixed)
+        return self.isolate
+
+    @functools.cached_property
     def summed_classes(self) -> frozenset[str]:
         """The resource classes of which one provider may have to supply several demands."""
         if not self.adds_amounts:
             return frozenset()
-        suffixed = Counter(name for demand in self.demands if demand.suffix for name, _ in demand.resources)
+        # No other suffixed demand has the supplier of an isolated one.
+        isolated = {name for index in self.isolated for name, _ in self.demands[index].resources}
+        suffixed = Counter(
+            name
+            for index, demand in enumerate(self.demands)
+            if demand.suffix and index not in self.isolated
+            for name, _ in demand.resources
+        )
         unsuffixed = {name for demand in self.demands if not demand.suffix for name, _ in demand.resources}
-        # With group_policy=isolate, no two suffixed groups have the same supplier.
-        isolated = self.group_policy is GroupPolicy.ISOLATE
-        return frozenset(
-            name for name, count in suffixed.items() if (count > 1 and not isolated) or name in unsuffixed
+        return frozenset(name for name, count in suffixed.items() if count > 1) | (
+            (suffixed.keys() | isolated) & unsuffixed
         )
 
     @functools.cached_property
@@ -81,16 +107,34 @@ def combination_rules(
     one_provider_per_tree: bool = False,
 ) -> CombinationRules:
     """Return the rules for combining suppliers of `demands`, which are those of the request's groups."""
+    same_subtree, subtree_exclusions = subtree_rules(request.same_subtree, demands)
     return CombinationRules(
         demands=tuple(demands),
         unsuffixed_required=unsuffixed_required,
-        same_subtree=tuple(
-            frozenset(index for index, demand in enumerate(demands) if demand.suffix in suffixes)
-            for suffixes in request.same_subtree
-            if len(suffixes) > 1
-        ),
+        same_subtree=same_subtree,
+        subtree_exclusions=subtree_exclusions,
         group_policy=request.group_policy,
+        isolate=indexes_of(request.isolate, demands),
         one_provider_per_tree=one_provider_per_tree,
+    )
+
+
+def indexes_of(suffixes: Collection[str], demands: Sequence[Demand]) -> frozenset[int]:
+    """Return the indexes of the demands of the groups with these suffixes."""
+    return frozenset(index for index, demand in enumerate(demands) if demand.suffix in suffixes)
+
+
+def subtree_rules(
+    same_subtree: Collection[SameSubtree], demands: Sequence[Demand]
+) -> tuple[tuple[frozenset[int], ...], tuple[SubtreeExclusion, ...]]:
+    """Return the fields `same_subtree` and `subtree_exclusions` of `CombinationRules`."""
+    return (
+        tuple(indexes_of(each.suffixes, demands) for each in same_subtree if len(each.suffixes) > 1),
+        tuple(
+            SubtreeExclusion(indexes_of(each.suffixes, demands), indexes_of(each.excluded, demands))
+            for each in same_subtree
+            if each.excluded
+        ),
     )
 
 

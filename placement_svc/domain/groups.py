@@ -39,8 +39,8 @@ NO_CONDITION = Membership()
 class RequestGroup:
     """A request group: amounts by resource class, and the conditions on the providers that supply them.
 
-    `in_tree` is the uuid of any provider of the required tree (None: any tree). The unsuffixed group
-    has the suffix ``""``.
+    `in_tree` is the uuid of any provider of the required tree (None: any tree), and `not_in_tree` those of
+    providers whose trees are excluded. The unsuffixed group has the suffix ``""``.
     """
 
     suffix: str = ""
@@ -48,6 +48,12 @@ class RequestGroup:
     required: Membership = NO_CONDITION
     member_of: Membership = NO_CONDITION
     in_tree: str | None = None
+    not_in_tree: frozenset[str] = frozenset()
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether anything but amounts is required of the providers."""
+        return bool(self.required or self.member_of or self.in_tree or self.not_in_tree)
 
 
 NO_REQUIREMENTS = RequestGroup()
@@ -61,17 +67,52 @@ class GroupPolicy(StrEnum):
     ISOLATE = "isolate"
 
 
+class OrderMethod(StrEnum):
+    """The values of `order_by`, without the resource class."""
+
+    SPREAD = "spread"
+    PACK = "pack"
+    RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class OrderBy:
+    """The order of the trees: by what is free of a resource class, or random (without a class)."""
+
+    method: OrderMethod
+    resource_class: str | None = None
+
+
+@dataclass(frozen=True)
+class SameSubtree:
+    """One `same_subtree`: the suffixes of the groups whose suppliers are in one subtree.
+
+    No provider of that subtree supplies the groups with the suffixes `excluded`
+    (`docs/spec/extensions.md 2.3`).
+    """
+
+    suffixes: frozenset[str]
+    excluded: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True)
 class CandidatesRequest:
     """A request for allocation candidates (`docs/spec/candidates.md 2`).
 
     The suffixes of `groups` are distinct. `root_required` is a condition on the traits of the anchor,
-    each member of `same_subtree` is a set of suffixes, and `limit` is the largest number of candidates
-    to return (None: all).
+    `root_member_of` is one on its own aggregates, and `limit` is the largest number of candidates to return
+    (None: all). A provider that supplies a group with a suffix in `isolate` supplies no other group with a
+    suffix (`docs/spec/extensions.md 2.2`). The allocations of the consumers with the uuids `ignore_consumer`
+    count as free. Candidates with more of the `preferred` traits come first.
     """
 
     groups: tuple[RequestGroup, ...]
     root_required: Membership = NO_CONDITION
-    same_subtree: tuple[frozenset[str], ...] = ()
+    root_member_of: Membership = NO_CONDITION
+    same_subtree: tuple[SameSubtree, ...] = ()
     group_policy: GroupPolicy = GroupPolicy.NONE
+    isolate: frozenset[str] = frozenset()
     limit: int | None = None
+    ignore_consumer: frozenset[str] = frozenset()
+    preferred: frozenset[str] = frozenset()
+    order_by: OrderBy | None = None

@@ -13,7 +13,6 @@ from functools import cached_property
 
 from placement_svc.domain.combining import Combining, Constraint
 from placement_svc.domain.deadline import CHECKED_ITEMS, Deadline
-from placement_svc.domain.groups import GroupPolicy
 
 MAX_UNPREPARED_SUPPLIERS = 64
 """The sum of the numbers of suppliers around an anchor up to which no index is made."""
@@ -294,8 +293,10 @@ def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[i
         combining.deadline.check()
         for id_ in above_all.intersection(ids):
             supplied[id_] = supplied.get(id_, 0) | masks[key]
-    if combining.rules.group_policy is GroupPolicy.ISOLATE:
-        return _with_enough_suppliers(combining, supplied, lists.values(), len(demands))
+    if isolated := sum(1 for demand in demands if demand in combining.rules.isolated):
+        # The demands that are not isolated may all have the same supplier.
+        needed = isolated + (isolated < len(demands))
+        return _with_enough_suppliers(combining, supplied, lists.values(), needed)
     return supplied
 
 

@@ -36,6 +36,7 @@ MEMBER_OF = {
     "pattern": f"^!?({_UUID}|in:{_UUID}(,{_UUID})*)$",
     "repeats": True,
 }
+IN_TREE = f"^{_UUID}$|^!({_UUID}|in:{_UUID}(,{_UUID})*)$"
 """The documentation of these keys in OpenAPI; the patterns match what the parsers below accept."""
 
 RESOURCES_FORM = "?resources=VCPU:1,MEMORY_MB:512"

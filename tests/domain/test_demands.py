@@ -8,7 +8,7 @@ from placement_svc.domain.demands import (
     demands_of,
     mappings_of,
 )
-from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup
+from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup, SameSubtree
 
 ONE_VCPU = Demand("", (("VCPU", 1),))
 TWO_VGPUS = Demand("", (("VGPU", 2),))
@@ -21,7 +21,7 @@ def test_unsuffixed_group_has_one_demand_for_each_class():
             RequestGroup("", {"VCPU": 3, "DISK_GB": 4}),
             RequestGroup("b"),
         ),
-        same_subtree=(frozenset({"a", "b"}), frozenset({"a"})),
+        same_subtree=(SameSubtree(frozenset({"a", "b"})), SameSubtree(frozenset({"a"}))),
         group_policy=GroupPolicy.ISOLATE,
     )
     demands = [demand for group in request.groups for demand in demands_of(group)]

@@ -1,5 +1,6 @@
 """Combining passes the deadline often, whatever is requested and however large the trees are."""
 
+import gc
 import itertools
 import random
 import time
@@ -12,7 +13,7 @@ import pytest
 from placement_svc.domain import same_subtree
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import CombinationRules, Demand
+from placement_svc.domain.demands import CombinationRules, Demand, SubtreeExclusion
 from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
 from placement_svc.domain.groups import GroupPolicy
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
@@ -122,6 +123,20 @@ def isolated(number: int, tree: Tree, suppliers: Sequence[int]) -> Case:
     return Case(rules, [suppliers] * number, tree)
 
 
+def half_isolated(number: int, tree: Tree, suppliers: Sequence[int]) -> Case:
+    rules = CombinationRules(groups(number), isolate=frozenset(range(0, number, 2)))
+    return Case(rules, [suppliers] * number, tree)
+
+
+def excluded(number: int, tree: Tree, *, can_be_outside: bool) -> Case:
+    """Return groups in one subtree, and as many that any provider, or none, can supply outside of it."""
+    half = frozenset(range(0, number, 2))
+    exclusion = SubtreeExclusion(half, frozenset(range(number)) - half)
+    rules = CombinationRules(groups(number), same_subtree=(half,), subtree_exclusions=(exclusion,))
+    inside = tree.leaves if can_be_outside else tree.ids[:1]
+    return Case(rules, [tree.leaves if n % 2 else inside for n in range(number)], tree)
+
+
 def summed(number: int, tree: Tree, amount: int) -> Case:
     """Return groups of which a provider can supply only some."""
     return Case(CombinationRules(groups(number, amount)), [tree.leaves] * number, tree)
@@ -151,6 +166,10 @@ def cases(groups_: int, width: int, depth: int) -> dict[str, Case]:
         ),
         "isolated": isolated(groups_, one, one.leaves),
         "isolated, own suppliers": with_own_suppliers(isolated(groups_, one, one.leaves)),
+        "half isolated": half_isolated(groups_, one, one.leaves),
+        "half isolated, too few": half_isolated(groups_, one, one.leaves[: groups_ // 2]),
+        "excluded from a subtree": excluded(groups_, one, can_be_outside=True),
+        "excluded from the whole tree": excluded(groups_, one, can_be_outside=False),
         "isolated, too few": isolated(groups_, one, one.leaves[: groups_ - 1]),
         "summed": summed(groups_, one, 3),
         "summed, own suppliers": with_own_suppliers(summed(groups_, one, 3)),
@@ -172,6 +191,14 @@ def test_deadline_is_checked_often(case: Case) -> None:
 @pytest.mark.parametrize("name", MODERATE)
 def test_deadline_is_checked_often_in_large_trees(name: str) -> None:
     check(cases(500, 10_000, 2000)[name])
+
+
+@pytest.fixture(autouse=True)
+def without_garbage_collection() -> Iterator[None]:
+    """The garbage of all other tests of the process would be collected, and its time counted."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def check(case: Case) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from placement_svc.domain.errors import BadQueryValue, DuplicateQueryKey, Invalid
-from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, Membership
+from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, Membership, SameSubtree
 from placement_svc.schemas.allocation_candidates import MAX_LIMIT_DIGITS, parse_request
 
 A = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b01"
@@ -18,8 +18,8 @@ ONE = "resources=VCPU:1"
 TWO = "resources1=VCPU:1&resources2=VCPU:1&group_policy=none"
 
 
-def parse(query: str, version: tuple[int, int] = (1, 39)) -> CandidatesRequest:
-    return parse_request(parse_qsl(query, keep_blank_values=True), version)
+def parse(query: str, version: tuple[int, int] = (1, 39), *, extended: bool = False) -> CandidatesRequest:
+    return parse_request(parse_qsl(query, keep_blank_values=True), version, extended=extended)
 
 
 def fails(query: str, error: type[Invalid], text: str, version: tuple[int, int] = (1, 39)) -> None:
@@ -27,6 +27,12 @@ def fails(query: str, error: type[Invalid], text: str, version: tuple[int, int] 
         parse(query, version)
     assert type(raised.value) is error
     assert text in str(raised.value)
+
+
+def test_group_policy_is_optional_in_extended_requests() -> None:
+    query = "resources1=VCPU:1&resources2=VCPU:1"
+    fails(query, Invalid, 'The "group_policy" parameter is required')
+    assert parse(query, extended=True).group_policy is GroupPolicy.NONE
 
 
 @pytest.mark.parametrize(
@@ -46,7 +52,7 @@ def fails(query: str, error: type[Invalid], text: str, version: tuple[int, int] 
     ],
 )
 def test_same_subtree(query: str, expected: list[str]) -> None:
-    assert parse(query).same_subtree == tuple(map(frozenset, expected))
+    assert parse(query).same_subtree == tuple(SameSubtree(frozenset(each)) for each in expected)
 
 
 @pytest.mark.parametrize(
@@ -181,3 +187,54 @@ def test_older_microversions_do_not_know_the_key(key: str, value: str, since: in
     query = f"resources1=VCPU:1&{key}={value}&resources=VCPU:1"
     parse(query, (1, since))
     fails(query, Invalid, f"'{key}' does not match any of the regexes", (1, since - 1))
+
+
+@pytest.mark.parametrize(
+    ("query", "any_of", "forbidden"),
+    [
+        (f"&root_member_of={A}", [{A}], set()),
+        (f"&root_member_of=in:{A},{B}&root_member_of={A}", [{A, B}, {A}], set()),
+        (f"&root_member_of=!{A}&root_member_of=!in:{A},{B}", [], {A, B}),
+    ],
+)
+def test_root_member_of(query: str, any_of: list[set[str]], forbidden: set[str]) -> None:
+    expected = Membership(tuple(map(frozenset, any_of)), frozenset(forbidden))
+    assert parse(ONE + query, extended=True).root_member_of == expected
+
+
+@pytest.mark.parametrize("value", ["", "!", "in:", f"{A},{B}", f"in:{A},", f"!!{A}", f"in:!{A}", "x"])
+def test_bad_root_member_of(value: str) -> None:
+    with pytest.raises(BadQueryValue, match="Expected 'root_member_of' to be the uuid of an aggregate"):
+        parse(f"{ONE}&root_member_of={value}", extended=True)
+
+
+def test_root_member_of_is_an_extension() -> None:
+    fails(f"{ONE}&root_member_of={A}", Invalid, "'root_member_of' does not match any of the regexes")
+
+
+@pytest.mark.parametrize(
+    ("query", "in_tree", "not_in_tree"),
+    [
+        (f"in_tree=!{A}", None, {A}),
+        (f"in_tree=!in:{A},%20{B}", None, {A, B}),
+        (f"in_tree=!{A}&in_tree={A}&in_tree=!in:{B}&in_tree={B}", B, {A, B}),
+    ],
+)
+def test_in_tree_with_excluded_trees(query: str, in_tree: str | None, not_in_tree: set[str]) -> None:
+    (group,) = parse(f"{ONE}&{query}", extended=True).groups
+    assert (group.in_tree, group.not_in_tree) == (in_tree, not_in_tree)
+
+
+@pytest.mark.parametrize("value", ["!", "!!" + A, f"!{A},{B}", f"!in:{A},", "!in:", f"!in:!{A}", "!x"])
+def test_bad_excluded_tree(value: str) -> None:
+    with pytest.raises(BadQueryValue, match="Expected 'in_tree_A' to exclude the tree of a provider"):
+        parse(f"resources_A=VCPU:1&in_tree_A={value}", extended=True)
+
+
+def test_in_tree_has_no_set_of_allowed_trees() -> None:
+    with pytest.raises(Invalid, match="Expected 'in_tree' parameter to be a format of uuid"):
+        parse(f"{ONE}&in_tree=in:{A}", extended=True)
+
+
+def test_excluded_trees_are_an_extension() -> None:
+    fails(f"{ONE}&in_tree=!{A}", Invalid, "Expected 'in_tree' parameter to be a format of uuid")

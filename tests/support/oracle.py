@@ -7,7 +7,7 @@ defect of OpenStack Placement, it follows the contract. It uses names instead of
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations as pairs
 from itertools import product
@@ -15,7 +15,7 @@ from math import floor, prod
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.support.cloud import SHARING, Cloud, Inventory, Provider, uuid_of
+from tests.support.cloud import SHARING, Cloud, Inventory, Provider, uuid_of, without_consumers
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Group:
     member_of: tuple[frozenset[str], ...] = ()
     not_member_of: frozenset[str] = frozenset()
     in_tree: str | None = None
+    not_in_tree: frozenset[str] = frozenset()
 
     def parameters(self) -> list[tuple[str, str]]:
         """Return the group's query parameters: one `required` for all single traits, one for each `in:`."""
@@ -38,42 +39,82 @@ class Group:
             "resources": [",".join(f"{name}:{amount}" for name, amount in self.resources.items())],
             "required": [",".join(traits)]
             + ["in:" + ",".join(sorted(any_of)) for any_of in self.required if len(any_of) > 1],
-            "member_of": [_aggregate_list(any_of) for any_of in self.member_of]
-            + [f"!{_aggregate_list(self.not_member_of)}" if self.not_member_of else ""],
-            "in_tree": [uuid_of(self.in_tree) if self.in_tree else ""],
+            "member_of": [_uuid_list(any_of) for any_of in self.member_of]
+            + [f"!{_uuid_list(self.not_member_of)}" if self.not_member_of else ""],
+            "in_tree": self.in_tree_values(),
         }
         return [(key + self.suffix, value) for key, found in values.items() for value in found if value]
 
+    def in_tree_values(self) -> list[str]:
+        """Return the values of `in_tree`: the tree, and one for all excluded trees."""
+        values = [uuid_of(self.in_tree)] if self.in_tree else []
+        return [*values, f"!{_uuid_list(self.not_in_tree)}"] if self.not_in_tree else values
 
-def _aggregate_list(aggregates: frozenset[str]) -> str:
-    uuids = ",".join(uuid_of(name) for name in sorted(aggregates))
-    return f"in:{uuids}" if len(aggregates) > 1 else uuids
+
+def _uuid_list(names: frozenset[str]) -> str:
+    uuids = ",".join(uuid_of(name) for name in sorted(names))
+    return f"in:{uuids}" if len(names) > 1 else uuids
 
 
 @dataclass(frozen=True)
 class Request:
-    """A valid request; each member of `same_subtree` is the set of suffixes of one such parameter."""
+    """A valid request; each member of `same_subtree` is the set of the pieces of one such parameter.
+
+    The root has a trait of each set in `root_any` too. It is in an aggregate of each set in `root_member_of`,
+    and in none of `root_not_member_of`.
+    """
 
     groups: tuple[Group, ...]
     root_required: frozenset[str] = frozenset()
     root_forbidden: frozenset[str] = frozenset()
+    root_any: tuple[frozenset[str], ...] = ()
+    root_member_of: tuple[frozenset[str], ...] = ()
+    root_not_member_of: frozenset[str] = frozenset()
     same_subtree: tuple[frozenset[str], ...] = ()
     group_policy: str | None = None
+    isolate: frozenset[str] = frozenset()
     limit: int | None = None
+    ignore_consumer: frozenset[str] = frozenset()
     version: str = "1.39"
+    preferred: frozenset[str] = frozenset()
+    order_by: str | None = None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the request has a key that orders the candidates."""
+        return bool(self.preferred or self.order_by)
 
     def since(self, version: str) -> bool:
         """Return whether the request has this microversion or a later one."""
         return int(self.version.removeprefix("1.")) >= int(version.removeprefix("1."))
 
+    @property
+    def header(self) -> str:
+        """The version to select in the request's header: extended requests name `placement-svc` too."""
+        return f"{self.version}, placement-svc 1.0" if self.since("1.39") else self.version
+
+    def root_required_values(self) -> list[str]:
+        """Return the values of `root_required`: one for all single traits, and one for each set."""
+        single = [*sorted(self.root_required), *(f"!{trait}" for trait in sorted(self.root_forbidden))]
+        return [",".join(single)] * bool(single) + ["in:" + ",".join(sorted(one)) for one in self.root_any]
+
+    def root_member_of_values(self) -> list[str]:
+        """Return the values of `root_member_of`: one for each set, and one for all forbidden aggregates."""
+        forbidden = [f"!{_uuid_list(self.root_not_member_of)}"] * bool(self.root_not_member_of)
+        return [_uuid_list(any_of) for any_of in self.root_member_of] + forbidden
+
     def query(self) -> str:
         """Return the query string."""
-        root = [*sorted(self.root_required), *(f"!{trait}" for trait in sorted(self.root_forbidden))]
         parameters = [pair for group in self.groups for pair in group.parameters()]
-        parameters += [("root_required", ",".join(root))] if root else []
+        parameters += [("root_required", value) for value in self.root_required_values()]
+        parameters += [("root_member_of", value) for value in self.root_member_of_values()]
         parameters += [("same_subtree", ",".join(sorted(suffixes))) for suffixes in self.same_subtree]
         parameters += [("group_policy", self.group_policy)] if self.group_policy else []
+        parameters += [("isolate", ",".join(sorted(self.isolate)))] if self.isolate else []
         parameters += [("limit", str(self.limit))] if self.limit else []
+        parameters += [("ignore_consumer", uuid_of(name)) for name in sorted(self.ignore_consumer)]
+        parameters += [("preferred", ",".join(sorted(self.preferred)))] if self.preferred else []
+        parameters += [("order_by", self.order_by)] if self.order_by else []
         return urlencode(parameters, safe=":,!")
 
 
@@ -135,7 +176,9 @@ def in_forbidden_aggregate(provider: Provider, group: Group) -> bool:
 
 
 def is_in_tree(cloud: Cloud, provider: Provider, group: Group) -> bool:
-    return group.in_tree is None or group.in_tree in [other.name for other in cloud.tree(provider)]
+    """Return whether the trees of a group allow the provider (`docs/spec/extensions.md 2.6`)."""
+    names = {other.name for other in cloud.tree(provider)}
+    return (group.in_tree is None or group.in_tree in names) and not group.not_in_tree & names
 
 
 # 3.2 Unsuffixed group at an anchor
@@ -154,6 +197,7 @@ def supplies(
         fits(provider.inventories.get(name), amount)  # rule 1
         and (in_tree_of_anchor or shared_with_anchor)  # rule 2
         and is_in_tree(cloud, provider, group)  # rule 3
+        and not group.not_in_tree & {other.name for other in cloud.tree(anchor)}
         and (in_required_aggregates(provider, group) or in_required_aggregates(anchor, group))  # rule 4
         and not in_forbidden_aggregate(provider, group)  # rule 5
         and not in_forbidden_aggregate(anchor, group)
@@ -198,7 +242,21 @@ def suffixed_choices(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[C
             )
 
 
-# 3.6 root_required
+# 3.6 root_required, and root_member_of (`docs/spec/extensions.md 2.4`)
+
+
+def meets_root_required(request: Request, root: Provider) -> bool:
+    return (
+        request.root_required <= root.traits
+        and not request.root_forbidden & root.traits
+        and all(any_of & root.traits for any_of in request.root_any)
+    )
+
+
+def meets_root_member_of(request: Request, root: Provider) -> bool:
+    return all(any_of & root.aggregates for any_of in request.root_member_of) and not (
+        request.root_not_member_of & root.aggregates
+    )
 
 
 def allowed_anchors(cloud: Cloud, request: Request) -> list[Provider]:
@@ -206,8 +264,8 @@ def allowed_anchors(cloud: Cloud, request: Request) -> list[Provider]:
         provider
         for provider in cloud.providers
         if provider.parent is None
-        and request.root_required <= provider.traits
-        and not request.root_forbidden & provider.traits
+        and meets_root_required(request, provider)
+        and meets_root_member_of(request, provider)
     ]
 
 
@@ -219,12 +277,38 @@ def in_one_subtree(cloud: Cloud, providers: Iterable[Provider]) -> bool:
     return any(all(top in lineage for lineage in lineages.values()) for top in lineages)
 
 
+def meets_same_subtree(cloud: Cloud, chosen: Mapping[str, Choice], pieces: Iterable[str]) -> bool:
+    """Return whether the choices meet a `same_subtree`, also with `!` (`docs/spec/extensions.md 2.3`)."""
+    excluded = {piece for piece in pieces if piece.startswith("!")}
+    providers = [cloud.provider(name) for piece in set(pieces) - excluded for name in chosen[piece].providers]
+    if not in_one_subtree(cloud, providers):
+        return False
+    top = min(providers, key=lambda provider: len(list(cloud.lineage(provider))))
+    return not any(
+        top in cloud.lineage(cloud.provider(name))
+        for piece in excluded
+        for name in chosen[piece.removeprefix("!")].providers
+    )
+
+
 # 3.8 group_policy=isolate
 
 
 def are_isolated(chosen: Mapping[str, Choice]) -> bool:
     suffixed = [choice.providers for suffix, choice in chosen.items() if suffix]
     return not any(one & other for one, other in pairs(suffixed, 2))
+
+
+# isolate (`docs/spec/extensions.md 2.2`)
+
+
+def keep_to_themselves(chosen: Mapping[str, Choice], isolate: Iterable[str]) -> bool:
+    return not any(
+        chosen[suffix].providers & choice.providers
+        for suffix in isolate
+        for other, choice in chosen.items()
+        if other not in ("", suffix)
+    )
 
 
 # 3.9 Summing
@@ -272,34 +356,124 @@ def choices_at(cloud: Cloud, request: Request, anchor: Provider) -> list[list[Ch
 
 def combinations(cloud: Cloud, request: Request) -> int:
     """Return the number of combinations that `candidates` has to try."""
+    cloud = without_consumers(cloud, request.ignore_consumer)
     return sum(
         prod(map(len, choices_at(cloud, request, anchor))) for anchor in allowed_anchors(cloud, request)
     )
 
 
-def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
-    """Return all candidates of the request with their mappings, without regard to its limit."""
+def candidates_at(cloud: Cloud, request: Request, anchor: Provider) -> set[Candidate]:
+    """Return the candidates around an allowed anchor, as `candidates` does from 1.29 on."""
     found = set()
-    for anchor in allowed_anchors(cloud, request):
-        for choices in product(*choices_at(cloud, request, anchor)):
-            chosen = {group.suffix: choice for group, choice in zip(request.groups, choices, strict=True)}
-            subtrees = [
-                [cloud.provider(name) for suffix in suffixes for name in chosen[suffix].providers]
-                for suffixes in request.same_subtree
-            ]
-            amounts = summed(chosen)
-            if (
-                all(in_one_subtree(cloud, providers) for providers in subtrees)
-                and (request.group_policy != "isolate" or are_isolated(chosen))
-                and fits_summed(cloud, amounts)
-            ):
-                mappings = frozenset(
-                    (suffix, tuple(sorted(choice.providers))) for suffix, choice in chosen.items()
-                )
-                found.add(Candidate(amounts, mappings))
+    for choices in product(*choices_at(cloud, request, anchor)):
+        chosen = {group.suffix: choice for group, choice in zip(request.groups, choices, strict=True)}
+        amounts = summed(chosen)
+        if (
+            all(meets_same_subtree(cloud, chosen, pieces) for pieces in request.same_subtree)
+            and (request.group_policy != "isolate" or are_isolated(chosen))
+            and keep_to_themselves(chosen, request.isolate)
+            and fits_summed(cloud, amounts)
+        ):
+            mappings = frozenset(
+                (suffix, tuple(sorted(choice.providers))) for suffix, choice in chosen.items()
+            )
+            found.add(Candidate(amounts, mappings))
+    return found
+
+
+def candidates(cloud: Cloud, request: Request) -> set[Candidate]:
+    """Return all candidates of the request with their mappings, without regard to its limit.
+
+    The cloud is `without_consumers` that the request ignores, as for all functions above but `combinations`.
+    """
+    found = {
+        candidate
+        for anchor in allowed_anchors(cloud, request)
+        for candidate in candidates_at(cloud, request, anchor)
+    }
     if not request.since("1.29"):
         found = {candidate for candidate in found if uses_one_provider_per_tree(cloud, candidate)}
     return found
+
+
+# Order by `preferred` and `order_by` (`docs/spec/extensions.md 2`)
+
+
+def rank(cloud: Cloud, request: Request, candidate: Candidate) -> tuple[int, int]:
+    """Return the rank of a candidate: lower ones come first."""
+    mappings = dict(candidate.mappings)
+    unsuffixed = [cloud.provider(name).traits for name in mappings.get("", ())]
+    score = len(request.preferred.intersection(frozenset().union(*unsuffixed)))
+    method, _, wanted = (request.order_by or "").partition(":")
+    free = []
+    for supplier, name, _ in candidate.amounts:
+        if name == wanted:
+            inventory = cloud.provider(supplier).inventories[name]
+            capacity = floor((inventory.total - inventory.reserved) * inventory.allocation_ratio)
+            free.append(capacity - inventory.used)
+    key = {"spread": lambda: -max(free), "pack": lambda: min(free)}.get(method, lambda: 0)()
+    return -score, key
+
+
+def ordered_ranks(cloud: Cloud, request: Request) -> list[set[tuple[tuple[int, int], Candidate]]]:
+    """Return for each place of the answer the candidates that may be there, with their ranks.
+
+    Each tree has its candidates at places of its own; those of equal rank are in any order there.
+    """
+    trees = []
+    for anchor in allowed_anchors(cloud, request):
+        found = candidates_at(cloud, request, anchor)
+        if found:
+            best = min(rank(cloud, request, candidate) for candidate in found)
+            trees.append((best, anchor.uuid, found))
+    taken: set[Candidate] = set()
+    queues = []
+    for _, _, found in sorted(trees, key=lambda tree: tree[:2]):
+        new = sorted(rank(cloud, request, candidate) for candidate in found - taken)
+        pool = {(rank(cloud, request, candidate), candidate) for candidate in found - taken}
+        taken |= found
+        queues.append([{pair for pair in pool if pair[0] == each} for each in new])
+    rounds = max(map(len, queues), default=0)
+    return [queue[number] for number in range(rounds) for queue in queues if number < len(queue)]
+
+
+def order_errors(cloud: Cloud, request: Request, listed: Sequence[Candidate]) -> list[str]:
+    """Return the errors of the order of candidates, one line each."""
+    if not request.is_ordered:
+        return []
+    if request.order_by == "random":
+        return random_order_errors(cloud, request, listed)
+    allowed = ordered_ranks(cloud, request)[: request.limit]
+    return [
+        f"at place {place}: {candidate} instead of one of {sorted(str(each) for _, each in pairs)}"
+        for place, (candidate, pairs) in enumerate(zip(listed, allowed, strict=False))
+        if candidate not in {each for _, each in pairs}
+    ]
+
+
+def random_order_errors(cloud: Cloud, request: Request, listed: Sequence[Candidate]) -> list[str]:
+    """Return the errors of a random order, one line each.
+
+    Without sharing providers, each candidate belongs to one tree. Then the first candidates are from
+    different trees, and the scores of these and of the candidates of each tree descend from the best one.
+    """
+    if any(SHARING in provider.traits for provider in cloud.providers):
+        return []
+    by_root: dict[str, list[int]] = {}
+    for candidate in listed:
+        [root] = {cloud.root(cloud.provider(name)).name for name in suppliers([candidate])}
+        by_root.setdefault(root, []).append(rank(cloud, request, candidate)[0])
+    best = ordered_ranks(cloud, replace(request, order_by=None))
+    expected = [min(score for (score, _), _ in pairs) for pairs in best[: len(by_root)]]
+    firsts = [scores[0] for scores in by_root.values()]
+    in_trees = all(scores == sorted(scores) for scores in by_root.values())
+    first_roots = {
+        cloud.root(cloud.provider(name)).name
+        for candidate in listed[: len(by_root)]
+        for name in suppliers([candidate])
+    }
+    is_right = firsts == expected and in_trees and len(first_roots) == len(by_root)
+    return [] if is_right else [f"scores by tree are {by_root}, those of the trees are {expected}"]
 
 
 # 4 Response
@@ -387,12 +561,15 @@ def response_errors(cloud: Cloud, request: Request, response: Mapping[str, Any])
         AssertionError: an entry does not have the format of the microversion.
         KeyError: an entry contains an unknown provider.
     """
+    cloud = without_consumers(cloud, request.ignore_consumer)
     all_candidates = candidates(cloud, request)
     expected = Counter(
         all_candidates if request.since("1.34") else [replace(one, mappings=None) for one in all_candidates]
     )
-    returned = Counter(read_candidate(cloud, request, entry) for entry in response["allocation_requests"])
-    errors = [f"not a candidate, or returned too often: {candidate}" for candidate in returned - expected]
+    listed = [read_candidate(cloud, request, entry) for entry in response["allocation_requests"]]
+    returned = Counter(listed)
+    errors = order_errors(cloud, request, listed)
+    errors += [f"not a candidate, or returned too often: {candidate}" for candidate in returned - expected]
     count = len(all_candidates) if request.limit is None else min(request.limit, len(all_candidates))
     if returned.total() != count:
         missing = sorted(map(str, expected - returned))

@@ -7,12 +7,14 @@ candidates, and most rules exclude some.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
-from tests.support.cloud import MAX_INT, SHARING, Cloud, Inventory, Provider
+from tests.support.cloud import CONSUMERS, MAX_INT, SHARING, Cloud, Inventory, Provider, without_consumers
 from tests.support.oracle import Group, Request, anchors, combinations, fits
 
 CLASSES = ["VCPU", "DISK_GB", "SRIOV_NET_VF"]
@@ -29,6 +31,7 @@ FILTERS = {
     "member_of": "1.21",
     "not_member_of": "1.32",
     "in_tree": "1.31",
+    "not_in_tree": "1.39",
 }
 MOST_COMBINATIONS = 3000
 
@@ -51,6 +54,7 @@ def _subsets(members: tuple[str, ...], least: int, most: int) -> st.SearchStrate
     return st.frozensets(st.sampled_from(members), **sizes) if members else st.just(frozenset())
 
 
+_IGNORED = subsets([*CONSUMERS, "nobody"], 1)
 _IRREGULARITIES = subsets(["reserved", "min_unit", "max_unit", "step_size", "ratio"], 1)
 
 
@@ -58,6 +62,7 @@ _IRREGULARITIES = subsets(["reserved", "min_unit", "max_unit", "step_size", "rat
 def inventories(draw: st.DrawFn) -> Inventory:
     """Draw a small inventory, often nearly used up, sometimes over capacity or with nothing allocatable."""
     total = draw(st.sampled_from([4, 8, 2, 3, 1]))
+    used = draw(st.integers(1, total + 1)) if one_in_four(draw) else 0
     irregular = draw(_IRREGULARITIES) if draw(st.booleans()) else frozenset()
     return Inventory(
         total,
@@ -66,7 +71,8 @@ def inventories(draw: st.DrawFn) -> Inventory:
         max_unit=draw(st.integers(1, 4)) if "max_unit" in irregular else MAX_INT,
         step_size=draw(st.integers(2, 3)) if "step_size" in irregular else 1,
         allocation_ratio=draw(st.sampled_from([0.29, 0.5, 1.25, 1.5, 16.0])) if "ratio" in irregular else 1.0,
-        used=draw(st.integers(1, total + 1)) if one_in_four(draw) else 0,
+        used=used,
+        used_by_other=draw(st.integers(0, used)) if used else 0,
     )
 
 
@@ -96,9 +102,17 @@ def clouds(draw: st.DrawFn) -> Cloud:
 
 
 @st.composite
-def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) -> Request:
-    """Draw a valid request for the cloud at one of the microversions, with only the keys of that version."""
+def requests(
+    draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST, *, may_be_extended: bool = True
+) -> Request:
+    """Draw a valid request for the cloud at one of the microversions, with only the keys of that version.
+
+    At 1.39 a request that `may_be_extended` can have the keys of the extensions.
+    """
     request = Request((), version=draw(st.sampled_from(versions)))
+    extended = may_be_extended and request.since("1.39")
+    ignored = draw(_IGNORED) if extended and one_in_four(draw) else frozenset[str]()
+    cloud = without_consumers(cloud, ignored)
     target_root = draw(st.sampled_from([provider for provider in cloud.providers if provider.parent is None]))
     serving = [provider for provider in cloud.providers if target_root in anchors(cloud, provider)]
     top = draw(st.sampled_from(cloud.tree(target_root)))
@@ -113,9 +127,12 @@ def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) ->
             draw(st.integers(0, len(groups))), draw(_unsuffixed_group(request, cloud, serving, target_root))
         )
 
+    assume(extended or not any(group.not_in_tree for group in groups))
     same_subtree: list[frozenset[str]] = []
     if request.since("1.36") and suffixes and (targets == below or one_in_four(draw)):
         same_subtree = draw(st.lists(subsets(suffixes, 1, 3), max_size=2))
+    if extended and draw(st.booleans()):
+        same_subtree = [pieces | draw(_excluded(suffixes, pieces)) for pieces in same_subtree]
     resourceless = frozenset(group.suffix for group in groups if not group.resources)
     alone = resourceless.difference(*same_subtree)
     if alone:
@@ -124,23 +141,57 @@ def requests(draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST) ->
     if request.since("1.35"):
         required = draw(subsets(target_root.traits, 1, 1)) if one_in_four(draw) else required
         forbidden = draw(_other_traits(target_root.traits)) - required if one_in_four(draw) else forbidden
-    policies = ["none", "isolate"] if len(suffixes) > 1 else [None, "none", "isolate"]
-    return Request(
+    root_any: tuple[frozenset[str], ...] = ()
+    if extended and one_in_four(draw):
+        sets = draw(st.lists(subsets({*TRAITS, *target_root.traits}, 1, 3), min_size=1, max_size=2))
+        root_any = tuple(any_of for any_of in sets if not any_of <= forbidden)
+    root_member_of: tuple[frozenset[str], ...] = ()
+    if extended and one_in_four(draw):
+        own = st.lists(subsets(target_root.aggregates or AGGREGATES, 1), max_size=2)
+        root_member_of = tuple(draw(own))
+    root_not_member_of = frozenset[str]()
+    if extended and one_in_four(draw):
+        root_not_member_of = draw(subsets(set(AGGREGATES) - target_root.aggregates or AGGREGATES, 1))
+    isolate = draw(subsets(suffixes)) if extended and one_in_four(draw) else frozenset()
+    policies = ["none", "isolate"] if len(suffixes) > 1 and not extended else [None, "none", "isolate"]
+    request = Request(
         groups=tuple(groups),
         root_required=required,
         root_forbidden=forbidden,
+        root_any=root_any,
+        root_member_of=root_member_of,
+        root_not_member_of=root_not_member_of,
         same_subtree=tuple(same_subtree),
-        group_policy=draw(st.sampled_from(policies)) if request.since("1.25") else None,
+        group_policy=draw(st.sampled_from(policies)) if request.since("1.25") and not isolate else None,
+        isolate=isolate,
         limit=draw(st.sampled_from([None, None, 1, 2, 5, 1000])) if request.since("1.16") else None,
+        ignore_consumer=ignored,
         version=request.version,
     )
+    return replace(request, **draw(_order(request))) if extended else request
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, versions: Sequence[str] = NEWEST) -> tuple[Cloud, list[Request]]:
+def _order(draw: st.DrawFn, request: Request) -> dict[str, Any]:
+    """Draw the order of the candidates: in half of the requests none."""
+    if draw(st.booleans()):
+        return {}
+    names = sorted({name for group in request.groups for name in group.resources})
+    orders = [None, "random", *(f"{method}:{name}" for method in ("spread", "pack") for name in names)]
+    has_unsuffixed = any(not group.suffix for group in request.groups)
+    return {
+        "preferred": draw(subsets(TRAITS, 0, 3)) if has_unsuffixed else frozenset(),
+        "order_by": draw(st.sampled_from(orders)),
+    }
+
+
+@st.composite
+def scenarios(
+    draw: st.DrawFn, versions: Sequence[str] = NEWEST, *, may_be_extended: bool = True
+) -> tuple[Cloud, list[Request]]:
     """Draw a cloud and requests for it; no request has too many combinations for the oracle."""
     cloud = draw(clouds())
-    feasible = requests(cloud, versions).filter(
+    feasible = requests(cloud, versions, may_be_extended=may_be_extended).filter(
         lambda request: combinations(cloud, request) <= MOST_COMBINATIONS
     )
     return cloud, [draw(feasible) for _ in range(draw(st.integers(1, 10)))]
@@ -226,7 +277,16 @@ def _filters(
         tree = [provider.name for provider in cloud.tree(target)]
         anywhere = [*(provider.name for provider in cloud.providers), "nowhere"]
         filters["in_tree"] = draw(st.sampled_from(anywhere if one_in_four(draw) else tree))
+    if "not_in_tree" in filters_to_draw:
+        tree = {provider.name for provider in cloud.tree(target)}
+        others = {provider.name for provider in cloud.providers} - tree
+        filters["not_in_tree"] = draw(subsets(tree if one_in_four(draw) else {*others, "nowhere"}, 1))
     return filters
+
+
+def _excluded(suffixes: Iterable[str], pieces: frozenset[str]) -> st.SearchStrategy[frozenset[str]]:
+    """Draw pieces of a `same_subtree` with a `!`."""
+    return subsets({f"!{suffix}" for suffix in set(suffixes) - pieces}, 1, 2)
 
 
 def _other_traits(traits: frozenset[str]) -> st.SearchStrategy[frozenset[str]]:

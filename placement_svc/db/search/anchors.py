@@ -1,6 +1,6 @@
 """Anchors: root providers around which every demand has a supplier (`docs/spec/candidates.md 3.1`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from sqlalchemy import (
     FromClause,
     Select,
     bindparam,
+    column,
     func,
     literal,
     select,
@@ -21,10 +22,12 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
 from placement_svc.db.engine import each_driver_row
+from placement_svc.db.filters import is_any
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import (
     MAX_SUBQUERY_DEMANDS,
+    SharingIds,
     demand_rows,
     has_all_suppliers,
     parse_id_lists,
@@ -32,7 +35,7 @@ from placement_svc.db.search.demand_rows import (
 )
 from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
 from placement_svc.db.search.suppliers import supplier_query
-from placement_svc.db.search.tree_conditions import tree_aggregates
+from placement_svc.db.search.tree_conditions import sharing_aggregates, tree_aggregates
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
 
@@ -42,12 +45,17 @@ STATEMENT_CACHE_SIZE = 128
 MAX_CACHED_DEMANDS = 16
 """Demands of a search whose statement is cached: larger statements would need too much memory."""
 
+MAX_SINGLE_LISTS = 3
+"""Demands whose suppliers are listed only if the demands before have some; each lengthens the statement."""
 
 ANCHOR_SIZE = 200
 """Bytes of memory that an anchor needs besides the ids of the suppliers, approximately."""
 
 ID_SIZE = 48
 """Bytes of memory that the id of a supplier needs, approximately."""
+
+
+_MAX_ANCHORS = bindparam("max_anchors", type_=Integer)
 
 
 class Anchor(NamedTuple):
@@ -64,13 +72,13 @@ class ScanCursor:
     The roots are in the order of their ids. With `start`, they are in the order of their uuids: from `start`
     on, and behind the last uuid from the first. `after` is the position (a column of the statements) of the
     last root that was examined (None: no root was). `exhausted` means that no roots are left.
+    `roots_scanned` counts the roots that the strategy `root_scan` has examined up to this position.
     """
 
     start: str | None = None
     after: int | str | None = None
     exhausted: bool = False
     roots_scanned: int = 0
-    """How many roots the strategy `root_scan` has examined."""
 
 
 def find_anchors(
@@ -94,7 +102,10 @@ def find_anchors(
     One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it
     searches all roots that are left (`selective_lookup`).
     """
-    build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
+    is_cached = len(criteria.by_demand) <= MAX_CACHED_DEMANDS and not any(
+        each.is_uncommon for each in criteria.by_demand
+    )
+    build = _cached_statement if is_cached else _build_statement
     scans = roots_to_scan is not None
     statement = build(
         criteria, tuple(shared_supplies.items()), scans=scans, randomized=cursor.start is not None
@@ -108,13 +119,12 @@ def find_anchors(
     }
     anchors: list[Anchor] = []
     for row in each_driver_row(connection, statement.query, values):
-        examined_count, last_examined, last_anchor, root_id, *columns = row
-        if root_id is not None:
+        examined_count, last_examined, last_anchor, examined_to_anchor, *anchor = row
+        if anchor[0] is not None:
             deadline.check()
-            lists = statement.id_lists(columns)
-            memory.reserve(ANCHOR_SIZE + ID_SIZE * sum(map(len, lists)) + 8 * len(criteria.by_demand))
-            # Demands with the same criteria share one tuple.
-            anchors.append(Anchor(root_id, tuple([lists[index] for index in statement.id_list_of_demand])))
+            anchors.append(statement.anchor(anchor, memory))
+    if len(anchors) == max_anchors:
+        examined_count, last_examined = examined_to_anchor, last_anchor
     if scans:
         cursor = replace(cursor, roots_scanned=cursor.roots_scanned + examined_count)
     if len(anchors) == max_anchors:
@@ -124,14 +134,34 @@ def find_anchors(
     return anchors, replace(cursor, exhausted=True)
 
 
+def find_anchors_among(
+    connection: Connection,
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    root_ids: Collection[int],
+    *,
+    deadline: Deadline,
+    memory: MemoryBudget,
+) -> list[Anchor]:
+    """Return those of the roots that are anchors, in the order of their ids; one statement."""
+    build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
+    supplies = tuple(shared_supplies.items())
+    statement = build(criteria, supplies, scans=True, randomized=False, given=True)
+    ids = f"{{{','.join(map(str, root_ids))}}}"
+    values = {"root_ids": ids, "max_anchors": None, "max_examined": None}
+    rows = deadline.checked(each_driver_row(connection, statement.query, values))
+    return [statement.anchor(anchor, memory) for _, _, _, _, *anchor in rows if anchor[0] is not None]
+
+
 class _Statement(NamedTuple):
-    """A statement that finds anchors.
+    """A statement that finds anchors, and ends when it has found `max_anchors`.
 
     The statement examines roots in their order: `root_scan` those that are next, `selective_lookup` those
-    that PostgreSQL has found by their rarest criterion. Each row has the number of examined roots, the
-    position of the last one, the position and the id of an anchor, and the lists of the ids of its
-    suppliers: one list for each distinct supplier criteria. If there is no anchor, there is one row without
-    one. `id_list_of_demand` holds the index of the list for each demand.
+    that PostgreSQL has found by their rarest criterion. Each row has the number of examined roots and the
+    position of the last one (0 and null if there are `max_anchors`), the position of an anchor, the number of
+    roots examined up to it, its id, and the lists of the ids of its suppliers: one list for each distinct
+    supplier criteria. If there is no anchor, there is one row without one. `id_list_of_demand` holds the
+    index of the list for each demand.
     """
 
     query: Select[Any]
@@ -143,6 +173,13 @@ class _Statement(NamedTuple):
         """Return the lists of supplier ids in the last columns of a row."""
         return parse_id_lists(*columns) if self.has_text else [tuple(sorted(ids)) for ids in columns]
 
+    def anchor(self, columns: Sequence[Any], memory: MemoryBudget) -> Anchor:
+        """Return the anchor of a row, from its id on; demands with the same criteria share one tuple."""
+        lists = self.id_lists(columns[1:])
+        indexes = self.id_list_of_demand
+        memory.reserve(ANCHOR_SIZE + ID_SIZE * sum(map(len, lists)) + 8 * len(indexes))
+        return Anchor(columns[0], tuple([lists[index] for index in indexes]))
+
 
 def _build_statement(
     criteria: SearchCriteria,
@@ -150,13 +187,16 @@ def _build_statement(
     *,
     scans: bool,
     randomized: bool,
+    given: bool = False,
 ) -> _Statement:
     shared_supplies = dict(supplies)
     distinct = tuple(dict.fromkeys(criteria.by_demand))
     demands = None
     if len(distinct) > MAX_SUBQUERY_DEMANDS:
         demands = _demand_rows(distinct, shared_supplies)
-    if scans:
+    if given:
+        select_examined = root_scan.select_given_roots(criteria, shared_supplies)
+    elif scans:
         select_examined = root_scan.select_roots(criteria, shared_supplies, randomized)
     else:
         select_examined = selective_lookup.select_anchors(criteria, shared_supplies, randomized, demands)
@@ -165,20 +205,35 @@ def _build_statement(
         .cte("examined_roots")
         .prefix_with("MATERIALIZED")
     )
-    conditions = root_scan.conditions_on_roots(examined_roots, criteria, shared_supplies) if scans else ()
+    roots = _with_serving_ids(examined_roots, shared_supplies) if shared_supplies else examined_roots
+    # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
+    numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
+    conditions = root_scan.conditions_on_roots(numbered, criteria, shared_supplies) if scans else ()
     if demands is not None:
         if scans:
             # `selective_lookup` has this condition itself.
-            conditions = [*conditions, has_all_suppliers(demands, examined_roots.c.id)]
-        anchors = _select_by_rows(demands, examined_roots, conditions)
+            conditions = [*conditions, has_all_suppliers(demands, numbered.c.id)]
+        anchors = _select_by_rows(demands, numbered, conditions)
         id_lists = ["supplier_ids"]
     else:
-        anchors, id_lists = _select_by_subqueries(criteria, shared_supplies, examined_roots, conditions)
-    examined = select(
-        func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
-    ).subquery()
+        anchors, id_lists = _select_by_subqueries(criteria, shared_supplies, numbered, conditions)
+    # PostgreSQL examines no further roots once it has found as many anchors as are needed.
+    anchor_count = select(func.count()).select_from(anchors).scalar_subquery()
+    examined = (
+        select(
+            func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
+        )
+        .where(anchor_count.is_distinct_from(_MAX_ANCHORS))
+        .subquery()
+    )
     query = (
-        select(examined, anchors.c.position, anchors.c.id, *(anchors.c[name] for name in id_lists))
+        select(
+            examined,
+            anchors.c.position,
+            anchors.c.number,
+            anchors.c.id,
+            *(anchors.c[name] for name in id_lists),
+        )
         .select_from(examined.outerjoin(anchors, true()))
         .order_by(anchors.c.position)
     )
@@ -189,51 +244,89 @@ def _build_statement(
 
 def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
     """Return the different demands as a table, with what sharing providers can supply."""
-    supplies = {
-        number: [(supply.provider_id, supply.aggregate_id) for supply in shared_supplies.get(each, ())]
+    sharing = {
+        number: SharingIds(
+            [supply.provider_id for supply in shared_supplies[each]],
+            sharing_aggregates(shared_supplies, each),
+        )
         for number, each in enumerate(distinct)
+        if each in shared_supplies
     }
-    return demand_rows(dict(enumerate(distinct)), supplies)
+    return demand_rows(dict(enumerate(distinct)), sharing)
+
+
+def _with_serving_ids(examined_roots: FromClause, shared_supplies: SharedSupplies) -> FromClause:
+    """Return the examined roots with the column `serving_ids`: the sharing providers that serve each.
+
+    One join for all roots and demands, because each demand would otherwise scan all sharing providers for
+    each root.
+    """
+    pairs = {
+        (supply.provider_id, aggregate_id)
+        for supplies in shared_supplies.values()
+        for supply in supplies
+        for aggregate_id in supply.aggregate_ids
+    }
+    supply = (
+        func.unnest(*(literal(list(ids), ARRAY(Integer)) for ids in zip(*sorted(pairs), strict=True)))
+        .table_valued("provider_id", "aggregate_id")
+        .render_derived()
+    )
+    serving = (
+        select(examined_roots.c.id, func.array_agg(supply.c.provider_id.distinct()).label("serving_ids"))
+        .join(tree_aggregates, tree_aggregates.c.root_id == examined_roots.c.id)
+        .join(supply, supply.c.aggregate_id == tree_aggregates.c.aggregate_id)
+        .group_by(examined_roots.c.id)
+        .subquery("serving")
+    )
+    return (
+        select(examined_roots, serving.c.serving_ids)
+        .select_from(examined_roots.outerjoin(serving, serving.c.id == examined_roots.c.id))
+        .order_by(examined_roots.c.position)
+        .subquery("served_roots")
+    )
 
 
 def _select_by_subqueries(
     criteria: SearchCriteria,
     shared_supplies: SharedSupplies,
-    examined_roots: FromClause,
+    roots: FromClause,
     conditions: Iterable[ColumnElement[bool]],
 ) -> tuple[FromClause, list[str]]:
-    """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria."""
-    id_lists = [
-        func.array(_supplier_ids_query(shared_supplies, each, examined_roots.c.id)).label(
-            f"supplier_ids_{number}"
-        )
-        for number, each in enumerate(dict.fromkeys(criteria.by_demand))
-    ]
-    # The OFFSET makes PostgreSQL compute each list once, root after root.
-    with_supplier_ids = (
-        select(examined_roots, *id_lists).where(*conditions).offset(0).subquery("with_supplier_ids")
-    )
-    anchors = (
-        select(with_supplier_ids)
-        .where(*(func.cardinality(with_supplier_ids.c[each.name]) > 0 for each in id_lists))
-        .limit(bindparam("max_anchors", type_=Integer))
-        .subquery("anchors")
-    )
-    return anchors, [each.name for each in id_lists]
+    """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria.
+
+    The criteria with filters come first, as these most likely have no supplier; among them those with the
+    fewest resource classes, which cost least. Up to `MAX_SINGLE_LISTS` of their lists are computed one after
+    the other, until one is empty; the others at once.
+    """
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(criteria.by_demand))}
+    ordered = sorted(numbers, key=lambda each: (not each.has_filters, len(each.resources)))
+    single_count = min(sum(each.has_filters for each in ordered), MAX_SINGLE_LISTS)
+    single = [[each] for each in ordered[:single_count]]
+    query = select(roots).where(*conditions)
+    for together in filter(None, [*single, ordered[single_count:]]):
+        roots = query.subquery()
+        id_lists = [
+            func.array(_supplier_ids_query(shared_supplies, each, roots)).label(
+                f"supplier_ids_{numbers[each]}"
+            )
+            for each in together
+        ]
+        # The OFFSET makes PostgreSQL compute each list once, root after root.
+        with_ids = select(roots, *id_lists).offset(0).subquery()
+        query = select(with_ids).where(*(func.cardinality(with_ids.c[each.name]) > 0 for each in id_lists))
+    anchors = query.limit(_MAX_ANCHORS).cte("anchors").prefix_with("MATERIALIZED")
+    return anchors, [f"supplier_ids_{number}" for number in numbers.values()]
 
 
 def _select_by_rows(
-    demands: FromClause, examined_roots: FromClause, conditions: Iterable[ColumnElement[bool]]
+    demands: FromClause, roots: FromClause, conditions: Iterable[ColumnElement[bool]]
 ) -> FromClause:
     """Return the query for anchors with the column `supplier_ids`, the lists of all demands as one text."""
-    found = (
-        select(examined_roots)
-        .where(*conditions)
-        .offset(0)
-        .limit(bindparam("max_anchors", type_=Integer))
-        .subquery("found")
-    )
-    return select(found, supplier_id_lists(demands, found.c.id).label("supplier_ids")).subquery("anchors")
+    found = select(roots).where(*conditions).offset(0).limit(_MAX_ANCHORS).subquery("found")
+    lists = supplier_id_lists(demands, found.c.id, found.c.get("serving_ids"))
+    anchors = select(found, lists.label("supplier_ids"))
+    return anchors.cte("anchors").prefix_with("MATERIALIZED")
 
 
 # Building a statement costs more than running it.
@@ -241,26 +334,16 @@ _cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
 
 
 def _supplier_ids_query(
-    shared_supplies: SharedSupplies,
-    supplier_criteria: SupplierCriteria,
-    anchor_id: ColumnElement[int],
+    shared_supplies: SharedSupplies, supplier_criteria: SupplierCriteria, anchors: FromClause
 ) -> Any:
     """Return the query for the ids of the providers that can supply a demand around an anchor."""
     matching = supplier_query(supplier_criteria)
-    in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == anchor_id)
-    supplies = sorted(
-        {(supply.provider_id, supply.aggregate_id) for supply in shared_supplies.get(supplier_criteria, ())}
-    )
+    in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == anchors.c.id)
+    supplies = shared_supplies.get(supplier_criteria)
     if not supplies:
         return in_tree.scalar_subquery()
-    supply = (
-        func.unnest(*(literal(list(ids), ARRAY(Integer)) for ids in zip(*supplies, strict=True)))
-        .table_valued("provider_id", "aggregate_id")
-        .render_derived()
+    serving = (
+        func.unnest(anchors.c.serving_ids).table_valued(column("id", Integer)).render_derived(name="serving")
     )
-    sharing = (
-        select(supply.c.provider_id)
-        .join(tree_aggregates, tree_aggregates.c.aggregate_id == supply.c.aggregate_id)
-        .where(tree_aggregates.c.root_id == anchor_id)
-    )
+    sharing = select(serving.c.id).where(is_any(serving.c.id, [supply.provider_id for supply in supplies]))
     return union(in_tree, sharing).scalar_subquery()

@@ -8,6 +8,9 @@ from placement_svc.db.search.anchors import ScanCursor
 FIRST_SCAN = (4, 100)
 """The first batch scans at most this multiple of the limit, plus this number of roots."""
 
+SMALL_SET_SCAN = 5000
+"""The first batch scans at most this number of roots, if the filters allow only few."""
+
 MIN_ANCHOR_RATIO = 1 / 20
 """The part of the scanned roots that must be anchors; otherwise the second batch is a selective lookup."""
 
@@ -42,18 +45,23 @@ class BatchSize:
     roots_to_scan: int | None = None
 
 
-def next_batch(state: SearchState, limit: int, *, has_rare_criterion: bool) -> BatchSize | None:
+def next_batch(
+    state: SearchState, limit: int, *, has_rare_criterion: bool, has_small_set: bool = False
+) -> BatchSize | None:
     """Return the size of the next batch, or None if a limited search stops fetching.
 
     After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
     yielded, or if no root is left. It fetches at most three batches, because the third takes all anchors that
     are left. In depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
+
+    So in breadth-first order nine anchors with 54 candidates are not enough for a limit of 10: a tenth tree
+    may have a candidate, and the candidates shall be from as many trees as possible.
     """
     if state.counted >= limit or state.cursor.exhausted:
         return None
     match state.batches:
         case 0:
-            return _first_batch(limit, has_rare_criterion=has_rare_criterion)
+            return _first_batch(limit, has_rare_criterion=has_rare_criterion, has_small_set=has_small_set)
         case 1:
             return _second_batch(state, limit)
         case 2:
@@ -62,10 +70,12 @@ def next_batch(state: SearchState, limit: int, *, has_rare_criterion: bool) -> B
             return None
 
 
-def _first_batch(limit: int, *, has_rare_criterion: bool) -> BatchSize:
+def _first_batch(limit: int, *, has_rare_criterion: bool, has_small_set: bool) -> BatchSize:
     """Return a batch of `limit` anchors: enough if each yields a candidate."""
+    if has_rare_criterion:
+        return BatchSize(limit)
     factor, extra = FIRST_SCAN
-    return BatchSize(limit, None if has_rare_criterion else factor * limit + extra)
+    return BatchSize(limit, max(factor * limit + extra, SMALL_SET_SCAN if has_small_set else 0))
 
 
 def _second_batch(state: SearchState, limit: int) -> BatchSize:

@@ -1,5 +1,6 @@
 """The search for allocation candidates: from a request to its candidates and their provider trees."""
 
+import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,11 @@ from sqlalchemy import Connection
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.ignored_consumers import read_freed_inventories
+from placement_svc.db.search.ordered_anchors import AnchorSource
+from placement_svc.db.search.ordered_search import OrderedSearch
 from placement_svc.db.search.repeated_candidates import RepeatedCandidates
+from placement_svc.db.search.root_sets import has_small_set
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.trees import TreeFetcher, Trees
 from placement_svc.domain.candidates import Candidate, candidate_size, combine, round_robin
@@ -21,6 +26,8 @@ from placement_svc.domain.demands import Demand
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.observability import request_stats
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +67,38 @@ def find_candidates(
 
     Five statements: names, sharing providers (omitted if no provider shares), anchors, providers of the
     trees, their inventories and traits; and one more if amounts of several groups have to be summed. The
-    last three or four run again for each further batch, of which there are at most two. More groups, trees or
-    candidates make a statement larger, but add none.
+    last three or four run again for each further batch, of which there are at most two. A request that
+    ignores consumers has one more, at the start. More groups, trees or candidates make a statement larger,
+    but add none.
 
-    Without a limit, the candidates are not generated yet when this returns.
+    Without a limit, the candidates are not generated yet when this returns. With `preferred` or `order_by`,
+    neither `randomize` nor `depth_first` has an effect.
     """
-    criteria = resolve_criteria(connection, request, one_provider_per_tree=options.one_provider_per_tree)
+    freed = read_freed_inventories(connection, request.ignore_consumer, options.deadline, options.memory)
+    criteria = resolve_criteria(
+        connection, request, one_provider_per_tree=options.one_provider_per_tree, freed=freed
+    )
     shared_supplies = find_shared_supplies(connection, criteria, options.deadline, options.memory)
     limit = min((n for n in (request.limit, options.max_candidates) if n is not None), default=None)
-    trees = Trees(options.summary_classes, criteria.rules.summed_classes, options.memory)
+    trees = Trees(options.summary_classes, criteria.rules.summed_classes, options.memory, freed)
     with ThreadPoolExecutor(1) as executor:
-        fetcher = TreeFetcher(connection, executor, trees, bool(criteria.rules.unsuffixed_required))
-        search = CandidateSearch(connection, criteria, shared_supplies, options, fetcher)
+        combining_needs_traits = bool(criteria.rules.unsuffixed_required or request.preferred)
+        fetcher = TreeFetcher(connection, executor, trees, combining_needs_traits)
+        search: CandidateSearch | OrderedSearch
+        if criteria.ordering is None:
+            search = CandidateSearch(connection, criteria, shared_supplies, options, fetcher)
+        else:
+            source = AnchorSource(
+                connection,
+                criteria,
+                criteria.ordering,
+                shared_supplies,
+                options.deadline,
+                options.memory,
+                limit,
+                freed,
+            )
+            search = OrderedSearch(source, fetcher)
         candidates = search.find_all() if limit is None else search.find(limit)
         fetcher.wait()
         return SearchResult(criteria.rules.demands, candidates, trees, options.deadline)
@@ -109,10 +136,13 @@ class CandidateSearch:
         """
         depth_first = self._options.depth_first
         has_rare_criterion = self._criteria.has_rare_criterion(self._shared_supplies.keys())
+        small_set = has_small_set(self._criteria, self._shared_supplies)
         state = self._initial_state()
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []
-        while batch_size := next_batch(state, limit, has_rare_criterion=has_rare_criterion):
+        while batch_size := next_batch(
+            state, limit, has_rare_criterion=has_rare_criterion, has_small_set=small_set
+        ):
             anchors, state = self._fetch_batch(state, batch_size)
             for anchor in anchors:
                 generator = self._reserving(self._combine(anchor))
@@ -143,6 +173,14 @@ class CandidateSearch:
             memory=self._options.memory,
         )
         request_stats.current().trees += len(all_anchors)
+        log.debug(
+            "Batch %d: %s for at most %s anchors found %d; %d roots scanned so far",
+            state.batches + 1,
+            "lookup" if size.roots_to_scan is None else f"scan of at most {size.roots_to_scan} roots",
+            size.max_anchors,
+            len(all_anchors),
+            cursor.roots_scanned,
+        )
         anchors = self._repeated.new_anchors(all_anchors)
         self._fetcher.fetch(self._repeated.root_ids(anchors))
         if self._options.randomize:

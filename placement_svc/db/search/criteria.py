@@ -1,15 +1,21 @@
 """The criteria of a search: a request for allocation candidates with ids instead of names."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import os_traits
 from sqlalchemy import Connection
 
+from placement_svc.db.search.ignored_consumers import (
+    NOTHING_FREED,
+    FreedInventories,
+    providers_fitting_only_without,
+)
 from placement_svc.db.search.name_lookup import RARITY_THRESHOLD, NamesLookup, look_up_names
 from placement_svc.domain.demands import CombinationRules, Demand, combination_rules, demands_of
-from placement_svc.domain.errors import Invalid
+from placement_svc.domain.errors import UnknownName
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
+from placement_svc.domain.ordering import Ordering
 
 UNKNOWN_TREE = 0
 """The root id that stands for the tree of an unknown provider: ids start at 1."""
@@ -30,13 +36,17 @@ class ResolvedMembership:
 class SupplierCriteria:
     """The conditions on a provider that supplies one demand.
 
-    `resources` are pairs of class id and amount. `in_tree` is the root id of the only tree allowed (None:
-    any tree). In the unsuffixed group (`is_unsuffixed`), the aggregates of a root count for its whole tree,
-    and the traits that `required` demands concern all suppliers together: `required` has only the
-    forbidden traits here, the others are in `CombinationRules.unsuffixed_required`.
+    `resources` are pairs of class id and amount. `in_tree` is the root id of the only tree allowed (None: any
+    tree), and `not_in_tree` are those of excluded trees. In the unsuffixed group (`is_unsuffixed`), the
+    aggregates of a root count for its whole tree, and the traits that `required` demands concern all
+    suppliers together: `required` has only the forbidden traits here, the others are in
+    `CombinationRules.unsuffixed_required`.
 
-    `is_rare` means that fewer than `RARITY_THRESHOLD` providers can match, for whatever reason;
-    `has_rare_traits`, that this is so because of `required`.
+    `added` are pairs of class id and provider id: inventories that can give the amount of `resources` only
+    because consumers are ignored.
+
+    `is_rare` means that fewer than `RARITY_THRESHOLD` inventories can give one of the amounts of the group;
+    `has_rare_traits`, that fewer providers have the traits of one of the sets that it requires.
     """
 
     resources: tuple[tuple[int, int], ...]
@@ -46,6 +56,24 @@ class SupplierCriteria:
     is_unsuffixed: bool
     has_rare_traits: bool
     is_rare: bool
+    not_in_tree: frozenset[int] = frozenset()
+    added: frozenset[tuple[int, int]] = frozenset()
+
+    def added_providers(self, class_id: int) -> list[int]:
+        """Return the providers whose inventories of a class are in `added`."""
+        return [provider_id for id_, provider_id in self.added if id_ == class_id]
+
+    @property
+    def is_uncommon(self) -> bool:
+        """Whether hardly any other request has the same criteria, so that keeping a statement is useless."""
+        return bool(self.added or self.not_in_tree)
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether anything but amounts is required of the provider."""
+        memberships = (self.required, self.member_of)
+        has_trees = self.in_tree is not None or bool(self.not_in_tree)
+        return has_trees or any(each.any_of or each.forbidden for each in memberships)
 
     @property
     def allows_sharing_providers(self) -> bool:
@@ -58,64 +86,83 @@ class SearchCriteria:
     """Everything that the statements of one search depend on.
 
     `by_demand` holds the supplier criteria of each of `rules.demands`. `root_required` is a condition on the
-    traits of the anchor, which is also in none of the aggregates `root_member_of_forbidden`: those that the
-    unsuffixed group forbids. `frequent_traits` are the traits named in the request that are not rare.
+    traits of the anchor, and `root_member_of` on its own aggregates. The anchor is also in none of the
+    aggregates `unsuffixed_forbidden` and is no root of the trees `unsuffixed_not_in_tree`: those that the
+    unsuffixed group forbids. Of the sets that the request requires one of, `small_trait_sets` and
+    `small_aggregate_sets` have so few providers that all their roots are best listed.
     """
 
     rules: CombinationRules
     by_demand: tuple[SupplierCriteria, ...]
     root_required: ResolvedMembership
-    root_member_of_forbidden: frozenset[int]
-    frequent_traits: frozenset[int]
+    root_member_of: ResolvedMembership
+    unsuffixed_forbidden: frozenset[int]
+    unsuffixed_not_in_tree: frozenset[int]
+    small_trait_sets: frozenset[frozenset[int]]
+    small_aggregate_sets: frozenset[frozenset[int]]
     sharing_trait_id: int | None
     """The id of MISC_SHARES_VIA_AGGREGATE; None if no provider has it."""
+    ordering: Ordering | None = field(default=None, compare=False)
+    """The order of the candidates (None: any); no condition, so statements do not depend on it."""
 
     def has_rare_criterion(self, shared: Collection[SupplierCriteria]) -> bool:
-        """Return whether few trees can match, and a lookup had best start from what makes them few.
+        """Return whether few trees have the amounts, and a lookup had best start from their inventories.
 
         Sharing providers can supply the demands with the criteria `shared`, so such criteria do not make the
         trees few.
         """
-        return any(self.is_rare_set(any_of) for any_of in self.rules.unsuffixed_required) or any(
-            criteria.is_rare for criteria in dict.fromkeys(self.by_demand) if criteria not in shared
-        )
-
-    def is_rare_set(self, any_of: frozenset[int]) -> bool:
-        """Return whether all traits of a set are rare."""
-        return any_of.isdisjoint(self.frequent_traits)
+        return any(criteria.is_rare for criteria in dict.fromkeys(self.by_demand) if criteria not in shared)
 
 
 def resolve_criteria(
-    connection: Connection, request: CandidatesRequest, *, one_provider_per_tree: bool
+    connection: Connection,
+    request: CandidatesRequest,
+    *,
+    one_provider_per_tree: bool,
+    freed: FreedInventories = NOTHING_FREED,
 ) -> SearchCriteria:
-    """Return the criteria of a request; raises `Invalid` for an unknown trait or resource class.
+    """Return the criteria of a request; raises `UnknownName` for an unknown trait or resource class.
 
+    `freed` are the inventories from which consumers have allocations that the request ignores.
     Unknown aggregates and trees are no error: they have no members.
     """
     names = look_up_names(connection, request)
     root_required = _resolve_traits(names, request.root_required)
+    root_member_of = _resolve(names.aggregates, request.root_member_of)
     demands: list[Demand] = []
     by_demand: list[SupplierCriteria] = []
     unsuffixed_required: tuple[frozenset[int], ...] = ()
-    root_member_of_forbidden: frozenset[int] = frozenset()
+    unsuffixed_forbidden: frozenset[int] = frozenset()
+    unsuffixed_not_in_tree: frozenset[int] = frozenset()
+    trait_sets = set(root_required.any_of)
+    aggregate_sets = set(root_member_of.any_of)
     for group in request.groups:
         resolved = _ResolvedGroup.of(names, group)
+        trait_sets.update(resolved.required.any_of)
+        aggregate_sets.update(resolved.member_of.any_of)
         for demand in demands_of(group):
             demands.append(demand)
-            by_demand.append(resolved.supplier_criteria(demand))
+            by_demand.append(resolved.supplier_criteria(demand, freed))
         if not group.suffix:
             unsuffixed_required = resolved.required.any_of
-            root_member_of_forbidden = resolved.member_of.forbidden
+            unsuffixed_forbidden = resolved.member_of.forbidden
+            unsuffixed_not_in_tree = resolved.not_in_tree
     sharing_trait_id = names.traits[os_traits.MISC_SHARES_VIA_AGGREGATE]
+    rules = combination_rules(
+        request, demands, unsuffixed_required, one_provider_per_tree=one_provider_per_tree
+    )
+    preferred = _resolve_traits(names, Membership(tuple(frozenset([name]) for name in request.preferred)))
     return SearchCriteria(
-        rules=combination_rules(
-            request, demands, unsuffixed_required, one_provider_per_tree=one_provider_per_tree
-        ),
+        rules=rules,
         by_demand=tuple(by_demand),
         root_required=root_required,
-        root_member_of_forbidden=root_member_of_forbidden,
-        frequent_traits=names.frequent_traits,
+        root_member_of=root_member_of,
+        unsuffixed_forbidden=unsuffixed_forbidden,
+        unsuffixed_not_in_tree=unsuffixed_not_in_tree,
+        small_trait_sets=frozenset(filter(names.has_few_providers, trait_sets)),
+        small_aggregate_sets=frozenset(filter(names.has_few_members, aggregate_sets)),
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,
+        ordering=Ordering.of(rules, frozenset().union(*preferred.any_of), request.order_by),
     )
 
 
@@ -127,54 +174,59 @@ class _ResolvedGroup:
     required: ResolvedMembership
     member_of: ResolvedMembership
     in_tree: int | None
+    not_in_tree: frozenset[int]
     has_rare_traits: bool
     is_rare: bool
 
     @classmethod
     def of(cls, names: NamesLookup, group: RequestGroup) -> "_ResolvedGroup":
-        """Return `group` with ids; raises `Invalid` for an unknown trait or resource class."""
+        """Return `group` with ids; raises `UnknownName` for an unknown trait or resource class."""
         class_ids = _resolve_classes(names, group)
         required = _resolve_traits(names, group.required)
         member_of = _resolve(names.aggregates, group.member_of)
         in_tree = None if group.in_tree is None else names.root_ids.get(group.in_tree, UNKNOWN_TREE)
         has_rare_traits = any(any_of.isdisjoint(names.frequent_traits) for any_of in required.any_of)
-        counts = [names.inventories_by_amount.get(resource, 0) for resource in group.resources.items()]
-        counts += [sum(names.providers_by_aggregate[id_] for id_ in any_of) for any_of in member_of.any_of]
+        counts = (names.inventories_by_amount.get(resource, 0) for resource in group.resources.items())
         return cls(
             class_ids=class_ids,
             required=required,
             member_of=member_of,
             in_tree=in_tree,
+            not_in_tree=frozenset(
+                names.root_ids[uuid] for uuid in group.not_in_tree if uuid in names.root_ids
+            ),
             has_rare_traits=has_rare_traits,
-            is_rare=has_rare_traits
-            or in_tree is not None
-            or any(count < RARITY_THRESHOLD for count in counts),
+            is_rare=any(count < RARITY_THRESHOLD for count in counts),
         )
 
-    def supplier_criteria(self, demand: Demand) -> SupplierCriteria:
+    def supplier_criteria(self, demand: Demand, freed: FreedInventories) -> SupplierCriteria:
         """Return the criteria for the suppliers of one of the group's demands."""
         return SupplierCriteria(
             resources=tuple((self.class_ids[name], amount) for name, amount in demand.resources),
             required=self.required if demand.suffix else ResolvedMembership((), self.required.forbidden),
             member_of=self.member_of,
             in_tree=self.in_tree,
+            not_in_tree=self.not_in_tree,
             is_unsuffixed=not demand.suffix,
             has_rare_traits=self.has_rare_traits and bool(demand.suffix),
             is_rare=self.is_rare,
+            added=providers_fitting_only_without(freed, demand.resources) if freed else frozenset(),
         )
 
 
 def _resolve_classes(names: NamesLookup, group: RequestGroup) -> Mapping[str, int]:
     for name in group.resources:
         if name not in names.resource_classes:
-            raise Invalid(f"Invalid resource class in resources parameter: No such resource class {name}.")
+            raise UnknownName(
+                f"Invalid resource class in resources parameter: No such resource class {name}."
+            )
     return names.resource_classes
 
 
 def _resolve_traits(names: NamesLookup, required: Membership) -> ResolvedMembership:
     for name in required.names:
         if name not in names.traits:
-            raise Invalid(f"No such trait(s): {name}.")
+            raise UnknownName(f"No such trait(s): {name}.")
     return _resolve(names.traits, required)
 
 

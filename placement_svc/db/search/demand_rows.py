@@ -4,7 +4,8 @@ With a subquery for each of 500 demands, planning takes PostgreSQL more than a m
 subqueries of their own, because PostgreSQL can then start from the rarest condition.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -16,12 +17,14 @@ from sqlalchemy import (
     Select,
     TableValuedAlias,
     Text,
+    any_,
     column,
     func,
     literal,
     not_,
     or_,
     select,
+    union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
@@ -29,7 +32,7 @@ from placement_svc.db.filters import (
     count_fitting,
     count_sets_with_aggregate,
     count_sets_with_trait,
-    fits_units,
+    fits_units_or_added,
     in_any_aggregate_of,
 )
 from placement_svc.db.search.criteria import ResolvedMembership, SupplierCriteria
@@ -57,30 +60,45 @@ _COLUMNS = (
     column("aggregate_set_count", Integer),
     column("forbidden_aggregates", _integers),
     column("in_tree", Integer),
+    column("not_in_tree", _integers),
     column("is_unsuffixed", Boolean),
     column("sharing_provider_ids", _integers),
     column("sharing_aggregate_ids", _integers),
 )
+_ADDED_COLUMNS = (column("added_class_ids", _integers), column("added_provider_ids", _integers))
+"""The columns that demands have if one of them has inventories of its own (`SupplierCriteria.added`)."""
+
 _tree_aggregates = provider_aggregates.alias("tree_aggregates")
 _first = inventories.alias("first_inventory")
 _supplier = resource_providers.alias("supplier")
 
 
+@dataclass(frozen=True)
+class SharingIds:
+    """The sharing providers that can supply a demand, and the aggregates through which they do."""
+
+    provider_ids: Collection[int] = ()
+    aggregate_ids: Collection[int] = ()
+
+
 def demand_rows(
-    all_criteria: Mapping[int, SupplierCriteria], supplies: Mapping[int, Iterable[tuple[int, int]]]
+    all_criteria: Mapping[int, SupplierCriteria], sharing: Mapping[int, SharingIds] | None = None
 ) -> FromClause:
     """Return demands as a table; its column `number` has the keys of `all_criteria`.
 
-    For each number, `supplies` has the sharing providers that can supply the demand, as pairs of provider id
-    and aggregate id.
+    `sharing` has what sharing providers can supply, by the same numbers.
     """
-    rows = [_row(number, each, sorted(supplies.get(number, ()))) for number, each in all_criteria.items()]
+    nothing = SharingIds()
+    rows = [_row(number, each, (sharing or {}).get(number, nothing)) for number, each in all_criteria.items()]
     recordset = func.jsonb_to_recordset(literal(orjson.dumps(rows).decode(), Text).cast(JSONB))
-    table = recordset.table_valued(*_COLUMNS).render_derived(name="demand", with_types=True)
+    columns: Sequence[Any] = _COLUMNS
+    if any(each.added for each in all_criteria.values()):
+        columns = [*_COLUMNS, *_ADDED_COLUMNS]
+    table = recordset.table_valued(*columns).render_derived(name="demand", with_types=True)
     return select(table).cte("demands").prefix_with("MATERIALIZED")
 
 
-def _row(number: int, criteria: SupplierCriteria, supplies: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def _row(number: int, criteria: SupplierCriteria, sharing: SharingIds) -> dict[str, Any]:
     # PostgreSQL could not read a larger amount, and no inventory can give it.
     resources = [(id_, amount if amount <= MAX_INTEGER else None) for id_, amount in criteria.resources]
     first_class, first_amount = resources[0] if resources else (None, None)
@@ -96,9 +114,12 @@ def _row(number: int, criteria: SupplierCriteria, supplies: Sequence[tuple[int, 
         **_set_columns("aggregate", criteria.member_of, min_size=0),
         "forbidden_aggregates": sorted(criteria.member_of.forbidden),
         "in_tree": criteria.in_tree,
+        "not_in_tree": sorted(criteria.not_in_tree),
         "is_unsuffixed": criteria.is_unsuffixed,
-        "sharing_provider_ids": [provider_id for provider_id, _ in supplies],
-        "sharing_aggregate_ids": [aggregate_id for _, aggregate_id in supplies],
+        "sharing_provider_ids": sorted(sharing.provider_ids),
+        "sharing_aggregate_ids": sorted(sharing.aggregate_ids),
+        "added_class_ids": [class_id for class_id, _ in criteria.added],
+        "added_provider_ids": [provider_id for _, provider_id in criteria.added],
     }
 
 
@@ -114,16 +135,38 @@ def _set_columns(kind: str, membership: ResolvedMembership, *, min_size: int) ->
 
 def has_all_suppliers(demands: FromClause, root_id: ColumnElement[int]) -> ColumnElement[bool]:
     """Return the condition that around a root every demand has a supplier; it ends at the first without."""
-    has_supplier = suppliers_around(demands, root_id).offset(0).exists()
+    served = (
+        select(literal(1))
+        .where(
+            _tree_aggregates.c.root_id == root_id,
+            _tree_aggregates.c.aggregate_id == any_(demands.c.sharing_aggregate_ids),
+        )
+        .correlate_except(_tree_aggregates)
+    )
+    has_supplier = or_(_suppliers_in_tree(demands, root_id).offset(0).exists(), served.offset(0).exists())
     without = select(literal(1)).select_from(demands).where(not_(has_supplier)).offset(0)
     return not_(without.correlate_except(demands).exists())
 
 
-def supplier_id_lists(demands: FromClause, root_id: ColumnElement[int]) -> ColumnElement[str]:
-    """Return the ids of the suppliers around a root as a text, such as `1,2;3`: a list for each demand."""
-    ids = func.array(suppliers_around(demands, root_id).scalar_subquery(), type_=_integers)
+def supplier_id_lists(
+    demands: FromClause, root_id: ColumnElement[int], serving_ids: ColumnElement[Any] | None
+) -> ColumnElement[str]:
+    """Return the ids of the suppliers around a root as a text, such as `1,2;3`: a list for each demand.
+
+    `serving_ids` is an array of the ids of all sharing providers that serve the root (None: none can).
+    """
+    queries: list[Any] = [_suppliers_in_tree(demands, root_id)]
+    if serving_ids is not None:
+        # INTERSECT hashes both lists; `= ANY` would compare each id with each.
+        queries.append(_unnest_outer(serving_ids).intersect(_unnest_outer(demands.c.sharing_provider_ids)))
+    ids = func.array(union_all(*queries).scalar_subquery(), type_=_integers)
     lists = func.string_agg(func.array_to_string(ids, ","), ";").aggregate_order_by(demands.c.number)
     return select(lists).select_from(demands).correlate_except(demands).scalar_subquery()
+
+
+def _unnest_outer(array: ColumnElement[Any]) -> Select[Any]:
+    """Return the query for the members of an array of the enclosing query."""
+    return select(func.unnest(array)).correlate_except()
 
 
 def parse_id_lists(text: str) -> list[tuple[int, ...]]:
@@ -131,23 +174,11 @@ def parse_id_lists(text: str) -> list[tuple[int, ...]]:
     return [tuple(sorted(set(map(int, ids.split(","))))) for ids in text.split(";")]
 
 
-def suppliers_around(demand: FromClause, root_id: ColumnElement[int]) -> Any:
-    """Return the query for the ids of the providers that can supply `demand` around a root.
-
-    An id can occur several times.
-    """
-    supply = _unnest(
-        "supply", provider_id=demand.c.sharing_provider_ids, aggregate_id=demand.c.sharing_aggregate_ids
-    )
-    sharing = (
-        select(supply.c.provider_id)
-        .join(_tree_aggregates, _tree_aggregates.c.aggregate_id == supply.c.aggregate_id)
-        .where(_tree_aggregates.c.root_id == root_id)
-        .correlate_except(supply, _tree_aggregates)
-    )
+def _suppliers_in_tree(demand: FromClause, root_id: ColumnElement[int]) -> Any:
+    """Return the query for the ids of the providers in the tree of a root that can supply `demand`."""
     with_resources = _matching_with_resources(demand).where(_first.c.root_id == root_id)
     without_resources = _matching_without_resources(demand).where(_supplier.c.root_id == root_id)
-    return with_resources.union_all(without_resources, sharing)
+    return with_resources.union_all(without_resources)
 
 
 def is_supplier(demand: FromClause, provider_id: ColumnElement[int]) -> ColumnElement[bool]:
@@ -160,15 +191,19 @@ def is_supplier(demand: FromClause, provider_id: ColumnElement[int]) -> ColumnEl
 def _matching_with_resources(demand: FromClause) -> Select[int]:
     """Return the query for the ids of the providers that match `demand`, if it has resources."""
     others = _unnest("requested", class_id=demand.c.other_class_ids, amount=demand.c.other_amounts)
+    added = None
+    if "added_class_ids" in demand.c:
+        added = _unnest("added", class_id=demand.c.added_class_ids, provider_id=demand.c.added_provider_ids)
     return (
         select(_first.c.provider_id)
         .join(_supplier, _supplier.c.id == _first.c.provider_id)
         .where(
             _first.c.resource_class_id == demand.c.class_id,
-            fits_units(_first, demand.c.amount),
+            fits_units_or_added(_first, demand.c.amount, added),
             or_(
                 _is_empty(demand.c.other_class_ids),
-                count_fitting(_first.c.provider_id, others) == func.cardinality(demand.c.other_class_ids),
+                count_fitting(_first.c.provider_id, others, added)
+                == func.cardinality(demand.c.other_class_ids),
             ),
             *_conditions(demand),
         )
@@ -190,6 +225,7 @@ def _conditions(demand: FromClause) -> Iterable[ColumnElement[bool]]:
     columns = demand.c
     trait_ids = _supplier.c.trait_ids
     yield or_(columns.in_tree.is_(None), _supplier.c.root_id == columns.in_tree)
+    yield not_(_supplier.c.root_id == any_(columns.not_in_tree))
     yield or_(_is_empty(columns.required), trait_ids.contains(columns.required))
     yield or_(_is_empty(columns.forbidden_traits), not_(trait_ids.overlap(columns.forbidden_traits)))
     members = _unnest("trait_member", number=columns.trait_sets, id=columns.trait_set_members)

@@ -14,15 +14,17 @@ from sqlalchemy import (
     Table,
     any_,
     bindparam,
+    cast,
     column,
     func,
     literal,
     literal_column,
     select,
+    table,
     union_all,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Integer, String
+from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
+from sqlalchemy.types import Double, Integer, String
 
 from placement_svc.db.tables import (
     aggregates,
@@ -39,13 +41,20 @@ from placement_svc.domain.inventory import MAX_INTEGER
 RARITY_THRESHOLD = 200
 """A criterion that fewer providers or inventories match is rare: a lookup starts best from it."""
 
+LOWEST_MAX_COUNT = 1000
+HIGHEST_MAX_COUNT = 5000
+"""Counting the providers with a trait or in an aggregate ends between these numbers (`_MAX_COUNT`)."""
+
 
 @dataclass(frozen=True)
 class NamesLookup:
-    """The ids of everything that a request names, and counts of what matches it, up to `RARITY_THRESHOLD`.
+    """The ids of everything that a request names, and counts of what matches it.
 
-    Unknown names are missing. `root_ids` holds the root id of each provider that an `in_tree` names.
+    Unknown names are missing. `root_ids` holds the root id of each provider that an `in_tree` names. Counting
+    providers ends at `max_count`, counting inventories at `RARITY_THRESHOLD`.
     """
+
+    max_count: int
 
     resource_classes: Mapping[str, int]
     traits: Mapping[str, int]
@@ -59,27 +68,42 @@ class NamesLookup:
     @property
     def frequent_traits(self) -> frozenset[int]:
         """The ids of the traits that at least `RARITY_THRESHOLD` providers have."""
-        return frozenset(id_ for id_, count in self.providers_by_trait.items() if count == RARITY_THRESHOLD)
+        return frozenset(id_ for id_, count in self.providers_by_trait.items() if count >= RARITY_THRESHOLD)
+
+    def has_few_providers(self, trait_ids: frozenset[int]) -> bool:
+        """Return whether fewer than `max_count` providers have one of these traits."""
+        return sum(self.providers_by_trait[id_] for id_ in trait_ids) < self.max_count
+
+    def has_few_members(self, aggregate_ids: frozenset[int]) -> bool:
+        """Return whether fewer than `max_count` providers are in one of these aggregates."""
+        return sum(self.providers_by_aggregate[id_] for id_ in aggregate_ids) < self.max_count
 
 
 def look_up_names(connection: Connection, request: CandidatesRequest) -> NamesLookup:
     """Look up everything that a request names, and the trait of sharing providers, in one statement."""
     groups = request.groups
-    trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_required.names}
+    trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_required.names, *request.preferred}
     trait_names.update(name for group in groups for name in group.required.names)
     amounts = {item for group in groups for item in group.resources.items() if item[1] <= MAX_INTEGER}
     values = {
         "resource_classes": [name for group in groups for name in group.resources],
         "traits": list(trait_names),
-        "aggregates": [name for group in groups for name in group.member_of.names],
-        "in_tree": [group.in_tree for group in groups if group.in_tree],
+        "aggregates": [
+            *request.root_member_of.names,
+            *(name for group in groups for name in group.member_of.names),
+        ],
+        "in_tree": [
+            uuid for group in groups for uuid in (group.in_tree, *group.not_in_tree) if uuid is not None
+        ],
         "amount_classes": [name for name, _ in amounts],
         "amounts": [amount for _, amount in amounts],
+        "limit": min(request.limit or 0, MAX_INTEGER),
     }
     rows: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
     for kind, name, id_or_amount, count in connection.execute(_LOOK_UP_NAMES, values):
         rows[kind].append((name, id_or_amount, count))
     return NamesLookup(
+        max_count=rows["max_count"][0][1],
         resource_classes={name: id_ for name, id_, _ in rows["resource_classes"]},
         traits={name: id_ for name, id_, _ in rows["traits"]},
         aggregates={uuid: id_ for uuid, id_, _ in rows["aggregates"]},
@@ -98,15 +122,37 @@ def _select_ids(
     )
 
 
-def _count_up_to_threshold(rows: Select[Any]) -> ColumnElement[int]:
-    """Return the number of rows; counting ends at `RARITY_THRESHOLD`."""
-    return select(func.count()).select_from(rows.limit(RARITY_THRESHOLD).subquery()).scalar_subquery()
+def _count_up_to(maximum: ColumnElement[int] | int, rows: Select[Any]) -> ColumnElement[int]:
+    """Return the number of rows; counting ends at `maximum`."""
+    return select(func.count()).select_from(rows.limit(maximum).subquery()).scalar_subquery()
 
 
-def _count_providers(table: Table, key: Column[int], id_: Column[int]) -> ColumnElement[int]:
-    """Return the number of rows of `table`, one for each provider, whose `key` is `id_`."""
-    return _count_up_to_threshold(
-        select(literal(1)).select_from(table).where(key == id_).correlate(id_.table)
+def _max_count() -> ColumnElement[int]:
+    """Return the number of providers at which counting them ends.
+
+    If n of r roots match, a scan examines limit * r / n roots to find as many as the limit, and a list of the
+    matching roots has n entries. To examine a root takes five times as long as to list one. So the list costs
+    less if n < sqrt(5 * limit * r). The number of roots is that of PostgreSQL's statistics.
+    """
+    roots = column("reltuples", Double)
+    most = func.sqrt(5 * cast(bindparam("limit"), Double) * func.greatest(roots, 0))
+    return (
+        select(cast(func.least(func.greatest(most, LOWEST_MAX_COUNT), HIGHEST_MAX_COUNT), Integer))
+        .select_from(table("pg_class", roots, column("oid")))
+        .where(column("oid") == cast("resource_providers_roots_idx", REGCLASS))
+        .scalar_subquery()
+    )
+
+
+_maximum = select(_max_count().label("max_count")).cte("maximum").prefix_with("MATERIALIZED")
+_MAX_COUNT = select(_maximum.c.max_count).scalar_subquery()
+
+
+def _count_providers(members: Table, key: Column[int], id_: Column[int]) -> ColumnElement[int]:
+    """Return the number of rows of `members`, one for each provider, whose `key` is `id_`."""
+    return _count_up_to(
+        _MAX_COUNT,
+        select(literal(1)).select_from(members).where(key == id_).correlate(id_.table),
     )
 
 
@@ -126,14 +172,14 @@ def _count_inventories() -> Select[str, str, int, int]:
         literal("amounts"),
         requested.c.name,
         requested.c.amount,
-        _count_up_to_threshold(fitting.correlate(resource_classes, requested)),
+        _count_up_to(RARITY_THRESHOLD, fitting.correlate(resource_classes, requested)),
     ).join(resource_classes, resource_classes.c.name == requested.c.name)
 
 
 _NOT_COUNTED: ColumnElement[int] = literal_column("0")
 
-# Reads one row for each name, by unique indexes, and up to RARITY_THRESHOLD index entries for each trait,
-# aggregate and amount.
+# Reads one row for each name, by unique indexes, up to `max_count` index entries for each trait and
+# aggregate, and up to RARITY_THRESHOLD for each amount.
 _LOOK_UP_NAMES = union_all(
     _select_ids("resource_classes", resource_classes.c.name, resource_classes.c.id, _NOT_COUNTED),
     _select_ids(
@@ -148,6 +194,7 @@ _LOOK_UP_NAMES = union_all(
         aggregates.c.id,
         _count_providers(provider_aggregates, provider_aggregates.c.aggregate_id, aggregates.c.id),
     ),
+    select(literal("max_count"), literal(""), _MAX_COUNT, _NOT_COUNTED),
     _select_ids("in_tree", resource_providers.c.uuid, resource_providers.c.root_id, _NOT_COUNTED),
     _count_inventories(),
 )

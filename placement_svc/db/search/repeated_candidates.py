@@ -1,12 +1,15 @@
 """Candidates that appear around several anchors, because only sharing providers supply them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.candidates import Candidate, candidate_size
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
+
+ID_SIZE = 60
+"""Bytes of memory that an id in a set needs, approximately."""
 
 
 class RepeatedCandidates:
@@ -70,3 +73,41 @@ class RepeatedCandidates:
 def _distinct(anchor: Anchor) -> Collection[tuple[int, ...]]:
     """Return the suppliers of an anchor, once for all demands with the same criteria, which share a tuple."""
     return {id(ids): ids for ids in anchor.supplier_ids}.values()
+
+
+class FirstAnchors:
+    """Assigns each candidate of an ordered search to the first anchor that has it.
+
+    Whether sharing providers can be combined does not depend on the anchor. So an earlier anchor has a
+    candidate if all its suppliers are among the sharing providers that can supply to that anchor.
+    """
+
+    def __init__(self, shared_supplies: SharedSupplies, deadline: Deadline, memory: MemoryBudget) -> None:
+        self._deadline = deadline
+        self._memory = memory
+        self._sharing_ids = frozenset(
+            supply.provider_id for supplies in shared_supplies.values() for supply in supplies
+        )
+        self._seen: dict[tuple[frozenset[int], ...], None] = {}
+        """The supplies of sharing providers to the anchors so far, for each demand."""
+
+    def new_candidates(self, anchor: Anchor, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Return those candidates of the next anchor that no earlier one has."""
+        if not self._sharing_ids:
+            return candidates
+        self._deadline.check()
+        by_list = {id(ids): self._sharing_ids.intersection(ids) for ids in anchor.supplier_ids}
+        shared = tuple(by_list[id(ids)] for ids in anchor.supplier_ids)
+        earlier = list(self._seen)
+        if all(shared) and shared not in self._seen:
+            self._memory.reserve(ID_SIZE * sum(map(len, by_list.values())) + 8 * len(shared))
+            self._seen[shared] = None
+        return (each for each in candidates if not self._is_repeated(each, earlier))
+
+    def _is_repeated(self, candidate: Candidate, earlier: Sequence[tuple[frozenset[int], ...]]) -> bool:
+        if not self._sharing_ids.issuperset(candidate):
+            return False
+        return any(
+            all(id_ in ids for id_, ids in zip(candidate, shared, strict=True))
+            for shared in self._deadline.checked(earlier)
+        )

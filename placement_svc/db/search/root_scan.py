@@ -5,41 +5,69 @@ the cloud is. With 10,000 hosts of 7 providers, 1000 anchors for 3 demands took 
 suits requests that many trees can satisfy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, bindparam, not_, select, union_all
-from sqlalchemy.types import Integer
+from sqlalchemy import ColumnElement, FromClause, Select, any_, bindparam, cast, not_, select, union_all
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import Integer, String
 
 from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.tree_conditions import (
     at_or_after_start,
     has_unsuffixed_required,
     is_after_cursor,
     is_allowed_root,
+    meets_root_filters,
     position_column,
     roots,
 )
 
 
 def select_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies, randomized: bool) -> Select[Any]:
-    """Return the query for the roots behind the cursor, in their order, whatever their trees can supply.
+    """Return the query for the roots behind the cursor, in their order, whatever amounts their trees have.
 
-    The index on the id of roots serves it, or the one on their uuid.
+    The index on the id of roots serves it, or the one on their uuid; or the indexes that list the roots with
+    the required aggregates, and with traits that few providers have.
     """
     position = position_column(randomized)
+    in_sets = roots_in_sets(criteria, shared_supplies, SetSize.SMALL_OR_ORDERED, randomized=randomized)
+    if in_sets is not None and not randomized:
+        return _select_from_sets(in_sets.c.root_id, list(meets_root_filters(criteria, shared_supplies)))
     query = select(roots.c.id, position).where(
         *is_allowed_root(criteria, shared_supplies), is_after_cursor(position)
     )
     if not randomized:
         return query.order_by(roots.c.id)
+    if in_sets is not None:
+        return query.join(in_sets, in_sets.c.root_id == roots.c.id).order_by(position)
     max_examined = bindparam("max_examined", type_=Integer)
     parts = (
         query.where(part).order_by(roots.c.uuid).limit(max_examined)
         for part in (at_or_after_start, not_(at_or_after_start))
     )
     return select(union_all(*(part.subquery().select() for part in parts)).subquery())
+
+
+def select_given_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> Select[Any]:
+    """Return the query for those of the roots in the parameter `root_ids` that can be anchors."""
+    ids = cast(bindparam("root_ids", type_=String), ARRAY(Integer))
+    # The subquery hides from the planner how many ids there are: it would make an estimate for each.
+    is_given = roots.c.id == any_(cast(select(ids).scalar_subquery(), ARRAY(Integer)))
+    return select(roots.c.id, roots.c.id.label("position")).where(
+        is_given, *is_allowed_root(criteria, shared_supplies)
+    )
+
+
+def _select_from_sets(root_id: ColumnElement[Any], filters: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """Return the query for the roots of sets that meet the filters on the root itself."""
+    query = select(root_id.label("id"), root_id.label("position")).order_by(root_id)
+    if not filters:
+        return query
+    # The OFFSET makes PostgreSQL read the rows of these roots only, instead of all.
+    return query.where(select(roots.c.id).where(roots.c.id == root_id, *filters).offset(0).exists())
 
 
 def conditions_on_roots(

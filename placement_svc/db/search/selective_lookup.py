@@ -5,17 +5,18 @@ requests that few trees can satisfy, and searches all roots that are left.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal, select, union_all
 
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import has_all_suppliers
+from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.db.search.suppliers import supplier_query
+from placement_svc.db.search.suppliers import MAX_JOINED_CLASSES, supplier_query
 from placement_svc.db.search.tree_conditions import (
     has_supplier,
-    has_supplier_with_any_of,
     has_unsuffixed_required,
     is_after_cursor,
     is_allowed_root,
@@ -26,7 +27,11 @@ from placement_svc.db.search.tree_conditions import (
 from placement_svc.db.tables import resource_providers
 
 MAX_JOINED_DEMANDS = 5
-"""The number of demands that may become joins: the planning time grows faster than the number of joins."""
+MAX_JOINED_CONDITIONS = 8
+"""The demands that may become joins, and their resource classes and filters together.
+
+The planning time grows faster than the number of joins: with 20 of them, it took 1 s and 560 MB.
+"""
 
 MAX_FILTERED_DEMANDS = 16
 """The number of demands up to which `same_subtree` is an extra filter: each becomes two subqueries."""
@@ -49,17 +54,20 @@ def select_anchors(
     that: otherwise PostgreSQL would plan every order of the joins, and compute subtrees for the whole cloud.
     """
     rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
+    joined_count = _joined_count(rare_first)
     position = position_column(randomized)
+    set_size = SetSize.SMALL if criteria.has_rare_criterion(shared_supplies.keys()) else SetSize.ANY
+    in_sets = roots_in_sets(criteria, shared_supplies, set_size, randomized=randomized)
     joined = (
         select(roots.c.id, position)
+        .select_from(roots if in_sets is None else roots.join(in_sets, in_sets.c.root_id == roots.c.id))
         .where(
             *is_allowed_root(criteria, shared_supplies),
             is_after_cursor(position),
             *(
                 has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
-                for each in rare_first[:MAX_JOINED_DEMANDS]
+                for each in rare_first[:joined_count]
             ),
-            *_has_rare_required(criteria, shared_supplies),
         )
         .order_by(position)
     )
@@ -71,7 +79,7 @@ def select_anchors(
                 supplier_query(each).with_optimization_fence(),
                 sharing_aggregates(shared_supplies, each),
             )
-            for each in rare_first[MAX_JOINED_DEMANDS:]
+            for each in rare_first[joined_count:]
         ]
     else:
         has_others = [has_all_suppliers(demands, joined_roots.c.id)]
@@ -83,14 +91,16 @@ def select_anchors(
     return select(joined_roots).where(*remaining_conditions) if remaining_conditions else joined
 
 
-def _has_rare_required(
-    criteria: SearchCriteria, shared_supplies: SharedSupplies
-) -> Iterable[ColumnElement[bool]]:
-    """Yield the condition of one required set of rare traits, if there is one, as a join to start from."""
-    for number, any_of in enumerate(criteria.rules.unsuffixed_required):
-        if criteria.is_rare_set(any_of):
-            yield has_supplier_with_any_of(roots, criteria, shared_supplies, number, optimization_fence=False)
-            return
+def _joined_count(rare_first: Sequence[SupplierCriteria]) -> int:
+    """Return how many of the demands become joins: the first ones, up to both maximums, but at least one."""
+    conditions = accumulate(
+        min(len(each.resources), MAX_JOINED_CLASSES)
+        + len(each.member_of.any_of)
+        + bool(each.member_of.forbidden)
+        + bool(each.required.any_of or each.required.forbidden)
+        for each in rare_first[:MAX_JOINED_DEMANDS]
+    )
+    return max(1, sum(total <= MAX_JOINED_CONDITIONS for total in conditions))
 
 
 def _same_subtree(

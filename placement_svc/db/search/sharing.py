@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, literal, select, true, union_all
+from sqlalchemy import Connection, Select, bindparam, func, literal, select, true, union_all
 from sqlalchemy.types import Integer
 
 from placement_svc.db.engine import each_driver_row
@@ -20,10 +20,13 @@ from placement_svc.domain.memory import MemoryBudget
 SUPPLY_SIZE = 500
 """Bytes of memory that a `SharedSupply` needs, with its part of the statements, approximately."""
 
+AGGREGATE_ID_SIZE = 50
+"""Bytes of memory that each of its aggregates needs besides, approximately."""
+
 
 @dataclass(frozen=True, slots=True)
 class SharedSupply:
-    """A sharing provider that can supply a demand to every tree with a member in an aggregate.
+    """A sharing provider that can supply a demand to every tree with a member in one of its aggregates.
 
     `satisfied_required` holds the indexes of those sets in `CombinationRules.unsuffixed_required` of which
     the provider has a trait.
@@ -31,23 +34,24 @@ class SharedSupply:
 
     provider_id: int
     root_id: int
-    aggregate_id: int
+    aggregate_ids: tuple[int, ...]
     satisfied_required: frozenset[int]
 
 
 SharedSupplies = Mapping[SupplierCriteria, tuple[SharedSupply, ...]]
-"""What sharing providers can supply, by the criteria of a demand; without those that they cannot supply."""
+"""The supplies of sharing providers by the criteria of a demand; criteria that none can meet are absent."""
 
 _sharing_providers = (
     select(
         resource_providers.c.id,
         resource_providers.c.root_id,
         resource_providers.c.trait_ids,
-        provider_aggregates.c.aggregate_id,
+        func.array_agg(provider_aggregates.c.aggregate_id).label("aggregate_ids"),
     )
     .join(provider_traits, provider_traits.c.provider_id == resource_providers.c.id)
     .join(provider_aggregates, provider_aggregates.c.provider_id == resource_providers.c.id)
     .where(provider_traits.c.trait_id == bindparam("sharing_trait_id", type_=Integer))
+    .group_by(resource_providers.c.id)
     .cte("sharing_providers")
     .prefix_with("MATERIALIZED")
 )
@@ -56,7 +60,7 @@ _sharing_providers = (
 def find_shared_supplies(
     connection: Connection, criteria: SearchCriteria, deadline: Deadline, memory: MemoryBudget
 ) -> SharedSupplies:
-    """Return what sharing providers can supply, once for each of their aggregates.
+    """Return what sharing providers can supply.
 
     One statement, or none if no provider shares; it starts from the few providers with the sharing trait.
     """
@@ -70,20 +74,36 @@ def find_shared_supplies(
         query: Any = _select_by_rows(numbered)
     else:
         query = union_all(*(_select_shared_supplies(*each) for each in numbered.items()))
-    statement = query.order_by("number", "provider_id", "aggregate_id")
+    statement = query.order_by("number", "provider_id")
     values = {"sharing_trait_id": criteria.sharing_trait_id}
     supplies: defaultdict[SupplierCriteria, list[SharedSupply]] = defaultdict(list)
-    for number, provider_id, root_id, aggregate_id, trait_ids in deadline.checked(
-        each_driver_row(connection, statement, values)
+    for number, provider_id, root_id, aggregate_ids, trait_ids in each_driver_row(
+        connection, statement, values
     ):
-        memory.reserve(SUPPLY_SIZE)
+        deadline.check()
+        memory.reserve(SUPPLY_SIZE + AGGREGATE_ID_SIZE * len(aggregate_ids))
         satisfied = frozenset(
             index
             for index, any_of in enumerate(criteria.rules.unsuffixed_required)
             if not any_of.isdisjoint(trait_ids)
         )
-        supplies[distinct[number]].append(SharedSupply(provider_id, root_id, aggregate_id, satisfied))
+        supplies[distinct[number]].append(SharedSupply(provider_id, root_id, tuple(aggregate_ids), satisfied))
     return {each: tuple(found) for each, found in supplies.items()}
+
+
+def aggregates_serving_required(shared_supplies: SharedSupplies, number: int) -> set[int]:
+    """Return the aggregates through which a supplier of the unsuffixed group has a trait of a required set.
+
+    `number` is the index of the set in `CombinationRules.unsuffixed_required`.
+    """
+    return {
+        aggregate_id
+        for supplier_criteria, supplies in shared_supplies.items()
+        if supplier_criteria.is_unsuffixed
+        for supply in supplies
+        if number in supply.satisfied_required
+        for aggregate_id in supply.aggregate_ids
+    }
 
 
 def _select_shared_supplies(number: int, criteria: SupplierCriteria) -> Select[Any]:
@@ -92,7 +112,7 @@ def _select_shared_supplies(number: int, criteria: SupplierCriteria) -> Select[A
         literal(number).label("number"),
         matching.provider_id.label("provider_id"),
         matching.root_id,
-        _sharing_providers.c.aggregate_id,
+        _sharing_providers.c.aggregate_ids,
         _sharing_providers.c.trait_ids,
     ).join(_sharing_providers, _sharing_providers.c.id == matching.provider_id)
     if criteria.is_unsuffixed:
@@ -105,13 +125,13 @@ def _select_by_rows(numbered: Mapping[int, SupplierCriteria]) -> Select[Any]:
     """Return the same rows as `_select_shared_supplies` for all these criteria."""
     # For other trees, the aggregates of the sharing provider's own root do not count.
     own_criteria = {number: replace(each, is_unsuffixed=False) for number, each in numbered.items()}
-    demands = demand_rows(own_criteria, {})
+    demands = demand_rows(own_criteria)
     return (
         select(
             demands.c.number,
             _sharing_providers.c.id.label("provider_id"),
             _sharing_providers.c.root_id,
-            _sharing_providers.c.aggregate_id,
+            _sharing_providers.c.aggregate_ids,
             _sharing_providers.c.trait_ids,
         )
         .select_from(demands.join(_sharing_providers, true()))

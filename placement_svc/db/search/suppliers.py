@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from sqlalchemy import ColumnElement, FromClause, Select, false, func, not_, or_, select
+from sqlalchemy import ColumnElement, FromClause, Select, and_, false, func, not_, or_, select
 from sqlalchemy.sql.visitors import iterate
 
 from placement_svc.db.filters import (
@@ -15,6 +15,7 @@ from placement_svc.db.filters import (
     has_traits,
     in_any_aggregate,
     in_each_aggregate_set,
+    is_any,
 )
 from placement_svc.db.search.criteria import SupplierCriteria
 from placement_svc.db.tables import inventories, resource_providers
@@ -48,21 +49,28 @@ def _inventory(number: int) -> FromClause:
 _provider = resource_providers.alias("supplier")
 
 
-@lru_cache(maxsize=256)
 def supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
     """Return the query for the providers that match `criteria`.
 
-    Cached because one search needs it several times, and schedulers repeat the requests for the same flavors.
+    Cached because one search needs it several times, and schedulers repeat the requests for the same flavors;
+    but not for criteria that hardly any other request has.
     """
+    return _build_query(criteria) if criteria.is_uncommon else _cached_query(criteria)
+
+
+def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
     joined, others = criteria.resources[:MAX_JOINED_CLASSES], criteria.resources[MAX_JOINED_CLASSES:]
     conditions: list[ColumnElement[bool]] = [
-        fits(_inventory(number), class_id, amount) for number, (class_id, amount) in enumerate(joined)
+        fits(_inventory(number), class_id, amount, criteria.added_providers(class_id))
+        for number, (class_id, amount) in enumerate(joined)
     ]
     provider_id, root_id = _key_columns(len(joined))
     if others:
-        conditions.append(fits_all(provider_id, others))
+        conditions.append(fits_all(provider_id, others, criteria.added))
     if criteria.in_tree is not None:
         conditions.append(root_id == criteria.in_tree)
+    if criteria.not_in_tree:
+        conditions.append(not_(is_any(root_id, criteria.not_in_tree)))
     for condition in has_traits(_provider, criteria.required.any_of, criteria.required.forbidden):
         # Most hosts have the same traits, and PostgreSQL underestimates how many have several frequent
         # traits. It makes no such estimate for COALESCE, and so does not start from these traits.
@@ -71,8 +79,11 @@ def supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
     return _select_suppliers(len(joined), conditions)
 
 
+_cached_query = lru_cache(maxsize=256)(_build_query)
+
+
 def unsuffixed_supplier_query(
-    all_criteria: Iterable[SupplierCriteria], any_of: Iterable[frozenset[int]]
+    all_criteria: Sequence[SupplierCriteria], any_of: Iterable[frozenset[int]]
 ) -> SupplierQuery:
     """Return the query for the providers that have a trait of each set in `any_of`.
 
@@ -80,9 +91,16 @@ def unsuffixed_supplier_query(
     """
     resources = [resource for criteria in all_criteria for resource in criteria.resources]
     if len(resources) > MAX_SINGLE_CONDITIONS:
-        fits_one = fits_any(_inventory(0), resources)
+        added = frozenset[tuple[int, int]]().union(*(criteria.added for criteria in all_criteria))
+        fits_one = fits_any(_inventory(0), resources, added)
     else:
-        fits_one = or_(*(fits(_inventory(0), class_id, amount) for class_id, amount in resources))
+        fits_one = or_(
+            *(
+                fits(_inventory(0), class_id, amount, criteria.added_providers(class_id))
+                for criteria in all_criteria
+                for class_id, amount in criteria.resources
+            )
+        )
     return _select_suppliers(1, [fits_one, *has_traits(_provider, list(any_of))])
 
 
@@ -102,7 +120,8 @@ def _select_suppliers(inventory_count: int, conditions: Sequence[ColumnElement[b
         inventory = _inventory(number)
         query = query.join(inventory, inventory.c.provider_id == provider_id)
     if any(map(_reads_provider_row, conditions)):
-        query = query.join(_provider, _provider.c.id == provider_id)
+        # The root's id lets PostgreSQL read the providers of a tree before their inventories.
+        query = query.join(_provider, and_(_provider.c.id == provider_id, _provider.c.root_id == root_id))
     return SupplierQuery(query.where(*conditions), provider_id, root_id)
 
 
@@ -128,6 +147,6 @@ def _member_of(
     if member_of.any_of:
         own = in_each_aggregate_set(provider_id, member_of.any_of)
         root = in_each_aggregate_set(root_id, member_of.any_of)
-        yield or_(own, root) if criteria.is_unsuffixed else own
+        yield or_(root, own) if criteria.is_unsuffixed else own
     if member_of.forbidden:
         yield not_(in_any_aggregate(provider_id, member_of.forbidden))

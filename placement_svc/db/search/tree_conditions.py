@@ -6,9 +6,15 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, Label, and_, bindparam, case, exists, func, not_, or_
 from sqlalchemy.types import String
 
-from placement_svc.db.filters import MAX_SINGLE_CONDITIONS, has_traits, in_any_aggregate, is_any
+from placement_svc.db.filters import (
+    MAX_SINGLE_CONDITIONS,
+    has_traits,
+    in_any_aggregate,
+    in_each_aggregate_set,
+    is_any,
+)
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
 from placement_svc.db.search.suppliers import SupplierQuery, unsuffixed_supplier_query
 from placement_svc.db.tables import provider_aggregates, resource_providers
 
@@ -29,7 +35,7 @@ def position_column(randomized: bool) -> Label[Any]:
     return func.concat(case((at_or_after_start, "0"), else_="1"), roots.c.uuid).label("position")
 
 
-def is_after_cursor(position: Label[Any]) -> ColumnElement[bool]:
+def is_after_cursor(position: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return the condition that the search has not yet reached a root."""
     after = bindparam("after", type_=position.type)
     return or_(after.is_(None), position > after)
@@ -38,11 +44,22 @@ def is_after_cursor(position: Label[Any]) -> ColumnElement[bool]:
 def is_allowed_root(
     criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
-    """Yield the conditions on the root itself: `root_required`, forbidden aggregates, `in_tree`."""
+    """Yield the conditions on an anchor: it is a root, and meets the filters on the root itself."""
     yield roots.c.parent_id.is_(None)
+    yield from meets_root_filters(criteria, shared_supplies)
+
+
+def meets_root_filters(
+    criteria: SearchCriteria, shared_supplies: SharedSupplies
+) -> Iterable[ColumnElement[bool]]:
+    """Yield the conditions on the root itself: its traits, its own aggregates, and its tree."""
     yield from has_traits(roots, criteria.root_required.any_of, criteria.root_required.forbidden)
-    if criteria.root_member_of_forbidden:
-        yield not_(in_any_aggregate(roots.c.id, criteria.root_member_of_forbidden))
+    if criteria.root_member_of.any_of:
+        yield in_each_aggregate_set(roots.c.id, criteria.root_member_of.any_of)
+    if forbidden := criteria.unsuffixed_forbidden | criteria.root_member_of.forbidden:
+        yield not_(in_any_aggregate(roots.c.id, forbidden))
+    if criteria.unsuffixed_not_in_tree:
+        yield not_(is_any(roots.c.id, criteria.unsuffixed_not_in_tree))
     for supplier_criteria in dict.fromkeys(criteria.by_demand):
         if supplier_criteria.in_tree is not None and supplier_criteria not in shared_supplies:
             yield roots.c.id == supplier_criteria.in_tree
@@ -66,7 +83,11 @@ def has_supplier(
 
 def sharing_aggregates(shared_supplies: SharedSupplies, supplier_criteria: SupplierCriteria) -> set[int]:
     """Return the aggregates through which sharing providers supply a demand."""
-    return {supply.aggregate_id for supply in shared_supplies.get(supplier_criteria, ())}
+    return {
+        aggregate_id
+        for supply in shared_supplies.get(supplier_criteria, ())
+        for aggregate_id in supply.aggregate_ids
+    }
 
 
 def has_unsuffixed_required(
@@ -79,7 +100,7 @@ def has_unsuffixed_required(
     """
     required = criteria.rules.unsuffixed_required
     has_each = [
-        has_supplier_with_any_of(root, criteria, shared_supplies, number, optimization_fence=True)
+        _has_supplier_with_any_of(root, criteria, shared_supplies, number)
         for number in range(len(required[:MAX_SINGLE_CONDITIONS]))
     ]
     if len(has_each) < 2:
@@ -89,30 +110,13 @@ def has_unsuffixed_required(
     yield or_(has_supplier(root, matching, ()), and_(*has_each))
 
 
-def has_supplier_with_any_of(
-    root: FromClause,
-    criteria: SearchCriteria,
-    shared_supplies: SharedSupplies,
-    number: int,
-    *,
-    optimization_fence: bool,
+def _has_supplier_with_any_of(
+    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies, number: int
 ) -> ColumnElement[bool]:
-    """Return the condition that a supplier of the unsuffixed group has a trait of required set `number`.
-
-    With `optimization_fence`, PostgreSQL checks the condition root by root; otherwise it can make it a join.
-    """
+    """Return the condition that a supplier of the unsuffixed group has a trait of required set `number`."""
     any_of = criteria.rules.unsuffixed_required[number]
-    matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), [any_of])
-    aggregate_ids = {
-        supply.aggregate_id
-        for supplier_criteria, supplies in shared_supplies.items()
-        if supplier_criteria.is_unsuffixed
-        for supply in supplies
-        if number in supply.satisfied_required
-    }
-    return has_supplier(
-        root, matching.with_optimization_fence() if optimization_fence else matching, aggregate_ids
-    )
+    matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), [any_of]).with_optimization_fence()
+    return has_supplier(root, matching, aggregates_serving_required(shared_supplies, number))
 
 
 def unsuffixed_criteria(criteria: SearchCriteria) -> list[SupplierCriteria]:

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Boolean, Integer, String
 
 from placement_svc.db.engine import driver_rows
+from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 from placement_svc.domain.memory import MemoryBudget
 
@@ -62,7 +63,8 @@ class Trees:
     """The providers of the trees that have been fetched so far.
 
     It is the `ProviderLookup` of the combining. `summary_classes` are the resource classes that the
-    summaries show (None: all), `summed_classes` those whose `max_allocatable` is needed.
+    summaries show (None: all), `summed_classes` those whose `max_allocatable` is needed. `freed` are the
+    inventories that replace the stored ones, as the request ignores the allocations of consumers.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class Trees:
         summary_classes: Collection[str] | None,
         summed_classes: Collection[str],
         memory: MemoryBudget,
+        freed: FreedInventories = NOTHING_FREED,
     ) -> None:
         self.memory = memory
+        self._freed = freed
         self.summary_classes = summary_classes
         self.summed_classes = summed_classes
         self.providers: dict[int, TreeProvider] = {}
@@ -99,7 +103,8 @@ class Trees:
         if self.summed_classes:
             values = {"root_ids": _array(root_ids), "summed_classes": sorted(self.summed_classes)}
             for provider_id, name, max_allocatable in driver_rows(connection, _MAX_ALLOCATABLE, values):
-                self._max_allocatable[provider_id, name] = max_allocatable
+                freed = self._freed.get(name, {}).get(provider_id)
+                self._max_allocatable[provider_id, name] = freed.max_allocatable if freed else max_allocatable
 
     def fetch_inventories_and_traits(self, connection: Connection, root_ids: Sequence[int]) -> None:
         """Fetch the inventories and traits of these trees.
@@ -118,7 +123,20 @@ class Trees:
                 self._trait_ids.update(dict.fromkeys(provider_ids, frozenset(trait_ids)))
                 self.trait_sets.append(TraitSet(trait_names, provider_ids))
             else:
-                self.inventories.append(ClassInventories(resource_class, provider_ids, amounts.split(",")))
+                texts = self._without_ignored(resource_class, provider_ids, amounts.split(","))
+                self.inventories.append(ClassInventories(resource_class, provider_ids, texts))
+
+    def _without_ignored(
+        self, resource_class: str, provider_ids: Sequence[int], amounts: list[str]
+    ) -> list[str]:
+        """Return the texts of `ClassInventories`, without the allocations of ignored consumers."""
+        freed = self._freed.get(resource_class)
+        if not freed:
+            return amounts
+        return [
+            f"{freed[id_].capacity} {freed[id_].used}" if id_ in freed else text
+            for id_, text in zip(provider_ids, amounts, strict=True)
+        ]
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""

@@ -19,6 +19,27 @@ def test_first_batch_has_as_many_anchors_as_the_limit(rare: bool, roots_to_scan:
     assert next_batch(START, 10, has_rare_criterion=rare) == BatchSize(10, roots_to_scan)
 
 
+@pytest.mark.parametrize(("limit", "roots_to_scan"), [(10, 5000), (2000, 8100)])
+def test_first_batch_scans_all_roots_of_a_small_set(limit: int, roots_to_scan: int) -> None:
+    batch = next_batch(START, limit, has_rare_criterion=False, has_small_set=True)
+    assert batch == BatchSize(limit, roots_to_scan)
+
+
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_one_tree_without_a_candidate_does_not_lead_to_a_lookup(limit: int) -> None:
+    # As many roots were scanned as anchors were found, and one of these yields no candidate.
+    state = SearchState(
+        ScanCursor(after=1, roots_scanned=limit),
+        batches=1,
+        anchors=limit,
+        anchors_with_candidates=limit - 1,
+        counted=limit - 1,
+    )
+    batch = next_batch(state, limit, has_rare_criterion=False)
+    assert batch is not None
+    assert batch.roots_to_scan is not None
+
+
 @pytest.mark.parametrize(
     "state",
     [

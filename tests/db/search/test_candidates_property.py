@@ -53,7 +53,7 @@ def compare(
     clean_database()
     load_cloud(cloud)
     for request in requests:
-        response = api("GET", f"/allocation_candidates?{request.query()}", version=request.version)
+        response = api("GET", f"/allocation_candidates?{request.query()}", version=request.header)
         note(f"cloud: {cloud}\nrequest: {request.version} {request}")
         assert response.status_code == 200, response.json
         assert response_errors(cloud, request, response.json) == []

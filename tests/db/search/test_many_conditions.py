@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from sqlalchemy import event
 
 from placement_svc.db import providers
 from placement_svc.db.search import anchors, sharing, suppliers, tree_conditions
@@ -13,6 +12,7 @@ from tests.conftest import LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE, compare
 from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.oracle import Request
+from tests.support.statements import sent_statements
 from tests.support.strategies import NEWEST, scenarios
 
 Api = Callable[..., Any]
@@ -22,7 +22,7 @@ MAX_LENGTH = 60_000
 
 
 def clear_caches() -> None:
-    suppliers.supplier_query.cache_clear()
+    suppliers._cached_query.cache_clear()
     anchors._cached_statement.cache_clear()
 
 
@@ -130,16 +130,7 @@ def test_statements_do_not_grow_with_the_conditions(
     app: Any, api: Api, load_cloud: LoadCloud, query: str
 ) -> None:
     load_cloud(CLOUD)
-    lengths: list[int] = []
-    engine = app.extensions["database"].engine
-
-    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        lengths.append(len(statement))
-
-    event.listen(engine, "before_cursor_execute", record)
-    try:
+    with sent_statements(app.extensions["database"].engine) as sent:
         assert api("GET", f"/{query}").status_code == 200
-    finally:
-        event.remove(engine, "before_cursor_execute", record)
-    assert max(lengths) < MAX_LENGTH
-    assert len(lengths) < 10
+    assert max(len(statement.text) for statement in sent) < MAX_LENGTH
+    assert len(sent) < 10

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 import pytest
 from hypothesis import given
 
+from placement_svc.schemas.staleness import StaleQuery
 from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.oracle import Group, Request, candidates, response_errors
 from tests.support.query_keys import CANDIDATES, keys, without_suffix
@@ -229,15 +230,23 @@ def test_query_has_every_parameter() -> None:
     request = Request(
         groups=(
             group(V=1, M=2, required="A B,C !D", member_of="X Y,Z !W", in_tree="CN"),
-            group("_N", required="A"),
+            replace(group("_N", required="A"), not_in_tree=frozenset("GH")),
         ),
         root_required=frozenset("R"),
         root_forbidden=frozenset("Q"),
+        root_any=(frozenset("ST"),),
+        root_member_of=(frozenset("X"),),
+        root_not_member_of=frozenset("W"),
         same_subtree=(frozenset(["_N"]),),
         group_policy="none",
+        isolate=frozenset(["_N"]),
         limit=3,
+        ignore_consumer=frozenset(["C"]),
+        preferred=frozenset("P"),
+        order_by="spread:V",
     )
-    assert {without_suffix(key) for key, _ in parse_qsl(request.query())} == keys(CANDIDATES)
+    sent = {without_suffix(key) for key, _ in parse_qsl(request.query())}
+    assert sent == keys(CANDIDATES) - StaleQuery().fields.keys()
     assert request.query() == "&".join(
         [
             "resources=V:1,M:2",
@@ -248,10 +257,18 @@ def test_query_has_every_parameter() -> None:
             f"member_of=!{uuid_of('W')}",
             f"in_tree={uuid_of('CN')}",
             "required_N=A",
+            f"in_tree_N=!in:{uuid_of('G')},{uuid_of('H')}",
             "root_required=R,!Q",
+            "root_required=in:S,T",
+            f"root_member_of={uuid_of('X')}",
+            f"root_member_of=!{uuid_of('W')}",
             "same_subtree=_N",
             "group_policy=none",
+            "isolate=_N",
             "limit=3",
+            f"ignore_consumer={uuid_of('C')}",
+            "preferred=P",
+            "order_by=spread:V",
         ]
     )
 

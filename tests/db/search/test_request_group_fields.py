@@ -13,7 +13,8 @@ from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.tables import aggregates
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
-from placement_svc.schemas.allocation_candidates import GROUP_KEYS, GROUP_PARSERS
+from placement_svc.schemas.allocation_candidates import GROUP_PARSERS
+from placement_svc.schemas.candidates_query import GROUP_KEYS
 
 A_UUID = "aaaaaaaa-0000-4000-8000-000000000000"
 SAMPLES: dict[str, list[Any]] = {
@@ -24,6 +25,7 @@ SAMPLES: dict[str, list[Any]] = {
     ],
     "member_of": [Membership((frozenset({A_UUID}),)), Membership(forbidden=frozenset({A_UUID}))],
     "in_tree": [A_UUID],
+    "not_in_tree": [frozenset({A_UUID})],
 }
 """For each field, values that exclude providers; a new field needs an entry, and the code that handles it."""
 
@@ -40,6 +42,7 @@ each_value = pytest.mark.parametrize(
 def connection(engine: Engine, clean_database: Callable[[], None]) -> Any:
     with engine.begin() as connection:
         connection.execute(insert(aggregates).values(uuid=A_UUID))
+        providers.create(connection, A_UUID, "a")
         yield connection
 
 
@@ -52,7 +55,8 @@ def test_every_field_has_samples() -> None:
 
 
 def test_every_key_of_a_group_has_a_parser_and_a_field() -> None:
-    assert set(GROUP_PARSERS) == set(GROUP_KEYS) == set(SAMPLES)
+    # The key in_tree has two fields: one for the required tree, and one for excluded trees.
+    assert set(GROUP_PARSERS) == set(GROUP_KEYS) == set(SAMPLES) - {"not_in_tree"}
 
 
 @each_group

@@ -1,16 +1,16 @@
 """The number of statements of a candidate search depends on neither request nor cloud."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import os_traits
 import pytest
 from flask import Flask
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, text
 
 from tests.conftest import Api
+from tests.support.statements import sent_statements
 
 ONE_BATCH = 5
 """Names, sharing providers, anchors, providers of the trees, their inventories and traits."""
@@ -113,28 +113,12 @@ def groups(count: int, amount: int = 1) -> str:
     return "&".join(f"resources_{n}={CLASSES[n]}:{amount}" for n in range(count)) + "&group_policy=none"
 
 
-@contextmanager
-def counted(app: Flask) -> Iterator[list[str]]:
-    """Yield a list to which every statement of the application is appended."""
-    sent: list[str] = []
-
-    def count(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        sent.append(statement)
-
-    engine = app.extensions["database"].engine
-    event.listen(engine, "before_cursor_execute", count)
-    try:
-        yield sent
-    finally:
-        event.remove(engine, "before_cursor_execute", count)
-
-
 @pytest.fixture
 def ask(app: Flask, api: Api) -> Callable[[str], tuple[int, int]]:
     """A function that requests candidates and returns the numbers of candidates and statements."""
 
     def ask(query: str) -> tuple[int, int]:
-        with counted(app) as statements:
+        with sent_statements(app.extensions["database"].engine) as statements:
             response = api("GET", f"/allocation_candidates?{query}")
         assert response.status_code == 200
         return len(response.json["allocation_requests"]), len(statements)  # type: ignore[index]
@@ -211,6 +195,6 @@ def test_last_of_many_trees_is_found_when_the_others_do_not_fit(
 def test_new_connection_takes_no_more_statements(app: Flask, api: Api, engine: Engine) -> None:
     build(engine, MANY)
     app.extensions["database"].engine.dispose()
-    with counted(app) as statements:
+    with sent_statements(app.extensions["database"].engine) as statements:
         assert api("GET", f"/allocation_candidates?{groups(8)}&limit=100").status_code == 200
     assert len(statements) <= ONE_BATCH

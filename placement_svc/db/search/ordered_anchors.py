@@ -1,0 +1,172 @@
+"""The anchors of an ordered search, delivered in batches in the order of their bounds."""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
+from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
+from placement_svc.db.search.ordered_roots import OrderedRoots
+from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.db.search.supplier_facts import read_facts
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.ordering import Ordering, Rank, SupplierFacts, best_rank
+
+FIRST_BATCH = (2, 40)
+"""The first batch has this multiple of the limit, plus this number of roots."""
+
+MAX_PREFERRED_BATCHES = 1
+"""The same as `MAX_ORDERED_BATCHES` if traits are preferred: the order of the roots ignores traits."""
+
+MAX_ORDERED_BATCHES = 4
+"""The batches of roots in order after which a search finds all anchors at once."""
+
+BATCH_GROWTH = 4
+"""How many times as many roots each batch has as the one before."""
+
+MIN_ANCHOR_RATIO = 1 / 20
+"""The part of the roots of a batch that must be anchors; otherwise all anchors are found at once."""
+
+Position = tuple[float, float, str]
+"""The place of a tree in the order: its rank, and its uuid (with a random order, a random text)."""
+
+END: Position = (math.inf, math.inf, "")
+"""A position behind all trees."""
+
+
+class AnchorSource:
+    """Delivers the anchors of a search with the facts about their suppliers.
+
+    `horizon` is a position that no anchor precedes that has not been delivered yet. With a limit, the first
+    batches are roots in the order of the best rank that their trees can have. All anchors follow at once if
+    few of these roots are anchors, if a criterion is rare, or if consumers are ignored: `freed` are the
+    inventories from which these have allocations. The result is the same.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        criteria: SearchCriteria,
+        ordering: Ordering,
+        shared_supplies: SharedSupplies,
+        deadline: Deadline,
+        memory: MemoryBudget,
+        limit: int | None,
+        freed: FreedInventories = NOTHING_FREED,
+    ) -> None:
+        self.criteria = criteria
+        self.ordering = ordering
+        self.shared_supplies = shared_supplies
+        self.deadline = deadline
+        self.memory = memory
+        self.facts = SupplierFacts()
+        self.horizon: Position = (-math.inf, -math.inf, "")
+        self._connection = connection
+        self._delivered: set[int] = set()
+        self._batches = 0
+        self._size = 0 if limit is None else FIRST_BATCH[0] * limit + FIRST_BATCH[1]
+        self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
+        self._freed = freed
+        self._is_in_order = limit is not None and not freed and self._can_order_roots()
+
+    def next_batch(self) -> Sequence[tuple[Position, Anchor]]:
+        """Return further anchors, each with a position that the tree does not precede."""
+        if not self._is_in_order:
+            return self._all()
+        root_ids = set(self._roots.next(self._size)) - self._delivered
+        anchors = find_anchors_among(
+            self._connection,
+            self.criteria,
+            self.shared_supplies,
+            root_ids,
+            deadline=self.deadline,
+            memory=self.memory,
+        )
+        self._batches += 1
+        self._size *= BATCH_GROWTH
+        self._is_in_order = self._batches < (
+            MAX_PREFERRED_BATCHES if self.ordering.preferred else MAX_ORDERED_BATCHES
+        ) and len(anchors) >= MIN_ANCHOR_RATIO * len(root_ids)
+        self.horizon = END
+        if not self._roots.exhausted:
+            self.horizon = (-len(self.ordering.preferred), *self._roots.next_position)
+        return self._with_bounds(anchors)
+
+    def _can_order_roots(self) -> bool:
+        """Return whether the keys of trees depend on their own inventories, and many trees fit."""
+        demands = self.ordering.class_demands
+        is_shared = any(self.criteria.by_demand[demand] in self.shared_supplies for demand in demands)
+        return not is_shared and not self.criteria.has_rare_criterion(self.shared_supplies.keys())
+
+    def _all(self) -> Sequence[tuple[Position, Anchor]]:
+        """Return all anchors that have not been delivered yet."""
+        anchors, _ = find_anchors(
+            self._connection,
+            self.criteria,
+            self.shared_supplies,
+            ScanCursor(),
+            max_anchors=None,
+            deadline=self.deadline,
+            memory=self.memory,
+        )
+        self.horizon = END
+        return self._with_bounds(anchors)
+
+    def position(self, anchor: Anchor, rank: Rank) -> Position:
+        """Return the position of an anchor with this rank."""
+        return (*rank, self.facts.uuids[anchor.id])
+
+    def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[Position, Anchor]]:
+        new = [anchor for anchor in anchors if anchor.id not in self._delivered]
+        self._read_facts(new)
+        drawn = self._roots.drawn
+        self.facts.uuids.update({each.id: drawn[each.id] for each in new if each.id in drawn})
+        self._delivered.update(anchor.id for anchor in new)
+        return [
+            (self.position(each, best_rank(self.ordering, self.facts, each.supplier_ids)), each)
+            for each in self.deadline.checked(new)
+        ]
+
+    def _read_facts(self, anchors: Sequence[Anchor]) -> None:
+        """Read the facts about the suppliers of these anchors that are not known yet."""
+        wanted = {anchor.id for anchor in anchors}
+        for anchor in self.deadline.checked(anchors):
+            wanted.update(*{id(ids): ids for ids in anchor.supplier_ids}.values())
+        wanted -= self.facts.uuids.keys()
+        if not wanted:
+            return
+        new = read_facts(
+            self._connection, self.ordering, self._class_id(), wanted, self.deadline, self.memory
+        )
+        self.facts.free.update(new.free)
+        self.facts.free.update(self._freed_amounts(new.free))
+        self.facts.preferred.update(new.preferred)
+        self.facts.uuids.update(new.uuids)
+
+    def _freed_amounts(self, provider_ids: Collection[int]) -> Mapping[int, int]:
+        """Return what is free of the class of `order_by` on those of these providers that have freed some."""
+        name = self.ordering.order_by.resource_class if self.ordering.order_by else None
+        freed = self._freed.get(name, {}) if name else {}
+        return {id_: freed[id_].capacity - freed[id_].used for id_ in freed.keys() & provider_ids}
+
+    def _class_id(self) -> int | None:
+        """Return the id of the class of `order_by`."""
+        return next((class_id for class_id, _ in self._class_amounts()), None)
+
+    def _least_amount(self) -> int:
+        """Return the least amount that a demand asks for of the class of `order_by`."""
+        return min((amount for _, amount in self._class_amounts()), default=0)
+
+    def _class_amounts(self) -> Iterator[tuple[int, int]]:
+        """Yield the id of the class of `order_by` and the amount for each demand that asks for it."""
+        wanted = self.ordering.order_by.resource_class if self.ordering.order_by else None
+        for demand in self.ordering.class_demands:
+            of_demand = self.criteria.rules.demands[demand].resources
+            for (name, amount), (class_id, _) in zip(
+                of_demand, self.criteria.by_demand[demand].resources, strict=True
+            ):
+                if name == wanted:
+                    yield class_id, amount

@@ -1,0 +1,105 @@
+"""The search for candidates in the order of `preferred` and `order_by` (`docs/spec/extensions.md 2`)."""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import chain, count, islice
+
+from placement_svc.db.search.anchors import Anchor
+from placement_svc.db.search.ordered_anchors import END, AnchorSource, Position
+from placement_svc.db.search.repeated_candidates import FirstAnchors, RepeatedCandidates
+from placement_svc.db.search.trees import TreeFetcher
+from placement_svc.domain.candidates import Candidate, candidate_size, round_robin
+from placement_svc.domain.ordering import TreeSuppliers, ordered_candidates
+from placement_svc.observability import request_stats
+
+TREE_SIZE = 1500
+"""Bytes of memory that a tree with the generator of its candidates needs, approximately."""
+
+CHUNK_GROWTH = 4
+"""How many times as many trees are combined in each step as in the one before."""
+
+
+class OrderedSearch:
+    """One search: combines trees in the order of their bounds, until no other can precede those found."""
+
+    def __init__(self, source: AnchorSource, fetcher: TreeFetcher) -> None:
+        self._source = source
+        self._fetcher = fetcher
+        self._first_anchors = FirstAnchors(source.shared_supplies, source.deadline, source.memory)
+        self._repeated = RepeatedCandidates(source.shared_supplies, source.deadline, source.memory)
+        self._numbers = count()
+        self._pending: list[tuple[Position, int, Anchor]] = []
+        """A heap of the trees that are to be combined, by their bounds."""
+        self._found: list[tuple[Position, int, Anchor, Iterator[Candidate]]] = []
+        """A heap of the trees that have candidates, by their positions."""
+
+    def find_all(self) -> Iterator[Candidate]:
+        """Return a generator of all candidates; all trees are fetched, and their first candidates found."""
+        return round_robin(list(self._trees(None)))
+
+    def find(self, limit: int) -> list[Candidate]:
+        """Return the first `limit` candidates."""
+        candidates: list[Candidate] = []
+        generators: list[Iterator[Candidate]] = []
+        for tree in self._trees(limit):
+            generator = self._reserving(tree)
+            first = next(generator, None)
+            if first is not None:
+                candidates.append(first)
+                generators.append(generator)
+            if len(candidates) == limit:
+                return candidates
+        return candidates + list(islice(round_robin(generators), limit - len(candidates)))
+
+    def _trees(self, chunk: int | None) -> Iterator[Iterator[Candidate]]:
+        """Yield the candidates of each tree, tree by tree in order.
+
+        At most `chunk` trees are combined at first (None: all).
+        """
+        source = self._source
+        while True:
+            next_bound = min(self._pending[0][0] if self._pending else END, source.horizon)
+            while self._found and self._found[0][0] <= next_bound:
+                _, _, anchor, candidates = heappop(self._found)
+                yield self._first_anchors.new_candidates(anchor, candidates)
+            if self._pending and self._pending[0][0] <= source.horizon:
+                self._combine_next(chunk)
+                chunk = chunk and chunk * CHUNK_GROWTH
+            elif source.horizon != END:
+                self._fetcher.wait()
+                for bound, anchor in source.next_batch():
+                    heappush(self._pending, (bound, next(self._numbers), anchor))
+            else:
+                return
+
+    def _combine_next(self, chunk: int | None) -> None:
+        """Combine the pending trees with the best bounds, and keep those that have candidates."""
+        source = self._source
+        anchors: list[Anchor] = []
+        while self._pending and len(anchors) != chunk and self._pending[0][0] <= source.horizon:
+            anchors.append(heappop(self._pending)[2])
+        request_stats.current().trees += len(anchors)
+        self._fetcher.wait()
+        self._fetcher.fetch(self._repeated.root_ids(anchors))
+        for anchor in anchors:
+            source.memory.reserve(TREE_SIZE)
+            tree = TreeSuppliers(
+                source.criteria.rules,
+                anchor.supplier_ids,
+                self._fetcher.trees,
+                source.deadline,
+                source.memory,
+            )
+            ranked = ordered_candidates(source.ordering, source.facts, tree)
+            first = next(ranked, None)
+            if first is not None:
+                rank, candidate = first
+                candidates = chain([candidate], (each for _, each in ranked))
+                position = source.position(anchor, rank)
+                heappush(self._found, (position, next(self._numbers), anchor, candidates))
+
+    def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Yield the candidates, and reserve the memory that keeping them needs."""
+        for candidate in candidates:
+            self._source.memory.reserve(candidate_size(candidate))
+            yield candidate

@@ -1,0 +1,224 @@
+"""The order of candidates and trees by `preferred` and `order_by` (`docs/spec/extensions.md 2`).
+
+The *rank* of a candidate is its score and its key as two numbers, of which the lower ones come first. The
+rank of a tree is the lowest rank of its candidates.
+"""
+
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import combinations
+from operator import eq, ge, gt
+
+from placement_svc.domain.candidates import Candidate, combine
+from placement_svc.domain.combining import ProviderLookup, SuppliersByDemand
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.groups import OrderBy, OrderMethod
+from placement_svc.domain.memory import MemoryBudget
+
+ID_SIZE = 100
+"""Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
+
+Rank = tuple[int, int]
+"""The negative score, and the key: what is free of the class, negative for `spread`, 0 without a class."""
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """The order that a request asks for; `preferred` are ids of traits."""
+
+    preferred: frozenset[int]
+    order_by: OrderBy | None
+    class_demands: tuple[int, ...]
+    """The indexes of the demands that ask for the class of `order_by`."""
+    unsuffixed_demands: tuple[int, ...]
+    """The indexes of the demands of the unsuffixed group."""
+
+    @classmethod
+    def of(
+        cls, rules: CombinationRules, preferred: frozenset[int], order_by: OrderBy | None
+    ) -> "Ordering | None":
+        """Return the order of a request with these rules; None if it asks for none."""
+        if not preferred and order_by is None:
+            return None
+        name = order_by.resource_class if order_by else None
+        demands = rules.demands
+        return cls(
+            preferred=preferred,
+            order_by=order_by,
+            class_demands=tuple(n for n, demand in enumerate(demands) if name in dict(demand.resources)),
+            unsuffixed_demands=tuple(n for n, demand in enumerate(demands) if not demand.suffix),
+        )
+
+    @property
+    def is_random(self) -> bool:
+        """Whether trees with the same score are in random order."""
+        return self.order_by is not None and self.order_by.method is OrderMethod.RANDOM
+
+    @property
+    def spreads(self) -> bool:
+        """Whether the greatest free amounts come first."""
+        return self.order_by is not None and self.order_by.method is OrderMethod.SPREAD
+
+
+@dataclass
+class SupplierFacts:
+    """The facts that order candidates, by provider id.
+
+    `free` has what is free of the class of `order_by`, and may be changed between two calculations.
+    `preferred` has the preferred traits of each provider that has any, and `uuids` all suppliers and roots.
+    """
+
+    free: MutableMapping[int, int] = field(default_factory=dict)
+    preferred: MutableMapping[int, frozenset[int]] = field(default_factory=dict)
+    uuids: MutableMapping[int, str] = field(default_factory=dict)
+
+
+def candidate_rank(ordering: Ordering, facts: SupplierFacts, candidate: Candidate) -> Rank:
+    """Return the rank of a candidate."""
+    return _rank(ordering, facts, [(id_,) for id_ in candidate])
+
+
+def best_rank(ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand) -> Rank:
+    """Return a rank that is at most that of each candidate with these suppliers.
+
+    It takes the best supplier of each demand, as if no constraint excluded their combination.
+    """
+    return _rank(ordering, facts, suppliers)
+
+
+def _rank(ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand) -> Rank:
+    preferred = facts.preferred
+    unsuffixed = _distinct(suppliers, ordering.unsuffixed_demands) if ordering.preferred else set()
+    score = len(frozenset[int]().union(*(preferred[id_] for id_ in unsuffixed if id_ in preferred)))
+    keys = (_key(ordering, facts, id_) for id_ in _distinct(suppliers, ordering.class_demands))
+    return -score, min(keys, default=0)
+
+
+def _distinct(suppliers: SuppliersByDemand, demands: Sequence[int]) -> set[int]:
+    """Return all suppliers of these demands; many demands can share a list."""
+    return set[int]().union(*{id(suppliers[n]): suppliers[n] for n in demands}.values())
+
+
+def _key(ordering: Ordering, facts: SupplierFacts, provider_id: int) -> int:
+    free = facts.free[provider_id]
+    return -free if ordering.spreads else free
+
+
+@dataclass(frozen=True)
+class TreeSuppliers:
+    """The suppliers around one anchor, and what is needed to combine them."""
+
+    rules: CombinationRules
+    suppliers: SuppliersByDemand
+    providers: ProviderLookup
+    deadline: Deadline
+    memory: MemoryBudget
+
+    def combine(
+        self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()
+    ) -> Iterator[Candidate]:
+        """Yield the candidates with these suppliers whose unsuffixed group has all traits of `together`."""
+        rules = self.rules
+        if together:
+            required = (*rules.unsuffixed_required, *(frozenset([trait]) for trait in sorted(together)))
+            rules = replace(rules, unsuffixed_required=required)
+        return combine(rules, suppliers, self.providers, self.deadline, self.memory)
+
+
+def ordered_candidates(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers
+) -> Iterator[tuple[Rank, Candidate]]:
+    """Yield the candidates of a tree by rank, with their ranks; the cost depends on how many are taken.
+
+    Candidates of the same rank are in an order that depends on uuids only. The candidates of each rank are
+    found by themselves: a rank restricts the suppliers, and demands that they have certain traits together.
+    """
+    tree.memory.reserve(ID_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values())))
+    by_uuid = _each_list(
+        tree.suppliers, lambda ids: sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
+    )
+    by_size: dict[int, list[tuple[frozenset[int], SuppliersByDemand]]] = {}
+    for traits, suppliers in _trait_levels(ordering, facts, tree, by_uuid):
+        by_size.setdefault(len(traits), []).append((traits, suppliers))
+    for size in sorted(by_size, reverse=True):
+        for key, traits, suppliers in _key_levels(ordering, facts, tree.deadline, by_size[size]):
+            for candidate in tree.combine(suppliers, traits):
+                yield (-size, key), candidate
+
+
+def _each_list(
+    suppliers: SuppliersByDemand, change: Callable[[Sequence[int]], Sequence[int]]
+) -> list[Sequence[int]]:
+    """Return the lists after `change`; demands that share a list share the changed one."""
+    changed = {key: change(ids) for key, ids in {id(ids): ids for ids in suppliers}.items()}
+    return [changed[id(ids)] for ids in suppliers]
+
+
+def _trait_levels(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, suppliers: SuppliersByDemand
+) -> Iterator[tuple[frozenset[int], SuppliersByDemand]]:
+    """Yield each set of preferred traits that the unsuffixed group may have, and the suppliers for it.
+
+    These suppliers have no other preferred traits, so no candidate appears for two sets.
+    """
+    if not ordering.preferred:
+        yield frozenset(), suppliers
+        return
+    unsuffixed = [suppliers[n] for n in ordering.unsuffixed_demands]
+    nothing = frozenset[int]()
+    present = nothing.union(*(facts.preferred.get(id_, nothing) for ids in unsuffixed for id_ in ids))
+    for size in range(len(present) + 1):
+        for traits in map(frozenset, combinations(sorted(present), size)):
+            tree.deadline.check()
+
+            def without_others(ids: Sequence[int], traits: frozenset[int] = traits) -> Sequence[int]:
+                return [id_ for id_ in ids if facts.preferred.get(id_, nothing) <= traits]
+
+            allowed = list(suppliers)
+            for n, ids in zip(
+                ordering.unsuffixed_demands, _each_list(unsuffixed, without_others), strict=True
+            ):
+                allowed[n] = ids
+            if all(allowed):
+                yield traits, allowed
+
+
+def _key_levels(
+    ordering: Ordering,
+    facts: SupplierFacts,
+    deadline: Deadline,
+    trait_levels: Sequence[tuple[frozenset[int], SuppliersByDemand]],
+) -> Iterator[tuple[int, frozenset[int], SuppliersByDemand]]:
+    """Yield each key, the best ones first, with the suppliers of which candidates have exactly this key.
+
+    The first of the class demands whose supplier has the key is another one each time, so no candidate
+    appears twice.
+    """
+    if not ordering.class_demands:
+        for traits, suppliers in trait_levels:
+            yield 0, traits, suppliers
+        return
+    keys = {
+        id_: _key(ordering, facts, id_)
+        for _, suppliers in trait_levels
+        for n in ordering.class_demands
+        for id_ in suppliers[n]
+    }
+    for key in sorted(set(keys.values())):
+
+        def with_key(ids: Sequence[int], holds: Callable[[int, int], bool], key: int = key) -> Sequence[int]:
+            return [id_ for id_ in deadline.checked(ids) if holds(keys[id_], key)]
+
+        for traits, suppliers in trait_levels:
+            of_class = [suppliers[n] for n in ordering.class_demands]
+            equal, worse, not_better = (
+                _each_list(of_class, partial(with_key, holds=holds)) for holds in (eq, gt, ge)
+            )
+            for first in range(len(of_class)):
+                lists = [*worse[:first], equal[first], *not_better[first + 1 :]]
+                if all(lists):
+                    restricted = dict(enumerate(suppliers))
+                    restricted.update(zip(ordering.class_demands, lists, strict=True))
+                    yield key, traits, list(restricted.values())

@@ -1,0 +1,24 @@
+"""Fields whose value has one of several JSON types."""
+
+from typing import Any, ClassVar
+
+from placement_svc.schemas.base import Array, String, Value
+from placement_svc.schemas.violations import type_error
+
+
+class StringOrArray(Value):
+    """A string or a list, each with rules of its own."""
+
+    json_type: ClassVar[str] = "string"
+
+    def __init__(self, string: String, array: Array, **options: Any) -> None:
+        super().__init__(**options)
+        self.alternatives = (string, array)
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> str | list[Any]:
+        string, array = self.alternatives
+        if isinstance(value, str):
+            return string._deserialize(value, attr, data, **kwargs)
+        if isinstance(value, list):
+            return array._deserialize(value, attr, data, **kwargs)
+        raise type_error(value, string.json_type, array.json_type)

@@ -1,0 +1,68 @@
+"""How far a scan goes, and how many providers are counted to choose a strategy."""
+
+from math import isqrt
+
+import pytest
+from sqlalchemy import Connection, Engine, text
+
+from placement_svc.db.engine import Database
+from placement_svc.db.search.anchors import ScanCursor, find_anchors
+from placement_svc.db.search.criteria import resolve_criteria
+from placement_svc.db.search.name_lookup import HIGHEST_MAX_COUNT, LOWEST_MAX_COUNT, look_up_names
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
+from placement_svc.domain.memory import MemoryBudget
+from tests.db.search.test_search_statements import MANY, TOTAL, build
+
+REQUEST = CandidatesRequest((RequestGroup("", {"VCPU": 1, "DISK_GB": 1}),))
+
+
+@pytest.mark.parametrize(
+    ("max_anchors", "roots_to_scan", "found", "scanned"),
+    [(10, 140, 10, 12), (10, 5, 3, 5), (300, 300, MANY - 2, MANY), (None, 20, 18, 20)],
+)
+def test_a_scan_counts_the_roots_up_to_the_last_anchor_that_is_needed(
+    database: Database,
+    engine: Engine,
+    max_anchors: int | None,
+    roots_to_scan: int,
+    found: int,
+    scanned: int,
+) -> None:
+    build(engine, MANY)
+    with engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE inventories SET reserved = :total
+                 WHERE root_id IN (SELECT id FROM resource_providers ORDER BY id LIMIT 2)
+            """),
+            {"total": TOTAL},
+        )
+
+    def search(connection: Connection) -> tuple[int, int]:
+        criteria = resolve_criteria(connection, REQUEST, one_provider_per_tree=False)
+        anchors, cursor = find_anchors(
+            connection,
+            criteria,
+            {},
+            ScanCursor(),
+            max_anchors=max_anchors,
+            roots_to_scan=roots_to_scan,
+            deadline=Deadline.of(60),
+            memory=MemoryBudget(1_000_000),
+        )
+        return len(anchors), cursor.roots_scanned
+
+    assert database.read(search) == (found, scanned)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 10, 1000, 100_000, 10**12])
+def test_more_providers_are_counted_for_higher_limits(
+    database: Database, engine: Engine, limit: int | None
+) -> None:
+    build(engine, MANY)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM (ANALYZE) resource_providers"))
+    request = CandidatesRequest(REQUEST.groups, limit=limit)
+    expected = max(LOWEST_MAX_COUNT, min(isqrt(5 * (limit or 0) * MANY), HIGHEST_MAX_COUNT))
+    assert database.read(look_up_names, request).max_count == expected

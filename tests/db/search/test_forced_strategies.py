@@ -1,0 +1,109 @@
+"""Every strategy of the search, forced in turn, agrees with the oracle, and all give the same response.
+
+The clouds of these tests are so small that the search chooses the same strategy for most requests.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from placement_svc.db.search import batches, candidates
+from placement_svc.db.search.batches import BatchSize, SearchState
+from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.name_lookup import NamesLookup
+from tests.conftest import LoadCloud, examples
+from tests.db.search.test_candidates_property import NO_DEADLINE, compare
+from tests.support.cloud import Cloud
+from tests.support.oracle import Request, response_errors
+from tests.support.strategies import NEWEST, scenarios
+
+Api = Callable[..., Any]
+Clean = Callable[[], None]
+NextBatch = Callable[..., BatchSize | None]
+
+ROOTS_PER_BATCH = 2
+
+
+def _scan(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
+    """Scan few roots in each batch, until no root is left."""
+    if state.counted >= limit or state.cursor.exhausted:
+        return None
+    return BatchSize(limit, roots_to_scan=ROOTS_PER_BATCH)
+
+
+def _look_up(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
+    """Look up few anchors in each batch, until no root is left."""
+    if state.counted >= limit or state.cursor.exhausted:
+        return None
+    return BatchSize(1)
+
+
+STRATEGIES: dict[str, tuple[NextBatch, bool]] = {
+    "scan": (_scan, False),
+    "scan of small sets": (_scan, True),
+    "lookup": (_look_up, False),
+    "lookup of small sets": (_look_up, True),
+    "scan, then lookup": (batches.next_batch, False),
+    "scan of small sets, then lookup": (batches.next_batch, True),
+}
+"""How the next batch is chosen, and whether sets of few providers count as small."""
+
+
+@contextmanager
+def forced(strategy: str, *, has_rare_criterion: bool = False) -> Iterator[None]:
+    """Force a strategy of `STRATEGIES` in the block."""
+    next_batch, small_sets = STRATEGIES[strategy]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "next_batch", next_batch)
+        patch.setattr(batches, "FIRST_SCAN", (0, ROOTS_PER_BATCH))
+        patch.setattr(batches, "SMALL_SET_SCAN", 2 * ROOTS_PER_BATCH)
+        patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: has_rare_criterion)
+        if not small_sets:
+            for name in ("has_few_providers", "has_few_members"):
+                patch.setattr(NamesLookup, name, lambda *_: False)
+        yield
+
+
+@settings(NO_DEADLINE, max_examples=examples(20))
+@given(scenario=scenarios(NEWEST), limit=st.integers(1, 4))
+def test_all_strategies_give_the_same_response(
+    api: Api,
+    clean_database: Clean,
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+    limit: int,
+) -> None:
+    cloud, requests = scenario
+    clean_database()
+    load_cloud(cloud)
+    for request in (replace(each, limit=limit, preferred=frozenset(), order_by=None) for each in requests):
+        note(f"cloud: {cloud}\nrequest: {request.version} {request}")
+        bodies = {}
+        for strategy in STRATEGIES:
+            with forced(strategy):
+                response = api("GET", f"/allocation_candidates?{request.query()}", version=request.header)
+            assert response.status_code == 200, response.json
+            assert response_errors(cloud, request, response.json) == [], strategy
+            bodies[strategy] = response.json["allocation_requests"]
+        assert bodies == dict.fromkeys(STRATEGIES, bodies["scan"])
+
+
+@settings(NO_DEADLINE, max_examples=examples(10))
+@given(scenario=scenarios(NEWEST))
+@pytest.mark.parametrize("has_rare_criterion", [False, True])
+def test_search_without_a_limit_uses_all_sets(
+    api: Api,
+    clean_database: Clean,
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+    has_rare_criterion: bool,
+) -> None:
+    cloud, requests = scenario
+    unlimited = [replace(each, limit=None) for each in requests]
+    with forced("lookup", has_rare_criterion=has_rare_criterion):
+        compare(api, clean_database, load_cloud, cloud, unlimited)

@@ -1,0 +1,76 @@
+"""Ordered searches: each way of finding the anchors gives the same answer, which agrees with the oracle."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from placement_svc.db.search import ordered_anchors, ordered_search
+from placement_svc.db.search.criteria import SearchCriteria
+from tests.conftest import LoadCloud, examples
+from tests.db.search.test_candidates_property import NO_DEADLINE
+from tests.support.cloud import Cloud, read
+from tests.support.oracle import Group, Request, response_errors
+from tests.support.strategies import NEWEST, scenarios
+
+EXTENDED = "1.39, placement-svc 1.0"
+
+
+@contextmanager
+def forced(*, in_order: bool, batch: int = 2) -> Iterator[None]:
+    """Force batches of a few roots in order until none is left, or all anchors at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: not in_order)
+        patch.setattr(ordered_anchors, "FIRST_BATCH", (0, batch))
+        patch.setattr(ordered_anchors, "BATCH_GROWTH", 1)
+        patch.setattr(ordered_anchors, "MIN_ANCHOR_RATIO", 0)
+        patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
+        patch.setattr(ordered_anchors, "MAX_PREFERRED_BATCHES", 10_000)
+        patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
+        yield
+
+
+@settings(NO_DEADLINE, max_examples=examples(40))
+@given(scenario=scenarios(NEWEST), limit=st.integers(1, 4), batch=st.integers(1, 3))
+def test_roots_in_order_and_all_at_once_give_the_same_response(
+    api: Callable[..., Any],
+    clean_database: Callable[[], None],
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+    limit: int,
+    batch: int,
+) -> None:
+    cloud, requests = scenario
+    clean_database()
+    load_cloud(cloud)
+    for request in (replace(each, limit=limit) for each in requests if each.is_ordered):
+        note(f"cloud: {cloud}\nrequest: {request}")
+        bodies = []
+        for in_order in (True, False):
+            with forced(in_order=in_order, batch=batch):
+                response = api("GET", f"/allocation_candidates?{request.query()}", version=EXTENDED)
+            assert response.status_code == 200, response.json
+            assert response_errors(cloud, request, response.json) == []
+            bodies.append(response.json["allocation_requests"])
+        assert request.order_by == "random" or bodies[0] == bodies[1]
+
+
+def test_random_order_gives_each_host_the_same_chance(api: Callable[..., Any], load_cloud: LoadCloud) -> None:
+    cloud = read("; ".join(f"{name}{{VCPU8}}" for name in "abcd"))
+    load_cloud(cloud)
+    names = {provider.uuid: provider.name for provider in cloud.providers}
+    request = Request((Group("", {"VCPU": 1}),), limit=1, order_by="random")
+    for in_order in (True, False):
+        drawn = Counter[str]()
+        with forced(in_order=in_order, batch=1):
+            for _ in range(200):
+                response = api("GET", f"/allocation_candidates?{request.query()}", version=EXTENDED)
+                [entry] = response.json["allocation_requests"]
+                drawn.update(names[uuid] for uuid in entry["allocations"])
+        # Each of the four has 50 of 200; fewer than 20 has a probability below one in a million.
+        assert min(drawn[name] for name in "abcd") >= 20

@@ -1,0 +1,37 @@
+"""An ordered search with a limit finds the top of a large cloud with few statements."""
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine
+
+from tests.conftest import Api
+from tests.support import large_cloud
+from tests.support.statements import sent_statements
+
+HOSTS = 1_000
+EXTENDED = "1.39, placement-svc 1.0"
+REQUEST = "resources=DISK_GB:20&resources_N=VCPU:2,MEMORY_MB:2048"
+
+FEW_STATEMENTS = 8
+"""Names, roots (twice for equal keys), anchors, facts, providers of the trees, inventories and traits."""
+
+
+def test_limited_search_finds_the_top_of_the_cloud(app: Flask, api: Api, engine: Engine) -> None:
+    large_cloud.fill(engine, HOSTS)
+    for order in ("spread:VCPU", "pack:VCPU", "spread:DISK_GB"):
+        path = f"/allocation_candidates?{REQUEST}&order_by={order}"
+        with sent_statements(app.extensions["database"].engine) as statements:
+            limited = api("GET", f"{path}&limit=10", version=EXTENDED).json
+        assert len([each for each in statements if "SELECT" in each.text]) <= FEW_STATEMENTS
+        every = api("GET", path, version=EXTENDED).json
+        assert limited["allocation_requests"] == every["allocation_requests"][:10]
+
+
+@pytest.mark.parametrize("limit", [1, 50])
+def test_random_search_takes_few_statements(app: Flask, api: Api, engine: Engine, limit: int) -> None:
+    large_cloud.fill(engine, HOSTS)
+    with sent_statements(app.extensions["database"].engine) as statements:
+        path = f"/allocation_candidates?{REQUEST}&order_by=random&limit={limit}"
+        response = api("GET", path, version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == limit
+    assert len([each for each in statements if "SELECT" in each.text]) <= FEW_STATEMENTS
