@@ -111,6 +111,30 @@ def used(api):
 
 
 @pytest.fixture
+def place(api):
+    """A function that returns a request: place consumers, which are new unless they have generations."""
+
+    def place(*consumers, request="resources=VCPU:1", **options):
+        body = {"request": request, "consumers": list(consumers), **options}
+        return partial(api, "POST", "/claims", body)
+
+    return place
+
+
+@pytest.fixture
+def deadlocks(engine):
+    """A function that returns how many deadlocks PostgreSQL has counted in this database."""
+
+    def deadlocks():
+        query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        with engine.connect() as connection:
+            connection.execute(text("SELECT pg_stat_force_next_flush()"))
+            return connection.scalar(query)
+
+    return deadlocks
+
+
+@pytest.fixture
 def audited(engine):
     """Audit the stored data after each test."""
     yield

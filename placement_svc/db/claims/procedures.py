@@ -17,7 +17,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from placement_svc.db import allocations, consumers
 from placement_svc.db.claims.refusal import Refusal
-from placement_svc.db.engine import Database
+from placement_svc.db.engine import Database, is_demoted
 from placement_svc.db.errors import OUTCOME_UNKNOWN
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import OutcomeUnknown, Unavailable
@@ -108,6 +108,10 @@ def _execute_once(engine: Engine, statement: str, values: Mapping[str, Any]) -> 
         if is_lost and pooled is not None:
             pooled.invalidate(error)
             raise OutcomeUnknown(OUTCOME_UNKNOWN) from error
+        if is_demoted(engine, error):
+            # Nothing was changed. The next attempt connects to the new primary.
+            engine.dispose(close=False)
+            is_lost = True
         raise DBAPIError.instance(
             statement, None, error, psycopg2.Error, connection_invalidated=is_lost
         ) from error

@@ -30,12 +30,15 @@ class ClaimService:
         PostgreSQL grants or refuses by one call of a procedure, however many amounts are claimed. Only a
         refusal costs more: its reason is found here.
         """
-        if compare_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
-            refusal = self.batcher.submit(claims[0])
-        else:
-            refusal = procedures.claim(self._database, claims, compare_generations=compare_generations)
+        refusal = self.try_to_replace(claims, compare_generations=compare_generations)
         if refusal is not None:
             raise_reason(self._database, claims, refusal, unknown_class_message)
+
+    def try_to_replace(self, claims: Sequence[Claim], *, compare_generations: bool) -> Refusal | None:
+        """Replace the allocations like `replace_allocations`, but return a refusal without its reason."""
+        if compare_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
+            return self.batcher.submit(claims[0])
+        return procedures.claim(self._database, claims, compare_generations=compare_generations)
 
     def delete_consumer(self, uuid: str) -> None:
         """Delete a consumer with its allocations; raises `NotFound` if it does not exist."""

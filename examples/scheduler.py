@@ -1,0 +1,93 @@
+"""A complete scheduler on placement-svc: it spreads servers, keeps them apart, and moves them off a host.
+
+    python examples/scheduler.py URL place 3 "resources=VCPU:2,MEMORY_MB:4096" --apart
+    python examples/scheduler.py URL evacuate HOST
+
+The service searches and claims in one transaction, so that a lost race, a half-finished claim or two servers
+of a group on one host cannot happen, whatever other schedulers do at the same time. HOST is a uuid.
+"""
+
+import argparse
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from typing import Any
+from uuid import uuid4
+
+TOKEN = os.environ.get("PLACEMENT_TOKEN", "admin")
+
+
+def call(url: str, method: str, path: str, body: Any = None) -> Any:
+    """Send a request, and return the JSON of the response; exit with the error that the service names."""
+    headers = {"X-Auth-Token": TOKEN, "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        request = urllib.request.Request(url + path, data, headers, method=method)
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        problem = json.load(error)["errors"][0]
+        sys.exit(f"{problem['detail'].strip()}\nExplained by: {problem.get('explanation', '-')}")
+
+
+def place(url: str, count: int, request: str, *, apart: bool) -> list[Any]:
+    """Claim for `count` new servers on the hosts with most free VCPU, with `apart` on different hosts."""
+    body: dict[str, Any] = {
+        "request": f"{request}&order_by=spread:VCPU",
+        "consumers": [
+            {
+                "uuid": str(uuid4()),
+                "project_id": "example",
+                "user_id": "scheduler",
+                "consumer_type": "INSTANCE",
+                "consumer_generation": None,
+            }
+            for _ in range(count)
+        ],
+    }
+    if apart:
+        group = body["placement_group"] = str(uuid4())
+        call(url, "PUT", f"/placement_groups/{group}", {"policy": "anti-affinity"})
+    claims: list[Any] = call(url, "POST", "/claims", body)["claims"]
+    return claims
+
+
+def evacuate(url: str, host: str) -> list[Any]:
+    """Move each server of a host to another one, with the same amounts; the others stay where they are."""
+    moved = []
+    for server in call(url, "GET", f"/consumers?in_tree={host}&include=allocations")["consumers"]:
+        amounts = Counter[str]()
+        for allocation in server["allocations"].values():
+            amounts.update(allocation["resources"])
+        resources = ",".join(f"{name}:{amount}" for name, amount in amounts.items())
+        consumer = {key: server[key] for key in ("uuid", "project_id", "user_id", "consumer_type")}
+        consumer["consumer_generation"] = server["generation"]
+        request = f"resources={resources}&in_tree=!{host}&order_by=spread:VCPU"
+        moved += call(url, "POST", "/claims", {"request": request, "consumers": [consumer]})["claims"]
+    return moved
+
+
+def main() -> None:
+    """Execute one command, and print where each server is."""
+    parser = argparse.ArgumentParser(description="Place servers on hosts, or move them off a host.")
+    parser.add_argument("url", help="such as http://127.0.0.1:8778")
+    commands = parser.add_subparsers(dest="command", required=True)
+    placing = commands.add_parser("place", help="claim for new servers")
+    placing.add_argument("count", type=int)
+    placing.add_argument("request", help="such as resources=VCPU:2,MEMORY_MB:4096")
+    placing.add_argument("--apart", action="store_true", help="put each server on another host")
+    commands.add_parser("evacuate", help="move all servers off a host").add_argument("host")
+    options = parser.parse_args()
+    if options.command == "place":
+        claims = place(options.url, options.count, options.request, apart=options.apart)
+    else:
+        claims = evacuate(options.url, options.host)
+    for claim in claims:
+        print(claim["consumer_uuid"], claim["root"]["name"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Search and claim in one request, an extension (`docs/spec/extensions.md 5`)."""
+
+from dataclasses import replace
+from typing import Any
+
+from flask import Blueprint, Response, g, request
+
+from placement_svc.api.allocation_candidates import search_options
+from placement_svc.api.context import placing_service, settings
+from placement_svc.db.claims.placing import PlacingOptions, PlacingResult
+from placement_svc.db.placement_group_rule import PlacementGroupRule
+from placement_svc.domain.placements import Placement, PlacementRequest
+from placement_svc.http import caching
+from placement_svc.http.body import read_json
+from placement_svc.http.endpoint import endpoint
+from placement_svc.http.json import dumps
+from placement_svc.schemas.claims import parse_claims_request
+
+bp = Blueprint("claims", __name__)
+
+
+@bp.post("/claims")
+@endpoint("allocations:update", introduced="1.0", is_extension=True, reads_json=True)
+def place_consumers() -> Response:
+    """Place consumers on allocation candidates: find candidates and claim them, for all or for none."""
+    wanted, is_dry_run = parse_claims_request(
+        read_json(), g.microversion, max_groups=settings().max_groups, max_items=settings().max_items
+    )
+    wanted = replace(wanted, explanation=request.script_root + wanted.explanation)
+    rule = None if wanted.placement_group is None else PlacementGroupRule(wanted.placement_group)
+    options = PlacingOptions(search=search_options(wanted.request), rule=rule)
+    service = placing_service()
+    result = service.find(wanted, options) if is_dry_run else service.place(wanted, options)
+    body = _to_json(wanted, result)
+    if rule is not None:
+        body["violations"] = rule.violations(result.placements)
+    response = Response(dumps(body), content_type="application/json")
+    return caching.set_cache_headers(response, caching.now())
+
+
+def _to_json(wanted: PlacementRequest, result: PlacingResult) -> dict[str, Any]:
+    placed = result.placements.placed
+    return {
+        "claims": [_placement_to_json(placement) for placement in placed],
+        "unplaced": [consumer.consumer_uuid for consumer in wanted.consumers[len(placed) :]],
+        "attempts": result.attempts,
+    }
+
+
+def _placement_to_json(placement: Placement) -> dict[str, Any]:
+    claim = placement.claim
+    return {
+        "consumer_uuid": claim.consumer_uuid,
+        "consumer_generation": (claim.generation or 0) + 1,
+        "allocations": {uuid: {"resources": resources} for uuid, resources in claim.allocations.items()},
+        "mappings": placement.mappings,
+        "root": vars(placement.root),
+    }

@@ -1,0 +1,241 @@
+"""Search and claim: places consumers on candidates in one transaction (`docs/spec/extensions.md 5.1`)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import BoundedSemaphore
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from placement_svc.db import allocations, consumers, providers
+from placement_svc.db.cancellation import set_deadline
+from placement_svc.db.claims.service import ClaimService
+from placement_svc.db.engine import Database
+from placement_svc.db.placement_search import (
+    PlacementSearchOptions,
+    StoredRule,
+    find_placements,
+    find_suppliers,
+)
+from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.domain.allocations import (
+    Claim,
+    InventoryUsages,
+    check_generations,
+    check_inventories,
+    check_providers,
+)
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.errors import Conflict, Invalid, Unavailable
+from placement_svc.domain.placements import PlacementRequest, Placements
+from placement_svc.observability import request_stats
+
+T = TypeVar("T")
+
+MAX_UNLOCKED_ATTEMPTS = 3
+"""The number of attempts that search first and lock afterwards; later ones lock first."""
+
+SPARE_TREES = 10
+"""The trees that an attempt locks besides those that its consumers need, as it may lose some meanwhile."""
+
+
+class _LostRace(Exception):
+    """Another request has used what this one has found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacingOptions:
+    """How a call is processed: the options of its searches, and the rule that it has to keep."""
+
+    search: SearchOptions
+    rule: StoredRule | None = None
+
+
+@dataclass(frozen=True)
+class PlacingResult:
+    """The placements of a call, and the number of snapshots that were searched for them."""
+
+    placements: Placements
+    attempts: int
+
+
+class PlacingService:
+    """Places consumers. One instance per process and database."""
+
+    def __init__(self, database: Database, claim_service: ClaimService) -> None:
+        self._database = database
+        self._claim_service = claim_service
+        # A transaction that locks first needs a second connection for its search.
+        self._nested = BoundedSemaphore(max(1, database.engine.pool.size() // 2))  # type: ignore[attr-defined]
+
+    def find(self, wanted: PlacementRequest, options: PlacingOptions) -> PlacingResult:
+        """Return the placements that `place` would make now, without a change or a lock.
+
+        Raises the same errors.
+        """
+        search = PlacementSearchOptions(search=options.search, rule=options.rule, checks_generations=True)
+        with _canceled_at(options.search.deadline):
+            return PlacingResult(self._database.read(find_placements, wanted, search), 1)
+
+    def place(self, wanted: PlacementRequest, options: PlacingOptions) -> PlacingResult:
+        """Place the consumers and claim their candidates: all in one transaction, or nothing.
+
+        Raises `ConcurrentUpdate` for an outdated consumer generation, `Invalid` for an unknown trait or
+        resource class, `NoCandidates` if a snapshot has too few candidates, and `Unavailable` at the
+        deadline.
+        """
+        return _Call(self._database, self._claim_service, self._nested, wanted, options).run()
+
+
+class _Call:
+    """One call: attempts to place its consumers until one succeeds or is refused."""
+
+    def __init__(
+        self,
+        database: Database,
+        claim_service: ClaimService,
+        nested: BoundedSemaphore,
+        wanted: PlacementRequest,
+        options: PlacingOptions,
+    ) -> None:
+        self._database = database
+        self._claim_service = claim_service
+        self._nested = nested
+        self._wanted = wanted
+        self._options = options
+        self._deadline = options.search.deadline
+        self._searches = 0
+
+    def run(self) -> PlacingResult:
+        """Return the result of the first attempt that claims what it has found."""
+        attempts = 0
+        while True:
+            self._deadline.check()
+            locks_first = attempts >= MAX_UNLOCKED_ATTEMPTS
+            attempts += 1
+            try:
+                if locks_first or self._options.rule is not None:
+                    placements = self._place_locked(locks_first=locks_first)
+                else:
+                    placements = self._place_unlocked()
+            except _LostRace:
+                request_stats.current().retries += 1
+                continue
+            return PlacingResult(placements, self._searches)
+
+    def _place_unlocked(self) -> Placements:
+        """Search, then claim what the search has found; raise `_LostRace` if that is not free any more."""
+        placements = self._search(find_placements, PlacementSearchOptions(search=self._options.search))
+        claims = placements.claims
+        if self._wanted.moves:
+            self._database.write(_replace, claims)
+        elif refusal := self._claim_service.try_to_replace(claims, compare_generations=True):
+            if refusal.is_generation_conflict:
+                check_generations(claims, refusal.generations)
+            raise _LostRace
+        return placements
+
+    def _place_locked(self, *, locks_first: bool) -> Placements:
+        """Lock the rule and the consumers, search, and claim what the search has found.
+
+        With `locks_first`, also lock the providers that the search can find, before it.
+        """
+        if not self._nested.acquire(timeout=max(0.0, self._deadline.remaining())):
+            raise Unavailable("Other requests have kept the connections that this one needs for too long.")
+        try:
+            return self._database.write(self._place_in_transaction, locks_first=locks_first)
+        finally:
+            self._nested.release()
+
+    def _place_in_transaction(self, connection: Connection, *, locks_first: bool) -> Placements:
+        rule, wanted = self._options.rule, self._wanted
+        if rule is not None:
+            rule.lock(connection)
+        locked = consumers.lock_and_increment(connection, wanted.consumers)
+        check_generations(wanted.consumers, _generations(locked))
+        consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
+        # The search does not wait for the turns of other requests, which may wait for these locks.
+        search = replace(self._options.search, deadline=replace(self._deadline, share_turn=None))
+        options = PlacementSearchOptions(search=search, rule=rule)
+        if locks_first:
+            options = replace(options, is_repeatable=True, spare_trees=SPARE_TREES)
+            uuids = self._search(find_suppliers, options)
+            provider_ids = _lock_providers(connection, uuids)
+            usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
+            placements = self._search(find_placements, options)
+        else:
+            placements = self._search(find_placements, options)
+            provider_ids = _lock_providers(connection, _named_providers(placements.claims))
+            usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
+        _allocate(connection, placements.claims, consumer_ids, provider_ids, usages)
+        if rule is not None:
+            rule.save(connection, placements, consumer_ids)
+        return placements
+
+    def _search(
+        self,
+        search: Callable[[Connection, PlacementRequest, PlacementSearchOptions], T],
+        options: PlacementSearchOptions,
+    ) -> T:
+        self._searches += 1
+        with _canceled_at(self._deadline):
+            return self._database.read(search, self._wanted, options)
+
+
+@contextmanager
+def _canceled_at(deadline: Deadline) -> Iterator[None]:
+    """Cancel the reads of the block at a deadline."""
+    set_deadline(deadline)
+    try:
+        yield
+    finally:
+        set_deadline(None)
+
+
+def _generations(locked: Mapping[str, consumers.LockedConsumer]) -> dict[str, int | None]:
+    return {uuid: consumer.generation for uuid, consumer in locked.items()}
+
+
+def _named_providers(claims: Iterable[Claim]) -> list[str]:
+    return list(dict.fromkeys(uuid for claim in claims for uuid in claim.allocations))
+
+
+def _lock_providers(connection: Connection, uuids: Iterable[str]) -> dict[str, int]:
+    """Lock providers and return the ids of those that exist, by uuid."""
+    return {uuid: provider.id for uuid, provider in providers.lock_all(connection, uuids).items()}
+
+
+def _replace(connection: Connection, claims: list[Claim]) -> None:
+    """Replace the allocations of consumers, but in no inventory that is used beyond its capacity.
+
+    Raises `ConcurrentUpdate` for an outdated generation, and `_LostRace` if an amount is not free.
+    """
+    locked = consumers.lock_and_increment(connection, claims)
+    check_generations(claims, _generations(locked))
+    provider_ids = _lock_providers(connection, _named_providers(claims))
+    consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
+    usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
+    _allocate(connection, claims, consumer_ids, provider_ids, usages)
+
+
+def _allocate(
+    connection: Connection,
+    claims: list[Claim],
+    consumer_ids: Mapping[str, int],
+    provider_ids: Mapping[str, int],
+    usages: InventoryUsages,
+) -> None:
+    """Insert the allocations of claims on locked providers; delete the consumers that get none."""
+    try:
+        check_providers(claims, provider_ids)
+        check_inventories(claims, usages, tolerates_overuse=False)
+    except (Conflict, Invalid) as error:
+        raise _LostRace from error
+    placed = {claim.consumer_uuid for claim in claims}
+    allocations.allocate(
+        connection,
+        claims,
+        consumers_to_delete=[id_ for uuid, id_ in consumer_ids.items() if uuid not in placed],
+        providers_to_increment=[provider_ids[uuid] for uuid in _named_providers(claims)],
+    )

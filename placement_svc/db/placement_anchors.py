@@ -1,0 +1,132 @@
+"""The anchors among which consumers are placed, delivered in batches as they are needed."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
+from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
+from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.ordered_anchors import END, AnchorSource, Position
+from placement_svc.db.search.root_sets import has_small_set
+from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.placing import Key
+
+CHUNK_GROWTH = 4
+"""How many times as many anchors in order each batch has as the one before."""
+
+
+class AnchorBatches(Protocol):
+    """The anchors of one search, in batches."""
+
+    @property
+    def horizon(self) -> Key | None:
+        """A key that no tree precedes that has not been delivered yet; None if any tree may be used."""
+
+    def next(self, placed: int) -> Sequence[Anchor] | None:
+        """Return further anchors, None if none is left; so many consumers have been placed."""
+
+    def remaining(self) -> Sequence[Anchor]:
+        """Return all anchors that are left."""
+
+
+class UnorderedBatches:
+    """Anchors in any order: at first as many as there are consumers to place."""
+
+    horizon = None
+
+    def __init__(
+        self,
+        connection: Connection,
+        criteria: SearchCriteria,
+        supplies: SharedSupplies,
+        *,
+        start: str | None,
+        limit: int,
+        deadline: Deadline,
+        memory: MemoryBudget,
+    ) -> None:
+        self._connection = connection
+        self._criteria = criteria
+        self._supplies = supplies
+        self._limit = limit
+        self._deadline = deadline
+        self._memory = memory
+        self._state = SearchState(ScanCursor(start=start))
+
+    def next(self, placed: int) -> Sequence[Anchor] | None:
+        """Return the next batch, None if no root is left."""
+        size = next_batch(
+            replace(self._state, anchors_with_candidates=placed, counted=placed),
+            self._limit,
+            has_rare_criterion=self._criteria.has_rare_criterion(self._supplies.keys()),
+            has_small_set=has_small_set(self._criteria, self._supplies),
+        )
+        return None if size is None else self._fetch(size)
+
+    def remaining(self) -> Sequence[Anchor]:
+        """Return all anchors that are left."""
+        return self._fetch(BatchSize())
+
+    def _fetch(self, size: BatchSize) -> Sequence[Anchor]:
+        anchors, cursor = find_anchors(
+            self._connection,
+            self._criteria,
+            self._supplies,
+            self._state.cursor,
+            max_anchors=size.max_anchors,
+            roots_to_scan=size.roots_to_scan,
+            deadline=self._deadline,
+            memory=self._memory,
+        )
+        self._state = replace(
+            self._state,
+            cursor=cursor,
+            batches=self._state.batches + 1,
+            anchors=self._state.anchors + len(anchors),
+        )
+        return anchors
+
+
+class OrderedBatches:
+    """Anchors in the order of the best rank that their trees can have.
+
+    With `delivers_all`, the first batch has all of them.
+    """
+
+    def __init__(self, source: AnchorSource, *, limit: int, delivers_all: bool) -> None:
+        self._source = source
+        self._chunk = None if delivers_all else limit
+        self._numbers = count()
+        self._pending: list[tuple[Position, int, Anchor]] = []
+        """A heap of anchors by the positions that their trees do not precede."""
+        self.horizon: Key | None = source.horizon
+
+    def next(self, placed: int) -> Sequence[Anchor] | None:
+        """Return the anchors with the best positions, None if no anchor is left."""
+        while self._source.horizon != END and not (self._chunk and self._is_next_known()):
+            for position, anchor in self._source.next_batch():
+                heapq.heappush(self._pending, (position, next(self._numbers), anchor))
+        if not self._pending:
+            return None
+        anchors: list[Anchor] = []
+        while len(anchors) != self._chunk and self._is_next_known():
+            anchors.append(heapq.heappop(self._pending)[2])
+        self._chunk = self._chunk and self._chunk * CHUNK_GROWTH
+        self.horizon = min(self._pending[0][0] if self._pending else END, self._source.horizon)
+        return anchors
+
+    def remaining(self) -> Sequence[Anchor]:
+        """Return all anchors that are left."""
+        self._chunk = None
+        return self.next(0) or []
+
+    def _is_next_known(self) -> bool:
+        """Return whether no anchor that the source has not delivered precedes the first pending one."""
+        return bool(self._pending) and self._pending[0][0] <= self._source.horizon

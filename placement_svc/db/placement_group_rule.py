@@ -1,0 +1,115 @@
+"""A placement group as the rule of one call of POST /claims (`docs/spec/extensions.md 5.2`)."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import Connection
+
+from placement_svc.db import placement_groups
+from placement_svc.domain.placement_groups import Domain, Occupancy, PlacementGroup
+from placement_svc.domain.placement_rule import Rank
+from placement_svc.domain.placements import Placements
+
+NO_RANK: Rank = ()
+"""The rank of all roots that a hard policy does not exclude."""
+
+
+class PlacementGroupRule:
+    """Keeps the policy of a placement group; see `placement_svc.db.placement_search.StoredRule`.
+
+    With affinity and several domains to choose from, each run tries one of them.
+    """
+
+    needs_all_roots = False
+    tries_domains = False
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+
+    @property
+    def group(self) -> PlacementGroup:
+        """The group, since `start`."""
+        return self._group
+
+    def lock(self, connection: Connection) -> None:
+        """Lock the group; raise `UnknownPlacementGroup`."""
+        placement_groups.lock(connection, self._uuid)
+
+    def start(self, connection: Connection, consumer_uuids: Collection[str]) -> None:
+        """Read the group and where its members are, except for these consumers.
+
+        Raises `UnknownPlacementGroup`.
+        """
+        found = placement_groups.find(connection, self._uuid)
+        if found is None:
+            raise placement_groups.unknown(self._uuid)
+        self._group_id, self._group = found
+        own = frozenset(consumer_uuids)
+        self._others = [
+            member.domains
+            for member in placement_groups.members(connection, self._group_id)
+            if member.consumer_uuid not in own
+        ]
+        self._domain_by_root: dict[int, Domain] = {}
+        self._roots_by_domain = defaultdict[Domain, list[int]](list)
+        self._occupancy = Occupancy(self._group, self._others)
+        self._chosen: frozenset[Domain] | None = None
+        self._tried: set[Domain] = set()
+        is_affinity = not (self._group.is_soft or self._group.is_anti_affinity)
+        self.tries_domains = is_affinity and len(own) > 1 and len(self._occupancy.fullest) != 1
+        self.needs_all_roots = self._group.is_soft or self.tries_domains
+
+    def load_roots(self, connection: Connection, root_ids: Collection[int]) -> None:
+        """Read the domains of roots."""
+        unknown = set(root_ids).difference(self._domain_by_root)
+        for root_id, domain in placement_groups.domains(connection, self._group_id, unknown).items():
+            self._domain_by_root[root_id] = domain
+            self._roots_by_domain[domain].append(root_id)
+
+    def rank(self, root_ids: frozenset[int]) -> Rank | None:
+        """Return the rank of these roots for the next consumer; None if the policy excludes them."""
+        domains = self._domains(root_ids)
+        if self._group.is_soft:
+            return self._occupancy.rank(domains)
+        if not self._occupancy.allows(domains) or not self._tried.isdisjoint(domains):
+            return None
+        return NO_RANK if self._chosen in (None, domains) else None
+
+    def record(self, consumer_uuid: str, root_ids: frozenset[int]) -> Collection[int]:
+        """Record a placement; return the roots whose ranks may now be better."""
+        domains = self._domains(root_ids)
+        improve = self._group.is_soft and not self._group.is_anti_affinity
+        # More members make the domains better that had not most of them.
+        improved = domains - self._occupancy.fullest if improve else frozenset()
+        self._occupancy.add(domains)
+        return [root_id for domain in improved for root_id in self._roots_by_domain[domain]]
+
+    def begin_run(self, root_ids: frozenset[int]) -> Collection[int]:
+        """Exclude all domains but that of these roots; return the roots in it."""
+        self._chosen = self._domains(root_ids)
+        return [root_id for domain in self._chosen for root_id in self._roots_by_domain[domain]]
+
+    def end_run(self) -> None:
+        """Forget the placements of the run, and exclude its domain from now on."""
+        self._tried.update(self._chosen or ())
+        self._chosen = None
+        self._occupancy = Occupancy(self._group, self._others)
+
+    def save(self, connection: Connection, placements: Placements, consumer_ids: Mapping[str, int]) -> None:
+        """Make the placed consumers members of the group."""
+        placed = [consumer_ids[claim.consumer_uuid] for claim in placements.claims]
+        placement_groups.set_members(connection, self._group_id, placed)
+
+    def violations(self, placements: Placements) -> list[str]:
+        """Return the consumers that were placed against a soft policy, in the order of their placement."""
+        occupancy = Occupancy(self._group, self._others)
+        found = []
+        for placement in placements.placed:
+            domains = self._domains(placement.root_ids)
+            if not occupancy.allows(domains):
+                found.append(placement.claim.consumer_uuid)
+            occupancy.add(domains)
+        return found
+
+    def _domains(self, root_ids: frozenset[int]) -> frozenset[Domain]:
+        return frozenset(self._domain_by_root[root_id] for root_id in root_ids)

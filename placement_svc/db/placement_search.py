@@ -1,0 +1,309 @@
+"""Searches the candidates of several consumers in one snapshot (`docs/spec/extensions.md 5.1`)."""
+
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+from uuid import uuid4
+
+from sqlalchemy import Connection
+
+from placement_svc.db import consumers
+from placement_svc.db.placement_anchors import AnchorBatches, OrderedBatches, UnorderedBatches
+from placement_svc.db.search.anchors import Anchor
+from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.db.search.criteria import resolve_criteria
+from placement_svc.db.search.ignored_consumers import read_freed_inventories
+from placement_svc.db.search.ordered_anchors import AnchorSource
+from placement_svc.db.search.sharing import find_shared_supplies
+from placement_svc.db.search.simulated_suppliers import SimulatedSuppliers, read_suppliers, root_suppliers
+from placement_svc.domain.allocations import check_generations
+from placement_svc.domain.candidates import combine
+from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
+from placement_svc.domain.demands import allocations_of, mappings_of
+from placement_svc.domain.errors import NoCandidates
+from placement_svc.domain.groups import CandidatesRequest, OrderMethod
+from placement_svc.domain.ordering import SupplierFacts, TreeSuppliers
+from placement_svc.domain.placement_groups import PlacementGroup
+from placement_svc.domain.placement_rule import PlacementRule
+from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
+from placement_svc.domain.placing import Placed, Placer, Rotation, TreeOrder
+from placement_svc.domain.ranked_placing import RankedOrder
+from placement_svc.observability import request_stats
+
+
+class StoredRule(PlacementRule, Protocol):
+    """A placement rule that depends on stored data, such as the members of a placement group.
+
+    One object serves all attempts of one call. In each attempt that claims, its methods are called in this
+    order: `lock`, `start`, `load_roots` and the methods of `PlacementRule`, `save`. A dry run neither locks
+    nor saves. An attempt may fail after any of them; the next one begins anew.
+    """
+
+    @property
+    def group(self) -> PlacementGroup:
+        """The placement group that is the rule, since `start`."""
+
+    def lock(self, connection: Connection) -> None:
+        """Lock the rule against all other claims, until the end of this transaction that will claim.
+
+        It is the first lock of the transaction: consumers, providers and inventories follow. The snapshot of
+        the search is taken afterwards, by another connection, so it sees what others have committed.
+        """
+
+    def start(self, connection: Connection, consumer_uuids: Collection[str]) -> None:
+        """Read the rule and the present roots of other consumers than these, in the snapshot of the search.
+
+        Forget what former attempts have recorded.
+        """
+
+    def load_roots(self, connection: Connection, root_ids: Collection[int]) -> None:
+        """Read what `rank` needs of these roots, in the snapshot of the search.
+
+        It is called before `rank`, for each root that can be a root of one of the consumers.
+        """
+
+    def save(self, connection: Connection, placements: Placements, consumer_ids: Mapping[str, int]) -> None:
+        """Store the placed consumers, in the transaction that claims; `consumer_ids` are by uuid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementSearchOptions:
+    """How one snapshot is searched.
+
+    With `checks_generations`, outdated generations are an error before the search; without, only if the
+    consumers cannot be placed. `is_repeatable` starts without `order_by` always at the same trees, instead of
+    a random one. `spare_trees` are fetched besides those that the consumers need.
+    """
+
+    search: SearchOptions
+    rule: StoredRule | None = None
+    checks_generations: bool = False
+    is_repeatable: bool = False
+    spare_trees: int = 0
+
+
+def find_placements(
+    connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions
+) -> Placements:
+    """Return the placements of at least `wanted.min_count` consumers, as many as possible.
+
+    Raises `NoCandidates` if there are fewer, `ConcurrentUpdate` for an outdated consumer generation, and
+    `Invalid` for an unknown trait or resource class. Four statements for one batch of trees, one more if
+    a provider shares, and one if consumers are moved; three more for each further batch, of which there are
+    at most two.
+    """
+    search = _PlacementSearch(connection, wanted, options)
+    if options.checks_generations:
+        _check_generations(connection, wanted)
+    placed = search.run()
+    if len(placed) < wanted.min_count:
+        _check_generations(connection, wanted)
+        raise _no_candidates(connection, wanted, options, len(placed))
+    return search.placements(placed)
+
+
+def _no_candidates(
+    connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions, placeable: int
+) -> NoCandidates:
+    """Return the error for consumers of whom only `placeable` can be placed."""
+    group = None
+    if options.rule is not None:
+        without = _PlacementSearch(connection, wanted, replace(options, rule=None))
+        group = options.rule.group if len(without.run()) >= wanted.min_count else None
+    return NoCandidates(
+        placeable=placeable, wanted=wanted.min_count, explanation=wanted.explanation, group=group
+    )
+
+
+def find_suppliers(
+    connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions
+) -> list[str]:
+    """Return the uuids of the providers among which `find_placements` chooses, with the same options.
+
+    Raises `NoCandidates` if they do not suffice.
+    """
+    search = _PlacementSearch(connection, wanted, options)
+    placed = search.run()
+    if len(placed) < wanted.min_count:
+        raise _no_candidates(connection, wanted, options, len(placed))
+    return search.supplier_uuids()
+
+
+def _check_generations(connection: Connection, wanted: PlacementRequest) -> None:
+    uuids = [consumer.consumer_uuid for consumer in wanted.consumers]
+    check_generations(wanted.consumers, consumers.generations(connection, uuids))
+
+
+class _PlacementSearch:
+    """One search: fetches batches of trees until the consumers are placed or no tree is left."""
+
+    def __init__(
+        self, connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._deadline, self._memory = options.search.deadline, options.search.memory
+        self._uuids = [consumer.consumer_uuid for consumer in wanted.consumers]
+        self._consumers = wanted.consumers
+        request = _without_random_order(wanted.request, options)
+        self._freed = read_freed_inventories(
+            connection, request.ignore_consumer, self._deadline, self._memory
+        )
+        self._criteria = resolve_criteria(connection, request, one_provider_per_tree=False, freed=self._freed)
+        self._supplies = find_shared_supplies(connection, self._criteria, self._deadline, self._memory)
+        self._sharing_roots = {supply.root_id for supplies in self._supplies.values() for supply in supplies}
+        self._suppliers = SimulatedSuppliers()
+        self._roots: list[RootSuppliers] = []
+        self._facts = SupplierFacts()
+        self._batches = self._anchor_batches(len(wanted.consumers) + options.spare_trees)
+
+    def run(self) -> Sequence[Placed]:
+        """Place the consumers one after the other, and return the placements of the first ones."""
+        rule = self._options.rule
+        if rule is not None:
+            rule.start(self._connection, self._uuids)
+            if rule.needs_all_roots:
+                self._read(self._batches.remaining())
+            if rule.tries_domains:
+                return self._place_in_one_domain(rule)
+        return self._place(self._placer(keeps_inventories=False), self._roots)
+
+    def _place_in_one_domain(self, rule: PlacementRule) -> Sequence[Placed]:
+        """Try the domains in the order of their best candidates; return the first run that places most."""
+        chooser = self._placer(keeps_inventories=False)
+        chooser.add(self._roots)
+        reserved = self._memory.reserved
+        best: list[Placed] = []
+        while len(best) < len(self._uuids) and (first := chooser.peek()) is not None:
+            root_ids = frozenset(rule.begin_run(first.root_ids))
+            roots: Sequence[RootSuppliers] = self._roots
+            # Candidates of sharing providers alone can be around any root.
+            if root_ids.isdisjoint(self._sharing_roots):
+                roots = [root for root in roots if root.id in root_ids]
+            best = max(best, self._place(self._placer(keeps_inventories=True), roots), key=len)
+            self._memory.release(self._memory.reserved - reserved)
+            rule.end_run()
+        return best
+
+    def placements(self, placed: Sequence[Placed]) -> Placements:
+        """Return placements with uuids instead of ids."""
+        return Placements([self._placement(number, each) for number, each in enumerate(placed)])
+
+    def supplier_uuids(self) -> list[str]:
+        """Return the uuids of all suppliers that were fetched."""
+        return [self._suppliers.uuids[id_] for id_ in self._suppliers.read_ids]
+
+    def _placement(self, number: int, placed: Placed) -> Placement:
+        demands, uuids, names = self._criteria.rules.demands, self._suppliers.uuids, self._suppliers.names
+        supplier_uuids = [uuids[id_] for id_ in placed.candidate]
+        root_id = min(placed.root_ids, key=uuids.__getitem__)
+        return Placement(
+            claim=replace(self._consumers[number], allocations=allocations_of(demands, supplier_uuids)),
+            mappings=mappings_of(demands, supplier_uuids),
+            root=Root(uuids[root_id], names[root_id]),
+            root_ids=placed.root_ids,
+        )
+
+    def _anchor_batches(self, limit: int) -> AnchorBatches:
+        if self._criteria.ordering is None:
+            return UnorderedBatches(
+                self._connection,
+                self._criteria,
+                self._supplies,
+                start=None if self._options.is_repeatable else str(uuid4()),
+                limit=limit,
+                deadline=self._deadline,
+                memory=self._memory,
+            )
+        source = AnchorSource(
+            self._connection,
+            self._criteria,
+            self._criteria.ordering,
+            self._supplies,
+            self._deadline,
+            self._memory,
+            limit,
+            self._freed,
+        )
+        self._facts = source.facts
+        # With `pack`, a claim from a sharing provider makes the keys of many trees better.
+        order_by = self._criteria.ordering.order_by
+        packs = order_by is not None and order_by.method is OrderMethod.PACK
+        return OrderedBatches(source, limit=limit, delivers_all=packs and bool(self._supplies))
+
+    def _placer(self, *, keeps_inventories: bool) -> Placer:
+        inventories, facts = self._suppliers.inventories, self._facts
+        if keeps_inventories:
+            inventories, facts = inventories.copy(), replace(facts, free=dict(facts.free))
+        return Placer(
+            self._criteria.rules,
+            inventories,
+            sharing_ids=self._suppliers.sharing_ids,
+            order=self._tree_order(inventories, facts),
+            rule=self._options.rule,
+            deadline=self._deadline,
+            memory=self._memory,
+        )
+
+    def _place(self, placer: Placer, roots: Iterable[RootSuppliers]) -> list[Placed]:
+        """Place as many consumers as possible, in their order; fetch further trees if they are needed."""
+        placer.add(roots)
+        found: list[Placed] = []
+        while len(found) < len(self._uuids):
+            placed = placer.place(self._uuids[len(found)], self._batches.horizon)
+            if placed is not None:
+                found.append(placed)
+                continue
+            anchors = self._batches.next(len(found))
+            if anchors is None:
+                break
+            placer.add(self._read(anchors))
+        return found
+
+    def _tree_order(self, inventories: SimulatedInventories, facts: SupplierFacts) -> TreeOrder:
+        rules, deadline, memory = self._criteria.rules, self._deadline, self._memory
+        if self._criteria.ordering is None:
+            return Rotation(lambda suppliers: combine(rules, suppliers, inventories, deadline, memory))
+        return RankedOrder(
+            self._criteria.ordering,
+            facts,
+            lambda suppliers: TreeSuppliers(rules, suppliers, inventories, deadline, memory),
+        )
+
+    def _read(self, anchors: Sequence[Anchor]) -> Sequence[RootSuppliers]:
+        """Read the suppliers of further anchors, and return the roots with them."""
+        request_stats.current().trees += len(anchors)
+        read_suppliers(
+            self._connection,
+            self._criteria,
+            anchors,
+            self._options.search,
+            known=self._suppliers,
+            other_root_ids=self._sharing_roots,
+            freed=self._freed,
+        )
+        if self._options.rule is not None:
+            root_ids = self._sharing_roots.union(anchor.id for anchor in anchors)
+            self._options.rule.load_roots(self._connection, root_ids)
+        roots = [self._root_suppliers(anchor) for anchor in self._deadline.checked(anchors)]
+        if not self._options.is_repeatable:
+            random.shuffle(roots)
+        self._roots += roots
+        return roots
+
+    def _root_suppliers(self, anchor: Anchor) -> RootSuppliers:
+        """Return the suppliers of a root; in random order, unless the search is repeatable."""
+        if self._options.is_repeatable:
+            return root_suppliers(anchor, self._suppliers.uuids)
+        lists = {id(ids): ids for ids in anchor.supplier_ids}
+        shuffled = {key: random.sample(ids, len(ids)) for key, ids in lists.items()}
+        return RootSuppliers(anchor.id, [shuffled[id(ids)] for ids in anchor.supplier_ids])
+
+
+def _without_random_order(request: CandidatesRequest, options: PlacementSearchOptions) -> CandidatesRequest:
+    """Return a request that has no random order if it makes no difference, or if the search is repeatable."""
+    is_random = request.order_by is not None and request.order_by.method is OrderMethod.RANDOM
+    if is_random and (not request.preferred or options.is_repeatable):
+        return replace(request, order_by=None)
+    return request

@@ -1,0 +1,87 @@
+"""The amounts of simulated claims (`docs/spec/extensions.md 4`)."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from placement_svc.domain.combining import SuppliersByDemand
+from placement_svc.domain.demands import Demand
+
+InventoryKey = tuple[int, str]
+"""An inventory: the id of the provider, and the resource class."""
+
+Amounts = Mapping[InventoryKey, int]
+"""The amounts of one claim; none is 0."""
+
+ClaimKind = frozenset[tuple[InventoryKey, int]]
+"""All claims with the same amounts: the items of `Amounts`."""
+
+
+@dataclass(frozen=True)
+class RootSuppliers:
+    """A root, and for each demand the ids of the providers that can supply it there, ordered by uuid."""
+
+    id: int
+    suppliers: SuppliersByDemand
+
+    @property
+    def distinct_lists(self) -> Collection[Sequence[int]]:
+        """The lists of suppliers: one for all demands with the same criteria, which share it."""
+        return {id(ids): ids for ids in self.suppliers}.values()
+
+
+def amounts_of(demands: Iterable[Demand], suppliers: Iterable[int]) -> Amounts:
+    """Return the amounts of a claim, summed over all demands; `suppliers` has the supplier of each."""
+    amounts = Counter[InventoryKey]()
+    for demand, provider_id in zip(demands, suppliers, strict=True):
+        for name, amount in demand.resources:
+            amounts[provider_id, name] += amount
+    return amounts
+
+
+@dataclass
+class SimulatedInventories:
+    """The inventories of suppliers, which simulated claims use up: a `ProviderLookup`.
+
+    `paths` and `traits` are by provider id.
+    """
+
+    free: dict[InventoryKey, int] = field(default_factory=dict)
+    max_unit: dict[InventoryKey, int] = field(default_factory=dict)
+    paths: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    traits: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def path(self, provider_id: int) -> tuple[int, ...]:
+        """Return the ids from the provider's root down to itself."""
+        return self.paths[provider_id]
+
+    def trait_ids(self, provider_id: int) -> frozenset[int]:
+        """Return the ids of the provider's traits."""
+        return self.traits[provider_id]
+
+    def max_allocatable(self, provider_id: int, resource_class: str) -> int:
+        """Return the largest amount that a new allocation can get."""
+        key = provider_id, resource_class
+        return min(self.free[key], self.max_unit[key])
+
+    def copy(self) -> "SimulatedInventories":
+        """Return the same inventories; claims in one of both do not change the other."""
+        return SimulatedInventories(dict(self.free), self.max_unit, self.paths, self.traits)
+
+    def part(self, keys: Iterable[InventoryKey]) -> "SimulatedInventories":
+        """Return a copy of some of the inventories."""
+        free = {key: self.free[key] for key in keys}
+        return SimulatedInventories(free, self.max_unit, self.paths, self.traits)
+
+    def times(self, amounts: Amounts) -> int:
+        """Return how many claims of these amounts are free."""
+        return min([self.free[key] // amount for key, amount in amounts.items()])
+
+    def times_of(self, demand: Demand, provider_id: int) -> int:
+        """Return how many claims a provider can supply with a demand that has resources."""
+        return min([self.free[provider_id, name] // amount for name, amount in demand.resources])
+
+    def claim(self, amounts: Amounts, times: int) -> None:
+        """Use the amounts of so many claims."""
+        for key, amount in amounts.items():
+            self.free[key] -= amount * times

@@ -1,0 +1,259 @@
+"""Simulated claims of a request, until it has no candidate (`docs/spec/extensions.md 4`).
+
+The roots get their claims one after the other. Where the demands of a root cannot get in each other's way,
+the number of claims is computed; otherwise claims are simulated, several at a time. Where that may be less
+than the greatest number, `placement_svc.domain.most_claims` settles it in small cases.
+"""
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from placement_svc.domain.candidates import Candidate, combine
+from placement_svc.domain.claim_amounts import (
+    Amounts,
+    ClaimKind,
+    InventoryKey,
+    RootSuppliers,
+    SimulatedInventories,
+    amounts_of,
+)
+from placement_svc.domain.combining import SuppliersByDemand
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.most_claims import MostClaims, balanced_counts, connected_roots
+
+
+@dataclass(frozen=True)
+class RootClaims:
+    """The number of claims that a root gets, and the amounts of the last one.
+
+    `is_cut` means that the maximum number of claims was reached before the root had no candidate left.
+    """
+
+    root_id: int
+    count: int
+    last: Amounts
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class ClaimRun:
+    """Claims until no candidate is left, or until their maximum number is reached.
+
+    `claims` has the roots with claims, in their order. `is_exact` means that no other choice of candidates
+    gives more claims. `inventories` are those after all claims.
+    """
+
+    claims: Sequence[RootClaims]
+    is_exact: bool
+    inventories: SimulatedInventories
+
+
+def claim_all(
+    rules: CombinationRules,
+    roots: Sequence[RootSuppliers],
+    inventories: SimulatedInventories,
+    max_claims: int,
+    deadline: Deadline,
+    memory: MemoryBudget,
+) -> ClaimRun:
+    """Claim a request at each root as often as possible, in the order of `roots`.
+
+    Raises what `combine` raises.
+    """
+    return _Claimer(rules, roots, inventories, max_claims, deadline, memory).run()
+
+
+class _Claimer:
+    """One run of claims."""
+
+    def __init__(
+        self,
+        rules: CombinationRules,
+        roots: Sequence[RootSuppliers],
+        inventories: SimulatedInventories,
+        max_claims: int,
+        deadline: Deadline,
+        memory: MemoryBudget,
+    ) -> None:
+        self._rules = rules
+        self._roots = roots
+        self._initial = inventories
+        self._inventories = inventories.copy()
+        self._remaining = max_claims
+        self._deadline = deadline
+        self._memory = memory
+        self._most = MostClaims(rules, inventories, deadline, memory)
+        self._demands = self._most.demands
+        self._claims: dict[int, RootClaims] = {}
+        self._is_exact = True
+
+    def run(self) -> ClaimRun:
+        """Return the claims of all roots."""
+        connected = connected_roots(self._roots, self._initial, self._deadline)
+        alone = {roots[0].id for roots in connected if len(roots) == 1}
+        for root in self._deadline.checked(self._roots):
+            found = self._claim_at(root, is_alone=root.id in alone)
+            self._record(found)
+            if found.is_cut:
+                self._is_exact = False
+                break
+        else:
+            for roots in connected:
+                if len(roots) > 1:
+                    self._settle(roots)
+        claims = [self._claims[root.id] for root in self._roots if root.id in self._claims]
+        return ClaimRun(claims, self._is_exact, self._inventories)
+
+    def _record(self, found: RootClaims) -> None:
+        if found.count:
+            self._claims[found.root_id] = found
+            self._remaining -= found.count
+
+    def _claim_at(self, root: RootSuppliers, *, is_alone: bool) -> RootClaims:
+        """Claim as often as possible at a root, the greatest number if no other root has its suppliers."""
+        able = self._able_suppliers(root.id, root.suppliers)
+        here = RootSuppliers(root.id, [list(times) for times in able])
+        if not all(here.suppliers):
+            return RootClaims(root.id, 0, {})
+        if _are_independent(self._rules, here.suppliers, self._inventories):
+            return self._claim_independent(root.id, able)
+        kinds = self._most.kinds([here], self._inventories)
+        if kinds is None:
+            found = self._claim_combined(here)
+            if is_alone and not self._most.is_greatest(found.count, [root]):
+                self._is_exact = False
+            return found
+        counts = balanced_counts(list(kinds), self._inventories)
+        if is_alone and not self._most.is_greatest(sum(counts.values()), [root]):
+            most = self._most.counts(list(kinds))
+            if most is None:
+                self._is_exact = False
+            else:
+                counts = most
+        return self._claim_kinds(root.id, counts)
+
+    def _able_suppliers(self, root_id: int, suppliers: SuppliersByDemand) -> list[Mapping[int, int]]:
+        """Return for each demand the suppliers that can still supply it, each with the number of claims.
+
+        The suppliers of the root's own tree come first, then those with most left. A demand without resources
+        has all its suppliers.
+        """
+        inventories = self._inventories
+        able: list[Mapping[int, int]] = []
+        for demand, ids in zip(self._rules.demands, suppliers, strict=True):
+            if not demand.resources:
+                able.append(dict.fromkeys(ids, 0))
+                continue
+            times = [(id_, count) for id_ in ids if (count := inventories.times_of(demand, id_))]
+            if len(times) > 1:
+                times.sort(key=lambda item: (inventories.path(item[0])[0] != root_id, -item[1]))
+            able.append(dict(times))
+        return able
+
+    def _claim_independent(self, root_id: int, able: Sequence[Mapping[int, int]]) -> RootClaims:
+        """Claim at a root where the choice for one demand does not affect the others."""
+        possible = min(sum(able[number].values()) for number, _ in self._demands)
+        count = min(possible, self._remaining)
+        last: dict[InventoryKey, int] = {}
+        for number, demand in self._demands:
+            unsupplied = count
+            for id_, times in able[number].items():
+                amounts = {(id_, name): amount for name, amount in demand.resources}
+                self._inventories.claim(amounts, min(unsupplied, times))
+                unsupplied -= min(unsupplied, times)
+                if not unsupplied:
+                    last |= amounts
+                    break
+        return RootClaims(root_id, count, last, is_cut=count < possible)
+
+    def _claim_kinds(self, root_id: int, counts: Mapping[ClaimKind, int]) -> RootClaims:
+        """Claim each kind so many times at a root, as far as the maximum number of claims allows."""
+        total = 0
+        last: Amounts = {}
+        for kind, times in counts.items():
+            allowed = min(times, self._remaining - total)
+            if allowed:
+                last = dict(kind)
+                self._inventories.claim(last, allowed)
+                total += allowed
+        return RootClaims(root_id, total, last, is_cut=total < sum(counts.values()))
+
+    def _claim_combined(self, root: RootSuppliers) -> RootClaims:
+        """Claim a candidate at a root, then the next one, until none is left.
+
+        Half of the possible claims of a candidate are made, and the next candidate has the suppliers with
+        most left. So a supplier that many candidates need is not used up early.
+        """
+        total = 0
+        last: Amounts = {}
+        suppliers = root.suppliers
+        while candidate := self._first_candidate(suppliers):
+            if total == self._remaining:
+                return RootClaims(root.id, total, last, is_cut=True)
+            last = amounts_of(self._rules.demands, candidate)
+            times = min(-(-self._inventories.times(last) // 2), self._remaining - total)
+            self._inventories.claim(last, times)
+            total += times
+            suppliers = [list(able) for able in self._able_suppliers(root.id, suppliers)]
+        return RootClaims(root.id, total, last)
+
+    def _first_candidate(self, suppliers: SuppliersByDemand) -> Candidate | None:
+        return next(combine(self._rules, suppliers, self._inventories, self._deadline, self._memory), None)
+
+    def _settle(self, roots: Sequence[RootSuppliers]) -> None:
+        """Give connected roots the greatest number of claims, or find that they may have less."""
+        total = sum(self._claims[root.id].count for root in roots if root.id in self._claims)
+        if self._most.is_greatest(total, roots):
+            return
+        kinds = self._most.kinds(roots, self._initial)
+        counts = None if kinds is None else self._most.counts(list(kinds))
+        if kinds is None or counts is None or sum(counts.values()) - total > self._remaining:
+            self._is_exact = False
+            return
+        self._remaining += total
+        for kind in kinds:
+            self._inventories.free.update({key: self._initial.free[key] for key, _ in kind})
+        for root in roots:
+            self._claims.pop(root.id, None)
+            of_root = {kind: times for kind, times in counts.items() if kinds[kind] == root.id}
+            self._record(self._claim_kinds(root.id, of_root))
+
+
+def _are_independent(
+    rules: CombinationRules, suppliers: SuppliersByDemand, inventories: SimulatedInventories
+) -> bool:
+    """Return whether at a root, each choice of suppliers is a candidate, and no two demands share amounts."""
+    if rules.same_subtree or rules.subtree_exclusions:
+        return False
+    if rules.isolated and not _can_isolate_any(rules, suppliers):
+        return False
+    for name in rules.summed_classes:
+        users = zip(suppliers, rules.summed_amounts, strict=True)
+        if not _are_disjoint([ids for ids, amounts in users if name in dict(amounts)]):
+            return False
+    unsuffixed = [ids for ids, suffixed in zip(suppliers, rules.suffixed, strict=True) if not suffixed]
+    return all(
+        any(all(any_of & inventories.trait_ids(id_) for id_ in ids) for ids in unsuffixed)
+        for any_of in rules.unsuffixed_required
+    )
+
+
+def _can_isolate_any(rules: CombinationRules, suppliers: SuppliersByDemand) -> bool:
+    """Return whether no supplier of an isolated demand can supply another suffixed demand."""
+    isolated = [suppliers[demand] for demand in sorted(rules.isolated)]
+    others = frozenset[int]().union(
+        *(
+            ids
+            for demand, ids in enumerate(suppliers)
+            if rules.suffixed[demand] and demand not in rules.isolated
+        )
+    )
+    return _are_disjoint(isolated) and others.isdisjoint(itertools.chain.from_iterable(isolated))
+
+
+def _are_disjoint(lists: Collection[Sequence[int]]) -> bool:
+    """Return whether no id is in two lists."""
+    return len(frozenset().union(*lists)) == sum(map(len, lists))

@@ -1,0 +1,58 @@
+"""Rules that restrict or rank the roots on which the consumers of one call are placed.
+
+A placement group is such a rule (`docs/spec/extensions.md 5`). The search asks it about roots and tells it
+of each placement; it never sees amounts.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+Rank = tuple[int, ...]
+"""A position in the order of preference: smaller ranks are better, and a rank comes before any `order_by`.
+
+All ranks of one rule have the same length.
+"""
+
+
+class PlacementRule(Protocol):
+    """A condition on the roots of consumers, in memory.
+
+    The *roots* of a consumer are the ids of the roots of its suppliers without MISC_SHARES_VIA_AGGREGATE; if
+    there are none, those of all its suppliers. They are usually the anchor alone.
+
+    The placer calls `rank` for the next consumer, and `record` when it has placed one; never in between for
+    another consumer. A rank may become worse with each placement, without notice: the placer asks again
+    before it uses it. `record` has to name the roots whose ranks become better. A root that `rank` excludes
+    must stay excluded until the end of the run, because the placer forgets trees without candidates.
+    """
+
+    needs_all_roots: bool
+    """Whether the best of all roots counts, so that the search fetches all of them first.
+
+    False if `rank` returns the same rank for all roots that it does not exclude.
+    """
+
+    tries_domains: bool
+    """Whether all consumers have to be in one domain, a set of roots, and there are several to try.
+
+    Then the search tries the domains one after the other, each in a run.
+    """
+
+    def rank(self, root_ids: frozenset[int]) -> Rank | None:
+        """Return the rank of these roots for the next consumer; None if the rule excludes them."""
+
+    def record(self, consumer_uuid: str, root_ids: frozenset[int]) -> Collection[int]:
+        """Record that a consumer was placed on these roots; return the roots whose ranks may now be better.
+
+        The placer looks anew at the trees of the returned roots, so return few.
+        """
+
+    def begin_run(self, root_ids: frozenset[int]) -> Collection[int]:
+        """Begin a run that excludes all domains but that of these roots; return the known roots in it."""
+
+    def end_run(self) -> None:
+        """Forget the placements of the run, and exclude its domain from now on.
+
+        The run that placed the most consumers counts, the first of several. So a rule that reports on
+        placements does so from the result and not from what it recorded.
+        """

@@ -1,0 +1,266 @@
+"""Places consumers one after the other, in memory, on what those before them left.
+
+`Placer` picks one candidate for each consumer. It keeps the trees in a heap by the key of their best
+candidate. Amounts only become less while consumers are placed, so a tree without a candidate is dropped, and
+a key that can only become worse is computed again when its tree is at the top.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Protocol
+
+from placement_svc.domain.candidates import Candidate
+from placement_svc.domain.claim_amounts import Amounts, RootSuppliers, SimulatedInventories, amounts_of
+from placement_svc.domain.combining import SuppliersByDemand
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.placement_rule import PlacementRule, Rank
+
+TREE_SIZE = 600
+"""Bytes of memory that a tree in the heap needs, approximately."""
+
+Key = tuple[Any, ...]
+"""The position of a tree or a candidate in an order: smaller keys come first."""
+
+
+class TreeOrder(Protocol):
+    """The order in which trees and their candidates are used.
+
+    `improves` is whether the key of a tree can become better when amounts of its suppliers are used.
+    """
+
+    improves: bool
+
+    def bound(self, root: RootSuppliers) -> Key:
+        """Return a key that is at most the key of each candidate of a tree, without looking at these."""
+
+    def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
+        """Yield the candidates of a tree with their keys, the best ones first.
+
+        `root` has only those suppliers that are to be used.
+        """
+
+    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+        """Record that a consumer was placed around a root."""
+
+
+class Rotation:
+    """The order without `order_by`: each tree in turn, in the order in which the trees were added."""
+
+    improves = False
+
+    def __init__(self, combine_suppliers: Callable[[SuppliersByDemand], Iterator[Candidate]]) -> None:
+        self._combine = combine_suppliers
+        self._turns = Counter[int]()
+        self._positions: dict[int, int] = {}
+
+    def bound(self, root: RootSuppliers) -> Key:
+        """Return how often the tree was used, and its position."""
+        return self._turns[root.id], self._positions.setdefault(root.id, len(self._positions))
+
+    def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
+        """Yield the candidates of a tree: all are equal."""
+        key = self.bound(root)
+        return ((key, candidate) for candidate in self._combine(root.suppliers))
+
+    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+        """Put the tree behind those that were used less often."""
+        self._turns[root.id] += 1
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A candidate that one consumer gets, and the roots of the consumer (`PlacementRule`)."""
+
+    candidate: Candidate
+    root_ids: frozenset[int]
+
+
+@dataclass
+class _Tree:
+    """A root, with a bound of the key of its best candidate.
+
+    `entry` is the number of its entry in the heap; entries with other numbers are outdated. `found` is its
+    best candidate if `is_current`.
+    """
+
+    root: RootSuppliers
+    bound: Key
+    entry: int = 0
+    found: tuple[Key, Placed] | None = None
+    is_current: bool = False
+
+
+class Placer:
+    """One run: places consumers around the roots that it was given.
+
+    `sharing_ids` are the suppliers with MISC_SHARES_VIA_AGGREGATE. Placements change `inventories`.
+    """
+
+    def __init__(
+        self,
+        rules: CombinationRules,
+        inventories: SimulatedInventories,
+        *,
+        sharing_ids: Collection[int],
+        order: TreeOrder,
+        rule: PlacementRule | None,
+        deadline: Deadline,
+        memory: MemoryBudget,
+    ) -> None:
+        self._rules = rules
+        self._inventories = inventories
+        self._sharing_ids = sharing_ids
+        self._order = order
+        self._rule = rule
+        self._deadline = deadline
+        self._memory = memory
+        self._trees: dict[int, _Tree] = {}
+        self._heap: list[tuple[tuple[Rank, Key], int, _Tree]] = []
+        self._entries = 0
+        self._served_roots = defaultdict[int, list[int]](list)
+        """For each supplier of trees other than its own, the roots of these trees."""
+
+    def add(self, roots: Iterable[RootSuppliers]) -> None:
+        """Add roots with their suppliers; `inventories` has these suppliers already."""
+        for root in self._deadline.checked(roots):
+            self._memory.reserve(TREE_SIZE)
+            for id_ in set().union(*root.distinct_lists):
+                if self._root_id(id_) != root.id:
+                    self._served_roots[id_].append(root.id)
+            tree = self._trees[root.id] = _Tree(root, self._order.bound(root))
+            self._push(tree, ())
+
+    def place(self, consumer_uuid: str, horizon: Key | None = None) -> Placed | None:
+        """Place a consumer on the best candidate; return None if no tree has one.
+
+        Trees behind `horizon` are not used: trees that have not been added yet may come before them.
+        """
+        found = self._pop_best(horizon)
+        if found is None:
+            return None
+        tree, _, placed = found
+        self._claim(tree, consumer_uuid, placed)
+        return placed
+
+    def peek(self) -> Placed | None:
+        """Return what `place` would give the next consumer, without placing it."""
+        found = self._pop_best(None)
+        if found is None:
+            return None
+        tree, rank, placed = found
+        self._push(tree, rank)
+        return placed
+
+    def _pop_best(self, horizon: Key | None) -> tuple[_Tree, Rank, Placed] | None:
+        """Remove the tree with the best candidate from the heap; return it with that candidate."""
+        while self._heap:
+            self._deadline.check()
+            _, entry, tree = heapq.heappop(self._heap)
+            if entry != tree.entry:
+                continue
+            found = self._best(tree)
+            if found is None:
+                continue
+            (rank, tree.bound), placed = found
+            is_best = not self._heap or (rank, tree.bound) <= self._heap[0][0]
+            if not is_best or (horizon is not None and tree.bound > horizon):
+                self._push(tree, rank)
+                if is_best:
+                    return None
+                continue
+            return tree, rank, placed
+        return None
+
+    def _push(self, tree: _Tree, rank: Rank) -> None:
+        """Put a tree into the heap; the rank () comes before all others."""
+        self._entries += 1
+        tree.entry = self._entries
+        heapq.heappush(self._heap, ((rank, tree.bound), tree.entry, tree))
+
+    def _claim(self, tree: _Tree, consumer_uuid: str, placed: Placed) -> None:
+        """Use the amounts of a candidate, and put all trees back into the heap whose keys may be better."""
+        amounts = amounts_of(self._rules.demands, placed.candidate)
+        self._inventories.claim(amounts, 1)
+        self._order.record(tree.root, amounts)
+        changed = {tree.root.id}
+        for id_ in set(placed.candidate):
+            changed.add(self._root_id(id_))
+            changed.update(self._served_roots.get(id_, ()))
+        improved = set(changed) if self._order.improves else {tree.root.id}
+        if self._rule is not None:
+            improved.update(self._rule.record(consumer_uuid, placed.root_ids))
+        for root_id in self._deadline.checked(changed & self._trees.keys()):
+            self._trees[root_id].is_current = False
+        for root_id in self._deadline.checked(improved & self._trees.keys()):
+            self._push_again(self._trees[root_id])
+
+    def _push_again(self, tree: _Tree) -> None:
+        """Put a tree into the heap whose key may have become better."""
+        if not self._order.improves:
+            tree.bound = max(tree.bound, self._order.bound(tree.root))
+            self._push(tree, ())
+        elif found := self._best(tree):
+            (rank, tree.bound), _ = found
+            self._push(tree, rank)
+        else:
+            tree.entry = 0
+
+    def _best(self, tree: _Tree) -> tuple[tuple[Rank, Key], Placed] | None:
+        """Return the best candidate of a tree with its key, None if it has none."""
+        # The ranks of a rule change with each placement.
+        if self._rule is not None or not tree.is_current:
+            tree.found = min(self._options(tree.root), key=itemgetter(0), default=None)
+            tree.is_current = True
+        return tree.found
+
+    def _options(self, root: RootSuppliers) -> Iterator[tuple[tuple[Rank, Key], Placed]]:
+        """Yield the best candidate around a root for each rank that the rule may give them."""
+        available = RootSuppliers(root.id, self._available(root.suppliers))
+        if self._rule is None:
+            for key, candidate in self._order.candidates(available):
+                yield ((), key), Placed(candidate, self._roots_of(candidate))
+                return
+            return
+        own = frozenset([root.id])
+        rank = self._rule.rank(own)
+        if rank is not None:
+            for key, candidate in self._order.candidates(available):
+                if self._roots_of(candidate) == own:
+                    yield (rank, key), Placed(candidate, own)
+                    break
+        # Candidates of sharing providers alone have other roots.
+        for key, candidate in self._order.candidates(self._only_sharing(available)):
+            root_ids = self._roots_of(candidate)
+            if (rank := self._rule.rank(root_ids)) is not None:
+                yield (rank, key), Placed(candidate, root_ids)
+
+    def _only_sharing(self, root: RootSuppliers) -> RootSuppliers:
+        """Return a root without the suppliers of resources that are not sharing providers."""
+        suppliers = [
+            [id_ for id_ in ids if id_ in self._sharing_ids] if demand.resources else ids
+            for demand, ids in zip(self._rules.demands, root.suppliers, strict=True)
+        ]
+        return RootSuppliers(root.id, suppliers)
+
+    def _available(self, suppliers: SuppliersByDemand) -> list[Sequence[int]]:
+        """Return for each demand the suppliers that can still supply it."""
+        times_of, checked = self._inventories.times_of, self._deadline.checked
+        return [
+            [id_ for id_ in checked(ids) if times_of(demand, id_)] if demand.resources else ids
+            for demand, ids in zip(self._rules.demands, suppliers, strict=True)
+        ]
+
+    def _roots_of(self, candidate: Candidate) -> frozenset[int]:
+        """Return the roots of a consumer with this candidate."""
+        suppliers = {
+            id_ for demand, id_ in zip(self._rules.demands, candidate, strict=True) if demand.resources
+        }
+        return frozenset(map(self._root_id, suppliers.difference(self._sharing_ids) or suppliers))
+
+    def _root_id(self, provider_id: int) -> int:
+        return self._inventories.path(provider_id)[0]

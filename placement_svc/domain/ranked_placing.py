@@ -1,0 +1,54 @@
+"""The order of trees by `preferred` and `order_by`, while consumers are placed on them."""
+
+from collections.abc import Callable, Iterator
+
+from placement_svc.domain.candidates import Candidate
+from placement_svc.domain.claim_amounts import Amounts, RootSuppliers
+from placement_svc.domain.combining import SuppliersByDemand
+from placement_svc.domain.groups import OrderMethod
+from placement_svc.domain.ordering import (
+    Ordering,
+    SupplierFacts,
+    TreeSuppliers,
+    best_rank,
+    ordered_candidates,
+)
+from placement_svc.domain.placing import Key
+
+
+class RankedOrder:
+    """A `TreeOrder`: the keys are the ranks of candidates, followed by the uuid of the root.
+
+    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers.
+    """
+
+    def __init__(
+        self, ordering: Ordering, facts: SupplierFacts, to_tree: Callable[[SuppliersByDemand], TreeSuppliers]
+    ) -> None:
+        self._ordering = ordering
+        self._facts = facts
+        self._to_tree = to_tree
+        order_by = ordering.order_by
+        self.improves = order_by is not None and order_by.method is OrderMethod.PACK
+        self._resource_class = order_by.resource_class if order_by else None
+
+    def bound(self, root: RootSuppliers) -> Key:
+        """Return the key of a candidate of the best supplier for each demand."""
+        return *best_rank(self._ordering, self._facts, root.suppliers), self._facts.uuids[root.id]
+
+    def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
+        """Yield the candidates of a tree by rank."""
+        tree = self._to_tree(root.suppliers)
+        reserved = tree.memory.reserved
+        try:
+            for rank, candidate in ordered_candidates(self._ordering, self._facts, tree):
+                yield (*rank, self._facts.uuids[root.id]), candidate
+        finally:
+            # The tree is combined anew for the next consumer.
+            tree.memory.release(tree.memory.reserved - reserved)
+
+    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+        """Use up what a consumer has got of the class of `order_by`."""
+        for (provider_id, resource_class), amount in amounts.items():
+            if resource_class == self._resource_class:
+                self._facts.free[provider_id] -= amount

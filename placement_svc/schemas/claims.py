@@ -1,0 +1,182 @@
+"""The body of POST /claims and its response (`docs/spec/extensions.md 5`)."""
+
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote as quote_url
+from uuid import UUID as UUIDValue
+
+from placement_svc.domain.allocations import Claim
+from placement_svc.domain.errors import BadQueryValue, Invalid
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_SUFFIX_LENGTH
+from placement_svc.domain.placements import PlacementRequest
+from placement_svc.schemas.allocation_candidates import Pairs, check_group_count, parse_request
+from placement_svc.schemas.allocations import ConsumerType
+from placement_svc.schemas.base import (
+    DASHED_UUID,
+    UUID,
+    UUID_KEY,
+    Array,
+    Boolean,
+    Integer,
+    Map,
+    Object,
+    Schema,
+    String,
+)
+from placement_svc.schemas.groups import Version
+from placement_svc.schemas.query import check_lists, parse_pairs
+from placement_svc.schemas.responses import AmountsSchema
+
+MAX_CONSUMERS = 1000
+"""The most consumers of one call."""
+
+MAX_REQUEST_LENGTH = 65_536
+"""The most characters of `request`: as many as a request line can have."""
+
+EXPLANATION = "/allocation_candidates/explanation?"
+
+
+class ClaimedConsumerSchema(Schema):
+    """A consumer to place."""
+
+    uuid = String(uuid=UUID, required=True)
+    project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
+    user_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
+    consumer_type = ConsumerType(required=True)
+    consumer_generation = Integer(
+        allow_none=True,
+        required=True,
+        metadata={"description": "null for a new consumer; a consumer with a generation is moved."},
+    )
+
+
+class ClaimsRequest(Schema):
+    """The body of POST /claims."""
+
+    request = String(
+        max_length=MAX_REQUEST_LENGTH,
+        required=True,
+        metadata={
+            "description": "A query string of `GET /allocation_candidates` at 1.39, with its extensions."
+            " `limit` has no effect."
+        },
+    )
+    consumers = Array(Object(ClaimedConsumerSchema()), min_items=1, max_items=MAX_CONSUMERS, required=True)
+    min_count = Integer(
+        1,
+        MAX_CONSUMERS,
+        metadata={
+            "description": "How many of the consumers have to be placed; default: all of them. If fewer than"
+            " all, every consumer must be new."
+        },
+    )
+    placement_group = String(
+        uuid=UUID,
+        metadata={"description": "The group that the consumers become members of; its policy is kept."},
+    )
+    dry_run = Boolean(metadata={"description": "Whether nothing is changed; the default is false."})
+
+
+class RootSchema(Schema):
+    """A root provider."""
+
+    uuid = String(required=True, uuid=DASHED_UUID)
+    name = String(required=True)
+
+
+class PlacementSchema(Schema):
+    """The allocations that a consumer has got."""
+
+    consumer_uuid = String(required=True, uuid=DASHED_UUID)
+    consumer_generation = Integer(required=True)
+    allocations = Map(
+        UUID_KEY,
+        Object(AmountsSchema()),
+        required=True,
+    )
+    mappings = Map(
+        rf"^[a-zA-Z0-9_-]{{0,{MAX_SUFFIX_LENGTH}}}$",
+        Array(String(uuid=DASHED_UUID), min_items=1),
+        required=True,
+        metadata={"description": "The providers that supply each request group, by its suffix."},
+    )
+    root = Object(
+        RootSchema(),
+        required=True,
+        metadata={
+            "description": "The root of the suppliers that are not sharing providers; the first by uuid."
+        },
+    )
+
+
+class ClaimsSchema(Schema):
+    """The placed consumers in the order of the request, and the uuids of those after them."""
+
+    claims = Array(Object(PlacementSchema()), required=True)
+    unplaced = Array(String(uuid=DASHED_UUID), required=True)
+    attempts = Integer(
+        1, required=True, metadata={"description": "How many snapshots of the cloud were searched."}
+    )
+    violations = Array(
+        String(uuid=DASHED_UUID),
+        metadata={"description": "With a placement group: the consumers placed against its soft policy."},
+    )
+
+
+def parse_claims_request(
+    body: Any, version: Version, *, max_groups: int, max_items: int
+) -> tuple[PlacementRequest, bool]:
+    """Return the request in the body of POST /claims, and whether it is a dry run; raise `Invalid`."""
+    loaded = ClaimsRequest().check(body)
+    consumers = [_to_consumer(each) for each in loaded["consumers"]]
+    if len({consumer.consumer_uuid for consumer in consumers}) < len(consumers):
+        raise Invalid(f"{_PREFIX}'consumers' has the same uuid twice.")
+    moved = [consumer.consumer_uuid for consumer in consumers if consumer.generation is not None]
+    pairs = _request_pairs(loaded["request"], max_groups, max_items)
+    query = quote_url(loaded["request"], safe="!$&'()*+,;=:@/?%-._~")
+    wanted = PlacementRequest(
+        request=replace(parse_request(pairs, version, extended=True), ignore_consumer=frozenset(moved)),
+        consumers=consumers,
+        min_count=loaded.get("min_count", len(consumers)),
+        explanation=EXPLANATION + "&".join([query, *(f"ignore_consumer={uuid}" for uuid in moved)]),
+        placement_group=str(UUIDValue(loaded["placement_group"])) if "placement_group" in loaded else None,
+    )
+    _check_min_count(wanted)
+    return wanted, loaded.get("dry_run", False)
+
+
+_PREFIX = "JSON does not validate: "
+
+
+def _to_consumer(loaded: dict[str, Any]) -> Claim:
+    return Claim(
+        consumer_uuid=str(UUIDValue(loaded["uuid"])),
+        project_id=loaded["project_id"],
+        user_id=loaded["user_id"],
+        consumer_type=loaded["consumer_type"],
+        generation=loaded["consumer_generation"],
+        allocations={},
+    )
+
+
+def _request_pairs(request: str, max_groups: int, max_items: int) -> Pairs:
+    """Return the keys and values of `request`; raise `Invalid` for too many, and for `ignore_consumer`."""
+    pairs = parse_pairs(request.encode())
+    check_lists(pairs, max_items)
+    check_group_count(pairs, max_groups)
+    if any(key == "ignore_consumer" for key, _ in pairs):
+        raise BadQueryValue(
+            "'ignore_consumer' is not allowed in a claim: the allocations of its own consumers are ignored."
+        )
+    return pairs
+
+
+def _check_min_count(wanted: PlacementRequest) -> None:
+    count = len(wanted.consumers)
+    if wanted.min_count > count:
+        raise Invalid(f"{_PREFIX}'min_count' is {wanted.min_count}, but there are {count} consumers.")
+    if wanted.min_count < count and wanted.moves:
+        raise Invalid(
+            f"{_PREFIX}'min_count' must be the number of consumers, {count}, if one of them exists already:"
+            " give each consumer the consumer_generation null, or leave min_count out."
+        )

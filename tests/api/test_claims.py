@@ -1,0 +1,475 @@
+"""POST /claims: the body, errors, dry runs, lost races and the cost (`docs/spec/extensions.md 5.1`)."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine, event, text
+
+from tests.conftest import ADMIN, Api, LoadCloud, NewApp
+from tests.support.claims_oracle import consumer
+from tests.support.cloud import read, uuid_of
+from tests.support.statements import sent_statements
+
+A, B, C = map(uuid_of, ["consumer a", "consumer b", "consumer c"])
+
+
+def body(*uuids: str, request: str = "resources=VCPU:4", **options: Any) -> dict[str, Any]:
+    """Return the body of a call for new consumers."""
+    return {"request": request, "consumers": [consumer(uuid) for uuid in uuids], **options}
+
+
+def error(response: Any) -> dict[str, Any]:
+    """Return the only error of a response."""
+    [found] = response.json["errors"]
+    return dict(found)
+
+
+def allocations(api: Api, uuid: str) -> dict[str, Any]:
+    """Return the resources of a consumer by provider."""
+    found = api("GET", f"/allocations/{uuid}").json["allocations"]
+    return {provider: each["resources"] for provider, each in found.items()}
+
+
+def test_consumers_are_placed_and_claimed(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{MEMORY_MB8}; n0<h{VCPU4}"))
+    request = "resources=MEMORY_MB:2&resources_N=VCPU:2&required_N=!CUSTOM_X"
+    assert api("PUT", "/traits/CUSTOM_X").status_code == 201
+
+    response = api("POST", "/claims", json=body(A, B, request=request))
+
+    assert response.status_code == 200, response.json
+    assert response.headers["OpenStack-API-Version"] == "placement 1.39, placement-svc 1.0"
+    host, node = uuid_of("h"), uuid_of("n0")
+    placed = {
+        "consumer_generation": 1,
+        "allocations": {
+            host: {"resources": {"MEMORY_MB": 2}},
+            node: {"resources": {"VCPU": 2}},
+        },
+        "mappings": {"": [host], "_N": [node]},
+        "root": {"uuid": host, "name": "h"},
+    }
+    assert response.json == {
+        "claims": [{"consumer_uuid": A, **placed}, {"consumer_uuid": B, **placed}],
+        "unplaced": [],
+        "attempts": 1,
+    }
+    stored = api("GET", f"/allocations/{A}").json
+    assert stored["project_id"] == "p"
+    assert stored["consumer_type"] == "INSTANCE"
+    assert allocations(api, B) == {host: {"MEMORY_MB": 2}, node: {"VCPU": 2}}
+
+
+def test_too_few_candidates_change_nothing(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU8}"))
+    request = "resources=VCPU:3&limit=1"
+
+    response = api("POST", "/claims", json=body(A, B, C, request=request))
+
+    assert response.status_code == 409
+    found = error(response)
+    assert found["code"] == "placement_svc.no_candidates"
+    assert found["placeable"] == 2
+    assert found["explanation"] == f"/allocation_candidates/explanation?{request}"
+    assert api("GET", found["explanation"]).json["has_candidates"] is True
+    assert [allocations(api, uuid) for uuid in (A, B, C)] == [{}, {}, {}]
+    assert api("GET", "/consumers").json["consumers"] == []
+
+
+def test_min_count_leaves_the_last_consumers_unplaced(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU8}"))
+
+    response = api("POST", "/claims", json=body(A, B, C, request="resources=VCPU:3", min_count=2))
+
+    assert [claim["consumer_uuid"] for claim in response.json["claims"]] == [A, B]
+    assert response.json["unplaced"] == [C]
+    assert allocations(api, C) == {}
+
+
+@pytest.mark.parametrize("uuid", [A.upper(), A.replace("-", ""), f"{{{A}}}", f"urn:uuid:{A}"])
+def test_uuids_are_stored_in_one_form(api: Api, load_cloud: LoadCloud, uuid: str) -> None:
+    load_cloud(read("h{VCPU8}"))
+    response = api("POST", "/claims", json=body(uuid))
+    assert [claim["consumer_uuid"] for claim in response.json["claims"]] == [A]
+    assert allocations(api, A) == {uuid_of("h"): {"VCPU": 4}}
+
+
+def without(key: str) -> dict[str, Any]:
+    return {other: value for other, value in consumer(A).items() if other != key}
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        ({"consumers": [consumer(A)]}, "'request' is a required property"),
+        ({"request": "resources=VCPU:1"}, "'consumers' is a required property"),
+        (body(A, other=1), "'other' was unexpected"),
+        (body(), "should be non-empty"),
+        (body(*[str(UUID(int=number)) for number in range(1001)]), "is too long"),
+        *[
+            ({"request": "resources=VCPU:1", "consumers": [without(key)]}, f"'{key}' is a required property")
+            for key in consumer(A)
+        ],
+        ({"request": "resources=VCPU:1", "consumers": [{**consumer(A), "x": 1}]}, "'x' was unexpected"),
+        (body("a"), "is not a 'uuid'"),
+        (body(A, B, A.upper()), "the same uuid twice"),
+        (body(A, min_count=0), "less than the minimum"),
+        (body(A, min_count=2), "'min_count' is 2, but there are 1 consumers"),
+        (body(A, min_count=True), "is not of type 'integer'"),
+        (body(A, dry_run=1), "is not of type 'boolean'"),
+        (body(A, request=""), "resources"),
+        (body(A, request="resources=VCPU:0"), "VCPU"),
+        (body(A, request="resources=CUSTOM_NONE:1"), "No such resource class CUSTOM_NONE"),
+        (body(A, request="resources=VCPU:1&required=CUSTOM_NONE"), "No such trait"),
+        (body(A, request=f"resources=VCPU:1&ignore_consumer={B}"), "'ignore_consumer' is not allowed"),
+        (body(A, request="resources=VCPU:1&\x00"), "does not match"),
+        (body(A, request="resources=VCPU:1&a=%ff"), "UTF-8"),
+        (body(A, request="resources=VCPU:1" + "&a" * 40_000), "is too long"),
+        (
+            {
+                "request": "resources=VCPU:1",
+                "consumers": [consumer(A), consumer(B, 1)],
+                "min_count": 1,
+            },
+            "'min_count' must be the number of consumers, 2",
+        ),
+    ],
+)
+def test_invalid_bodies_are_rejected(
+    api: Api, load_cloud: LoadCloud, sent: dict[str, Any], reason: str
+) -> None:
+    load_cloud(read("h{VCPU8}"))
+    for dry_run in [False, True] if "dry_run" not in sent else [False]:
+        response = api("POST", "/claims", json={**({"dry_run": True} if dry_run else {}), **sent})
+        assert response.status_code == 400, response.json
+        assert reason in error(response)["detail"]
+        assert "code" in error(response)
+    assert api("GET", "/consumers").json["consumers"] == []
+
+
+def test_path_needs_no_header_and_the_role_of_a_claim(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU8}"))
+    assert api("POST", "/claims", json=body(A), version="1.0").status_code == 200
+    response = api("POST", "/claims", json=body(B), headers={"X-Auth-Token": "user:p"})
+    assert response.status_code == 403
+    assert api("GET", "/claims").status_code == 405
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_repeated_call_is_a_generation_conflict(
+    api: Api, load_cloud: LoadCloud, dry_run: bool, is_full: bool
+) -> None:
+    load_cloud(read("h{VCPU8}" if is_full else "h{VCPU80}"))
+    assert api("POST", "/claims", json=body(A, B)).status_code == 200
+
+    response = api("POST", "/claims", json=body(C, B, dry_run=dry_run))
+
+    assert response.status_code == 409
+    assert error(response)["code"] == "placement.concurrent_update"
+    assert allocations(api, C) == {}
+
+
+def test_unknown_consumer_with_a_generation_is_a_conflict(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU8}"))
+    for dry_run in (False, True):
+        sent = {"request": "resources=VCPU:1", "consumers": [consumer(A, 1)], "dry_run": dry_run}
+        response = api("POST", "/claims", json=sent)
+        assert response.status_code == 409
+        assert error(response)["code"] == "placement.concurrent_update"
+
+
+def test_dry_run_changes_nothing_and_waits_for_nothing(
+    api: Api, load_cloud: LoadCloud, engine: Engine
+) -> None:
+    load_cloud(read("h{VCPU8}"))
+    with engine.begin() as connection:
+        connection.execute(text("LOCK TABLE consumers, inventories, resource_providers IN EXCLUSIVE MODE"))
+        response = api("POST", "/claims", json=body(A, B, dry_run=True))
+        refused = api("POST", "/claims", json=body(A, B, C, dry_run=True))
+    assert [claim["consumer_generation"] for claim in response.json["claims"]] == [1, 1]
+    assert response.json["claims"][1]["allocations"] == {uuid_of("h"): {"resources": {"VCPU": 4}}}
+    assert refused.status_code == 409
+    assert error(refused)["placeable"] == 2
+    assert api("GET", "/consumers").json["consumers"] == []
+
+
+@pytest.fixture
+def after_each_search(app: Flask) -> Any:
+    """A function that sets what happens after each search, before what it has found is claimed."""
+    hooks: list[Callable[[], None]] = []
+    engine = app.extensions["database"].engine
+    searched = False
+
+    def sends(*_: Any) -> None:
+        # A claim is sent by the driver itself, without this event.
+        nonlocal searched
+        searched = True
+
+    def ends(*_: Any) -> None:
+        nonlocal searched
+        if hooks and searched:
+            hooks[0]()
+        searched = False
+
+    event.listen(engine, "before_cursor_execute", sends)
+    event.listen(engine, "checkin", ends)
+    yield hooks.append
+    event.remove(engine, "before_cursor_execute", sends)
+    event.remove(engine, "checkin", ends)
+
+
+def swap_reserved(engine: Engine, steps: list[tuple[str, str | None]]) -> Callable[[], None]:
+    """Return a function that reserves all VCPU of one host and frees those of another, step after step."""
+
+    def run() -> None:
+        if steps:
+            full, free = steps.pop(0)
+            with engine.begin() as connection:
+                connection.execute(
+                    text(
+                        "UPDATE inventories SET reserved = CASE name WHEN :full THEN total ELSE 0 END"
+                        "  FROM resource_providers"
+                        " WHERE resource_providers.id = provider_id AND name IN (:full, :free)"
+                    ),
+                    {"full": full, "free": free},
+                )
+
+    return run
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_lost_race_is_searched_again(
+    api: Api, load_cloud: LoadCloud, engine: Engine, after_each_search: Any, lost: int
+) -> None:
+    """Only one of two hosts is free at a time, and after the search the other one is."""
+    load_cloud(read("g{VCPU4}; h{VCPU4 res4}"))
+    turns: list[tuple[str, str | None]] = [("g", "h"), ("h", "g"), ("g", "h")]
+    after_each_search(swap_reserved(engine, turns[:lost]))
+
+    response = api("POST", "/claims", json=body(A))
+
+    assert response.status_code == 200, response.json
+    # After three, one search finds what to lock, and another one what is still there.
+    assert response.json["attempts"] == (lost + 1 if lost < 3 else 5)
+    assert allocations(api, A) == {uuid_of("g" if lost == 2 else "h"): {"VCPU": 4}}
+
+
+def test_a_call_that_locks_first_notices_what_it_has_not_locked(
+    api: Api, load_cloud: LoadCloud, engine: Engine, after_each_search: Any
+) -> None:
+    """Between its search for providers to lock and the lock, the only free host changes once more."""
+    load_cloud(read("g{VCPU4}; h{VCPU4 res4}"))
+    turns: list[tuple[str, str | None]] = [("g", "h"), ("h", "g"), ("g", "h"), ("h", "g")]
+    after_each_search(swap_reserved(engine, turns))
+
+    response = api("POST", "/claims", json=body(A, B, request="resources=VCPU:2"))
+
+    assert response.status_code == 200, response.json
+    assert response.json["attempts"] == 7
+    assert allocations(api, A) == allocations(api, B) == {uuid_of("g"): {"VCPU": 2}}
+
+
+def test_a_call_that_locks_first_leaves_nothing_of_unplaced_consumers(
+    api: Api, load_cloud: LoadCloud, engine: Engine, after_each_search: Any
+) -> None:
+    load_cloud(read("g{VCPU4}; h{VCPU4 res4}"))
+    after_each_search(swap_reserved(engine, [("g", "h"), ("h", "g"), ("g", "h")]))
+    response = api("POST", "/claims", json=body(A, B, request="resources=VCPU:3", min_count=1))
+    assert response.status_code == 200, response.json
+    assert response.json["attempts"] == 5
+    assert response.json["unplaced"] == [B]
+    assert [each["uuid"] for each in api("GET", "/consumers").json["consumers"]] == [A]
+
+
+def test_a_move_that_locks_first(
+    api: Api, load_cloud: LoadCloud, engine: Engine, after_each_search: Any
+) -> None:
+    load_cloud(read("f{VCPU2}; g{VCPU4 res4}; h{VCPU4 res4}"))
+    assert api("POST", "/claims", json=body(A, request="resources=VCPU:2")).status_code == 200
+    swap_reserved(engine, [("h", "g")])()
+    after_each_search(swap_reserved(engine, [("g", "h"), ("h", "g"), ("g", "h")]))
+    sent = {"request": "resources=VCPU:3", "consumers": [consumer(A, 1)]}
+    response = api("POST", "/claims", json=sent)
+    assert response.status_code == 200, response.json
+    assert allocations(api, A) == {uuid_of("h"): {"VCPU": 3}}
+    assert response.json["claims"][0]["consumer_generation"] == 2
+    usages = api("GET", f"/resource_providers/{uuid_of('f')}/usages").json["usages"]
+    assert usages == {"VCPU": 0}
+
+
+def test_a_call_is_refused_by_what_is_left_after_a_lost_race(
+    api: Api, load_cloud: LoadCloud, engine: Engine, after_each_search: Any
+) -> None:
+    load_cloud(read("g{VCPU4}"))
+    after_each_search(swap_reserved(engine, [("g", None)]))
+    response = api("POST", "/claims", json=body(A))
+    assert response.status_code == 409
+    assert error(response)["code"] == "placement_svc.no_candidates"
+    assert api("GET", "/consumers").json["consumers"] == []
+
+
+def test_consumers_are_moved(api: Api, load_cloud: LoadCloud) -> None:
+    """Both hosts are full, so only what the consumers themselves have is free."""
+    load_cloud(read("g{VCPU4}; h{VCPU4}"))
+    placed = api("POST", "/claims", json=body(A, B)).json["claims"]
+    [at_g] = [each["consumer_uuid"] for each in placed if each["root"]["name"] == "g"]
+    [other] = {A, B} - {at_g}
+
+    def move(*consumers: Any, request: str, dry_run: bool = False) -> Any:
+        sent = {"request": request, "consumers": consumers, "dry_run": dry_run}
+        return api("POST", "/claims", json=sent)
+
+    elsewhere = f"resources=VCPU:4&member_of=!{uuid_of('aggregate')}"
+    at_aggregates = f"/resource_providers/{uuid_of('g')}/aggregates"
+    joined = {**api("GET", at_aggregates).json, "aggregates": [uuid_of("aggregate")]}
+    assert api("PUT", at_aggregates, json=joined).status_code == 200
+
+    refused = move(consumer(at_g, 1), request=elsewhere)
+    assert refused.status_code == 409
+    assert error(refused)["placeable"] == 0
+    assert error(refused)["explanation"].endswith(f"&ignore_consumer={at_g}")
+    assert api("GET", error(refused)["explanation"]).json["has_candidates"] is False
+
+    [resized] = move(consumer(at_g, 1), request="resources=VCPU:3", dry_run=True).json["claims"]
+    assert resized["consumer_generation"] == 2
+    assert allocations(api, at_g) == {uuid_of("g"): {"VCPU": 4}}
+    assert move(consumer(at_g, 1), request="resources=VCPU:3").json["claims"] == [resized]
+    assert allocations(api, at_g) == {uuid_of("g"): {"VCPU": 3}}
+
+    outdated = move(consumer(at_g, 1), consumer(other, 1), request="resources=VCPU:1")
+    assert outdated.status_code == 409
+    assert error(outdated)["code"] == "placement.concurrent_update"
+
+    response = move(consumer(other, 1), consumer(C), consumer(at_g, 2), request="resources=VCPU:2")
+    assert response.status_code == 200, response.json
+    assert [claim["consumer_generation"] for claim in response.json["claims"]] == [2, 1, 3]
+
+
+def test_a_move_does_not_tolerate_overcommitted_hosts(
+    api: Api, load_cloud: LoadCloud, engine: Engine
+) -> None:
+    load_cloud(read("g{VCPU8}"))
+    api("POST", "/claims", json=body(A, B))
+    at_inventory = f"/resource_providers/{uuid_of('g')}/inventories/VCPU"
+    inventory = {**api("GET", at_inventory).json, "total": 5}
+    assert api("PUT", at_inventory, json=inventory).status_code == 200
+    for amount, status in ((4, 409), (2, 409), (1, 200)):
+        sent = {"request": f"resources=VCPU:{amount}", "consumers": [consumer(A, 1)]}
+        assert api("POST", "/claims", json=sent).status_code == status
+
+
+def test_a_move_that_an_overcommitted_host_would_allow_is_searched_again(
+    api: Api, load_cloud: LoadCloud, engine: Engine, after_each_search: Any
+) -> None:
+    """After the search the host loses what was free, but a PUT could still replace what the consumer has."""
+    load_cloud(read("g{VCPU8}"))
+    api("POST", "/claims", json=body(A))
+    after_each_search(swap_reserved(engine, [("g", None)]))
+    response = api("POST", "/claims", json={"request": "resources=VCPU:4", "consumers": [consumer(A, 1)]})
+    assert response.status_code == 409
+    assert error(response)["code"] == "placement_svc.no_candidates"
+    assert allocations(api, A) == {uuid_of("g"): {"VCPU": 4}}
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_statements_do_not_grow_with_the_consumers(
+    api: Api, load_cloud: LoadCloud, engine: Engine, app: Flask, count: int
+) -> None:
+    load_cloud(read("; ".join(f"h{number}{{VCPU8}}" for number in range(60))))
+    uuids = [uuid_of(f"server {number}") for number in range(count)]
+    assert api("POST", "/claims", json=body(uuid_of("first"))).status_code == 200
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = api("POST", "/claims", json=body(*uuids))
+    assert response.status_code == 200, response.json
+    # Names, anchors, suppliers and their inventories. The claim is one more, sent by the driver itself.
+    assert len(statements) == 4 if count == 1 else len(statements) <= 10, statements
+
+
+ON_PAPER = "g{VCPU8 used2}; h{VCPU8}; i{VCPU4}"
+"""6, 8 and 4 VCPU are free."""
+
+
+@pytest.mark.parametrize(
+    ("order_by", "roots"),
+    [
+        # 8 6 4, 5 6 4, 5 3 4, 2 3 4, 2 3 1
+        ("spread:VCPU", ["h", "g", "h", "i"]),
+        # 4 is the least of all that suffices, then 6 and 3, and then 8.
+        ("pack:VCPU", ["i", "g", "g", "h"]),
+    ],
+)
+def test_each_consumer_gets_the_best_of_what_is_left(
+    api: Api, load_cloud: LoadCloud, order_by: str, roots: list[str]
+) -> None:
+    load_cloud(read(ON_PAPER))
+    uuids = [uuid_of(f"server {number}") for number in range(4)]
+    response = api("POST", "/claims", json=body(*uuids, request=f"resources=VCPU:3&order_by={order_by}"))
+    assert [claim["root"]["name"] for claim in response.json["claims"]] == roots
+
+
+@pytest.mark.parametrize("order_by", ["random", "spread:VCPU", "pack:VCPU"])
+def test_preferred_traits_come_before_the_order(api: Api, load_cloud: LoadCloud, order_by: str) -> None:
+    load_cloud(read("g{VCPU8}; h{VCPU6}#HW_NUMA_ROOT; i{VCPU4}"))
+    request = f"resources=VCPU:3&preferred=HW_NUMA_ROOT&order_by={order_by}"
+    response = api("POST", "/claims", json=body(A, B, C, request=request))
+    names = [claim["root"]["name"] for claim in response.json["claims"]]
+    assert names[:2] == ["h", "h"]
+    assert names[2] in "gi"
+
+
+def test_shared_storage_is_filled_first(api: Api, load_cloud: LoadCloud) -> None:
+    """Each claim makes the storage of two hosts fuller, so both stay the best ones until it is full."""
+    load_cloud(read("g{VCPU9}@X; h{VCPU9}@X; i{VCPU9}@Y; s{DISK_GB4}$@X; t{DISK_GB5}$@Y"))
+    uuids = [uuid_of(f"server {number}") for number in range(6)]
+    request = "resources=VCPU:1,DISK_GB:1&order_by=pack:DISK_GB"
+    response = api("POST", "/claims", json=body(*uuids, request=request))
+    disks = [set(claim["allocations"]) & {uuid_of("s"), uuid_of("t")} for claim in response.json["claims"]]
+    assert disks == [{uuid_of("s")}] * 4 + [{uuid_of("t")}] * 2
+    first = min("gh", key=uuid_of)
+    assert [claim["root"]["name"] for claim in response.json["claims"]] == [first] * 4 + ["i"] * 2
+
+
+@pytest.mark.parametrize("order_by", ["spread:VCPU", "pack:VCPU"])
+def test_a_call_that_locks_first_keeps_the_order(
+    api: Api, load_cloud: LoadCloud, engine: Engine, after_each_search: Any, order_by: str
+) -> None:
+    load_cloud(read("g{VCPU4}; h{VCPU4 res4}"))
+    after_each_search(swap_reserved(engine, [("g", "h"), ("h", "g"), ("g", "h")]))
+    sent = body(A, request=f"resources=VCPU:4&order_by={order_by}")
+    response = api("POST", "/claims", json=sent)
+    assert response.json["attempts"] == 5
+    assert allocations(api, A) == {uuid_of("h"): {"VCPU": 4}}
+
+
+def test_ordered_statements_do_not_grow_with_the_consumers(
+    api: Api, load_cloud: LoadCloud, app: Flask
+) -> None:
+    load_cloud(read("; ".join(f"h{number}{{VCPU8}}" for number in range(60))))
+    counts = []
+    for count in (1, 100):
+        uuids = [uuid_of(f"server {count} {number}") for number in range(count)]
+        sent = body(*uuids, request="resources=VCPU:1&order_by=spread:VCPU")
+        with sent_statements(app.extensions["database"].engine) as statements:
+            assert api("POST", "/claims", json=sent).status_code == 200
+        counts.append(len(statements))
+    assert counts[0] <= 6
+    assert counts[1] <= 12
+
+
+def test_at_the_deadline_nothing_has_changed(
+    api: Api, new_app: NewApp, load_cloud: LoadCloud, engine: Engine
+) -> None:
+    """Another transaction keeps the search waiting for longer than the deadline."""
+    load_cloud(read("h{VCPU8}"))
+    client = new_app(request_deadline=0.5).test_client()
+    assert client.post("/claims", json=body(C), headers=ADMIN).status_code == 200
+    with engine.begin() as connection:
+        connection.execute(text("LOCK TABLE inventories IN ACCESS EXCLUSIVE MODE"))
+        response = client.post("/claims", json=body(A), headers=ADMIN)
+    assert response.status_code == 503
+    assert response.headers["Retry-After"] == "1"
+    assert allocations(api, A) == {}

@@ -1,0 +1,259 @@
+"""POST /claims into placement groups (`docs/spec/extensions.md 5.2`)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from tests.conftest import Api, LoadCloud
+from tests.support.claims_oracle import consumer
+from tests.support.cloud import read, uuid_of
+
+GROUP = uuid_of("group")
+PATH = f"/placement_groups/{GROUP}"
+RACKS = ["X", "Y"]
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def group(call: Call) -> Callable[..., None]:
+    """A function that creates the group, or replaces its policy."""
+
+    def put(policy: str, across: Any = "root", **fields: Any) -> None:
+        call("PUT", PATH, {"policy": policy, "across": across, **fields})
+
+    return put
+
+
+def body(*names: str, request: str = "resources=VCPU:1", **fields: Any) -> dict[str, Any]:
+    """Return the body of a claim of new consumers into the group."""
+    consumers = [consumer(uuid_of(name)) for name in names]
+    return {"request": request, "consumers": consumers, "placement_group": GROUP, **fields}
+
+
+def roots(response: Any) -> list[str]:
+    """Return the names of the roots of a response, in the order of the consumers."""
+    assert response.status_code == 200, response.json
+    return [claim["root"]["name"] for claim in response.json["claims"]]
+
+
+def error(response: Any) -> dict[str, Any]:
+    [found] = response.json["errors"]
+    return dict(found)
+
+
+def place(call: Call, name: str, supplier: str, generation: int | None = None) -> None:
+    """Let a consumer have one VCPU of a provider, by a plain PUT."""
+    sent = consumer(uuid_of(name), generation)
+    del sent["uuid"]
+    call(
+        "PUT",
+        f"/allocations/{uuid_of(name)}",
+        {"allocations": {uuid_of(supplier): {"resources": {"VCPU": 1}}}, **sent},
+    )
+
+
+def member_uuids(call: Call) -> list[str]:
+    return [member["consumer_uuid"] for member in call("GET", PATH)["members"]]
+
+
+def test_anti_affinity_gives_each_member_a_root_of_its_own(
+    api: Api, call: Call, load_cloud: LoadCloud, group: Call
+) -> None:
+    load_cloud(read("h1{VCPU8}; h2{VCPU8}; h3{VCPU8}"))
+    group("anti-affinity")
+    response = api("POST", "/claims", body("one", "two"))
+    assert len(set(roots(response))) == 2
+    assert response.json["violations"] == []
+    assert set(roots(api("POST", "/claims", body("three")))) | set(roots(response)) == {"h1", "h2", "h3"}
+    shown = call("GET", PATH)
+    assert [member["consumer_uuid"] for member in shown["members"]] == sorted(
+        map(uuid_of, ("one", "two", "three"))
+    )
+    assert shown["violations"] == []
+    refused = api("POST", "/claims", body("four"))
+    assert refused.status_code == 409
+    assert error(refused)["code"] == "placement_svc.no_candidates"
+    assert (error(refused)["placement_group"], error(refused)["placeable"]) == (GROUP, 0)
+    assert call("GET", f"/allocations/{uuid_of('four')}")["allocations"] == {}
+
+
+def test_a_refusal_that_is_not_due_to_the_group_does_not_name_it(
+    api: Api, load_cloud: LoadCloud, group: Call
+) -> None:
+    load_cloud(read("h1{VCPU8}"))
+    group("anti-affinity")
+    refused = api("POST", "/claims", body("one", request="resources=VCPU:9"))
+    assert refused.status_code == 409
+    assert "placement_group" not in error(refused)
+
+
+def test_max_per_domain_and_racks(api: Api, load_cloud: LoadCloud, group: Call) -> None:
+    load_cloud(read("h1{VCPU8}@X; h2{VCPU8}@X; h3{VCPU8}@Y; h4{VCPU8}"))
+    group("anti-affinity", [uuid_of(name) for name in RACKS], max_per_domain=2)
+    placed = api("POST", "/claims", body("1", "2", "3", "4", "5", "6", min_count=1))
+    assert sorted(name in ("h1", "h2") for name in roots(placed)) == [False, False, True, True]
+    assert "h4" not in roots(placed)
+    assert len(placed.json["unplaced"]) == 2
+
+
+def test_affinity_takes_the_domain_that_has_room_for_all(
+    api: Api, load_cloud: LoadCloud, group: Call
+) -> None:
+    load_cloud(read("h1{VCPU2}; h2{VCPU1}; h3{VCPU3}; h4{VCPU2}"))
+    group("affinity")
+    assert roots(api("POST", "/claims", body("1", "2", "3"))) == ["h3"] * 3
+    refused = api("POST", "/claims", body("4"))
+    assert (refused.status_code, error(refused)["placement_group"]) == (409, GROUP)
+
+
+def test_affinity_takes_the_domain_that_has_room_for_most(
+    api: Api, load_cloud: LoadCloud, group: Call
+) -> None:
+    load_cloud(read("h1{VCPU2}; h2{VCPU1}; h3{VCPU3}; h4{VCPU2}"))
+    group("affinity")
+    refused = api("POST", "/claims", body("1", "2", "3", "4", "5"))
+    assert (refused.status_code, error(refused)["placeable"]) == (409, 3)
+    refused = api("POST", "/claims", body("1", "2", "3", "4", "5", min_count=4))
+    assert (refused.status_code, error(refused)["placement_group"]) == (409, GROUP)
+    placed = api("POST", "/claims", body("1", "2", "3", "4", "5", min_count=3))
+    assert roots(placed) == ["h3"] * 3
+    assert placed.json["unplaced"] == [uuid_of("4"), uuid_of("5")]
+
+
+@pytest.mark.parametrize(("order", "host"), [("pack", "h1"), ("spread", "h2")])
+def test_affinity_tries_domains_in_the_order_of_the_request(
+    api: Api, load_cloud: LoadCloud, group: Call, order: str, host: str
+) -> None:
+    load_cloud(read("h1{VCPU4}; h2{VCPU6}; h3{VCPU2}; h4{VCPU5}"))
+    group("affinity")
+    request = f"resources=VCPU:1&order_by={order}:VCPU"
+    assert roots(api("POST", "/claims", body("1", "2", "3", request=request))) == [host] * 3
+
+
+def test_a_soft_policy_comes_before_the_order_of_the_request(
+    api: Api, load_cloud: LoadCloud, group: Call
+) -> None:
+    load_cloud(read("h1{VCPU4}@X; h2{VCPU6}@X; h3{VCPU9}@Y"))
+    group("soft-anti-affinity", [uuid_of(name) for name in RACKS])
+    request = "resources=VCPU:1&order_by=pack:VCPU"
+    placed = api("POST", "/claims", body("1", "2", "3", request=request))
+    assert roots(placed) == ["h1", "h3", "h1"]
+    assert placed.json["violations"] == [uuid_of("3")]
+
+
+def test_soft_affinity_reports_who_is_apart(api: Api, load_cloud: LoadCloud, group: Call, call: Call) -> None:
+    load_cloud(read("h1{VCPU3}; h2{VCPU3}"))
+    group("soft-affinity")
+    placed = api("POST", "/claims", body("1", "2", "3", "4", "5"))
+    first, other = roots(placed)[0], roots(placed)[-1]
+    assert roots(placed) == [first] * 3 + [other] * 2
+    assert placed.json["violations"] == [uuid_of("4"), uuid_of("5")]
+    assert call("GET", PATH)["violations"] == sorted([uuid_of("4"), uuid_of("5")])
+
+
+def test_soft_anti_affinity_fills_domains_evenly(api: Api, load_cloud: LoadCloud, group: Call) -> None:
+    load_cloud(read("h1{VCPU9}@X; h2{VCPU1}@Y; h3{VCPU9}"))
+    group("soft-anti-affinity", [uuid_of(name) for name in RACKS])
+    placed = api("POST", "/claims", body("1", "2", "3", "4"))
+    assert set(roots(placed)[:2]) == {"h1", "h2"}
+    assert roots(placed)[2:] == ["h1"] * 2
+    assert placed.json["violations"] == [uuid_of("3"), uuid_of("4")]
+    placed = api("POST", "/claims", body("5", request="resources=VCPU:8"))
+    assert (roots(placed), placed.json["violations"]) == (["h3"], [uuid_of("5")])
+
+
+def test_an_unknown_group_is_refused(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h1{VCPU8}"))
+    for dry_run in (False, True):
+        refused = api("POST", "/claims", body("one", dry_run=dry_run))
+        assert refused.status_code == 400
+        assert error(refused)["code"] == "placement_svc.placement_group.not_found"
+    assert api("POST", "/claims", {**body("one"), "placement_group": "x"}).status_code == 400
+
+
+def test_a_group_is_named_in_any_spelling(api: Api, load_cloud: LoadCloud, group: Call, call: Call) -> None:
+    load_cloud(read("h1{VCPU8}"))
+    group("anti-affinity")
+    assert roots(api("POST", "/claims", {**body("one"), "placement_group": f"{{{GROUP.upper()}}}"})) == ["h1"]
+    assert member_uuids(call) == [uuid_of("one")]
+
+
+def test_a_dry_run_changes_no_membership(api: Api, load_cloud: LoadCloud, group: Call, call: Call) -> None:
+    load_cloud(read("h1{VCPU8}; h2{VCPU8}"))
+    group("anti-affinity")
+    for _ in range(2):
+        assert len(set(roots(api("POST", "/claims", body("one", "two", dry_run=True))))) == 2
+    assert member_uuids(call) == []
+    refused = api("POST", "/claims", body("one", "two", "three", dry_run=True))
+    assert (refused.status_code, error(refused)["placement_group"]) == (409, GROUP)
+
+
+def test_a_dry_run_waits_for_no_lock(api: Api, load_cloud: LoadCloud, group: Call, engine: Engine) -> None:
+    load_cloud(read("h1{VCPU8}"))
+    group("anti-affinity")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SELECT FROM placement_groups FOR UPDATE")
+        assert roots(api("POST", "/claims", body("one", dry_run=True))) == ["h1"]
+
+
+def test_members_that_are_moved_leave_their_places(
+    api: Api, load_cloud: LoadCloud, group: Call, call: Call
+) -> None:
+    load_cloud(read("h1{VCPU1}; h2{VCPU1}"))
+    group("anti-affinity")
+    assert set(roots(api("POST", "/claims", body("one", "two")))) == {"h1", "h2"}
+    moved = body("two", "one")
+    for each in moved["consumers"]:
+        each["consumer_generation"] = 1
+    assert set(roots(api("POST", "/claims", moved))) == {"h1", "h2"}
+    assert call("GET", PATH)["violations"] == []
+
+
+def test_a_consumer_changes_its_group(api: Api, load_cloud: LoadCloud, group: Call, call: Call) -> None:
+    load_cloud(read("h1{VCPU8}"))
+    group("affinity")
+    other = uuid_of("other group")
+    call("PUT", f"/placement_groups/{other}", {"policy": "anti-affinity"})
+    assert roots(api("POST", "/claims", body("one"))) == ["h1"]
+    sent = {**body(), "consumers": [consumer(uuid_of("one"), 1)], "placement_group": other}
+    assert roots(api("POST", "/claims", sent)) == ["h1"]
+    assert member_uuids(call) == []
+    assert [each["consumer_uuid"] for each in call("GET", f"/placement_groups/{other}")["members"]] == [
+        uuid_of("one")
+    ]
+
+
+def test_other_writes_keep_the_membership_and_do_not_check_it(
+    api: Api, load_cloud: LoadCloud, group: Call, call: Call
+) -> None:
+    load_cloud(read("h1{VCPU8}; h2{VCPU8 res7 used1}"))
+    group("anti-affinity")
+    assert roots(api("POST", "/claims", body("one"))) == ["h1"]
+    without_group = body("two")
+    del without_group["placement_group"]
+    placed = api("POST", "/claims", without_group)
+    assert roots(placed) == ["h1"]
+    assert "violations" not in placed.json
+    assert member_uuids(call) == [uuid_of("one")]
+    place(call, "one", "h1", 1)
+    assert member_uuids(call) == [uuid_of("one")]
+
+
+def test_refusals_are_counted_by_policy(app: Any, api: Api, load_cloud: LoadCloud, group: Call) -> None:
+    def refusals() -> float:
+        name = 'placement_group_refusals_total{policy="anti-affinity"} '
+        [line] = [
+            line for line in app.test_client().get("/metrics").text.splitlines() if line.startswith(name)
+        ]
+        return float(line.removeprefix(name))
+
+    load_cloud(read("h1{VCPU8}"))
+    group("anti-affinity")
+    before = refusals()
+    api("POST", "/claims", body("one", "two")).close()
+    assert refusals() == before + 1
+    api("POST", "/claims", body("one", request="resources=VCPU:99")).close()
+    assert refusals() == before + 1

@@ -1,0 +1,117 @@
+"""Searches with claims that race with each other and with other writes (`docs/spec/extensions.md 5.1`)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from threading import Event
+from uuid import uuid4
+
+import pytest
+
+from tests.races.helpers import ROUNDS, allocation, code, inventories, race, statuses
+from tests.support.claims_oracle import consumer
+
+pytestmark = pytest.mark.usefixtures("audited")
+
+CLIENTS = 8
+
+
+def new(how_many):
+    """Return new consumers."""
+    return [consumer(str(uuid4())) for _ in range(how_many)]
+
+
+def check_placed(api, responses):
+    """Check that each acknowledged consumer has what its response says."""
+    for response in responses:
+        for claim in response.json["claims"]:
+            stored = api("GET", f"/allocations/{claim['consumer_uuid']}").json
+            assert stored["consumer_generation"] == claim["consumer_generation"]
+            assert {uuid: each["resources"] for uuid, each in stored["allocations"].items()} == {
+                uuid: each["resources"] for uuid, each in claim["allocations"].items()
+            }
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_everyone_is_placed_while_there_is_room(api, place, provider, used, deadlocks, together):
+    """The calls need exactly all that is free."""
+    for _ in range(ROUNDS):
+        before = deadlocks()
+        hosts = [provider(VCPU=4) for _ in range(6)]
+        responses = race(*(place(*new(together)) for _ in range(24 // together)))
+        assert statuses(responses) == [200] * (24 // together)
+        assert [used(host) for host in hosts] == [{"VCPU": 4}] * 6
+        check_placed(api, responses)
+        refused = place(*new(1))()
+        assert (refused.status_code, code(refused)) == (409, "placement_svc.no_candidates")
+        assert deadlocks() == before
+
+
+def test_as_many_are_placed_as_fit(api, place, provider, used):
+    for _ in range(ROUNDS):
+        host = provider(VCPU=5)
+        responses = race(*(place(*new(1)) for _ in range(CLIENTS)))
+        assert statuses(responses) == [200] * 5 + [409] * 3
+        refused = [response for response in responses if response.status_code == 409]
+        assert {code(response) for response in refused} == {"placement_svc.no_candidates"}
+        assert used(host) == {"VCPU": 5}
+        check_placed(api, [response for response in responses if response.status_code == 200])
+
+
+def test_one_of_several_calls_for_the_same_consumers_succeeds(api, place, provider, deadlocks):
+    before = deadlocks()
+    for number in range(ROUNDS):
+        provider(VCPU=100), provider(VCPU=100)
+        # In different orders, so that calls lock consumers in a fixed one.
+        consumers = new(3)
+        responses = race(
+            *(place(*(consumers[each % 3 :] + consumers[: each % 3])) for each in range(CLIENTS))
+        )
+        assert statuses(responses) == [200] + [409] * (CLIENTS - 1), number
+        assert {code(each) for each in responses if each.status_code == 409} == {
+            "placement.concurrent_update"
+        }
+    assert deadlocks() == before
+
+
+def test_nobody_is_refused_beside_other_writes(api, place, provider, used, put, deadlocks):
+    """Other clients use at most 8 VCPU of 32 at a time, and the calls at most 24."""
+    before = deadlocks()
+    hosts = [provider(VCPU=8) for _ in range(4)]
+    finished = Event()
+    granted = count()
+
+    def churn(number):
+        while not finished.is_set():
+            uuid = uuid4()
+            host = hosts[number % len(hosts)]
+            if put(uuid, allocation(host, 2))().status_code == 204:
+                next(granted)
+                assert api("DELETE", f"/allocations/{uuid}").status_code == 204
+            generation = api("GET", f"/resource_providers/{host}/inventories").json[
+                "resource_provider_generation"
+            ]
+            body = inventories(generation, VCPU=8)
+            response = api("PUT", f"/resource_providers/{host}/inventories", body)
+            assert response.status_code in (200, 409)
+
+    def schedule():
+        for _ in range(10):
+            consumers = new(3)
+            response = place(*consumers)()
+            assert response.status_code == 200, response.json
+            check_placed(api, [response])
+            for each in consumers:
+                assert api("DELETE", f"/allocations/{each['uuid']}").status_code == 204
+
+    with ThreadPoolExecutor(CLIENTS + 4) as threads:
+        churners = [threads.submit(churn, number) for number in range(4)]
+        try:
+            for running in [threads.submit(schedule) for _ in range(CLIENTS)]:
+                running.result()
+        finally:
+            finished.set()
+        for running in churners:
+            running.result()
+    assert next(granted) > 0
+    assert [used(host) for host in hosts] == [{"VCPU": 0}] * 4
+    assert deadlocks() == before
