@@ -148,7 +148,7 @@ def test_claim_of_a_killed_worker_stops_waiting_for_its_lock(
         for worker in service.workers():
             os.kill(worker, signal.SIGKILL)
         assert claiming.result() == Answer(0)
-        # PostgreSQL checks every second whether its clients are still connected.
+        # PostgreSQL checks ten times a second whether its clients are still connected.
         wait_until(lambda: backends("wait_event_type = 'Lock'") == 0)
     client = service.client()
     wait_until(lambda: client("GET", "/").status == 200)

