@@ -38,6 +38,12 @@ def accepts_json(header: str | None) -> bool:
     return accept is None or accept.quality(JSON) > 0
 
 
+def prefers_html(header: str | None) -> bool:
+    """Return whether an `Accept` header ranks HTML before JSON, as that of a browser does."""
+    accept = None if _allows_anything(header) else _parse(header or "")
+    return accept is not None and accept.quality(HTML) > accept.quality(JSON)
+
+
 def error_format(header: str | None) -> str:
     """Return the media type of an error response to a request with this `Accept` header."""
     if header is None or _allows_anything(header):

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flask import request
+from flask import g, request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
 from placement_svc.http.accept import JSON, accepts_json
-from placement_svc.http.microversion import HEADER, OLDEST, current, is_requested, since
+from placement_svc.http.microversion import HEADER, OLDEST, allows_extensions, current, is_requested, since
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.query import parse_pairs
 
@@ -25,12 +25,14 @@ class EndpointInfo:
 
     `rule` is the policy rule that the caller must satisfy, without its prefix, and None for an endpoint
     that needs no token. `introduced` is the version that introduced the endpoint: a microversion of
-    Placement, or with `is_extension` a version of the extensions.
+    Placement, or with `is_extension` a version of the extensions. `may_be_stale`: whether a standby answers
+    a request with the key `stale`.
     """
 
     rule: str | None
     introduced: str
     is_extension: bool = False
+    may_be_stale: bool = False
 
 
 def get_info(view: View) -> EndpointInfo | None:
@@ -59,6 +61,7 @@ def endpoint(
     media_first: bool = False,
     error_before: type[HTTPException] = NotFound,
     project_from_query: bool = False,
+    may_be_stale: bool = False,
 ) -> Callable[[View], View]:
     """Declare a view and protect it with the checks that the declaration implies.
 
@@ -73,6 +76,7 @@ def endpoint(
     - `media_first`: check the media types before the microversion instead of after it.
     - `project_from_query`: apply the policy rule to the `project_id` of the query instead of the
       caller's own project.
+    - `may_be_stale`: whether the query may have the key `stale`, if the request may use extensions.
     """
 
     def check_version() -> None:
@@ -94,9 +98,10 @@ def endpoint(
                 check()
             target = _queried_project() if project_from_query else None
             enforce(rule, target)
+            g.knows_stale = may_be_stale and (is_extension or allows_extensions())
             return view(**path)
 
-        setattr(protected, _INFO, EndpointInfo(rule, introduced, is_extension))
+        setattr(protected, _INFO, EndpointInfo(rule, introduced, is_extension, may_be_stale))
         return protected
 
     return decorate

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -59,7 +60,7 @@ RETRY_AFTER = "1"
 
 
 MAX_ERROR_SIZE = 4000
-"""The most bytes in the body of an error response. A longer reason is cut at its end."""
+"""The most bytes in the body of an error response, besides long extra keys. A longer reason is cut."""
 
 MAX_METHOD_LENGTH = 100
 
@@ -85,14 +86,16 @@ def _media_type(status: int) -> str:
     return str(request.headers.get("Content-Type"))
 
 
-def _error_response(status: int, text: str, code: str, extra: dict[str, str] | None = None) -> Response:
+def _error_response(status: int, text: str, code: str, extra: Mapping[str, Any] | None = None) -> Response:
     media_type = error_format(request.headers.get("Accept"))
     explanation, reason = _explanation(status), _one_line(text)
     length = len(reason)
+    extra_size = len(dumps(extra or {}))
+    max_size = MAX_ERROR_SIZE + (extra_size if extra_size > MAX_ERROR_SIZE // 2 else 0)
     while True:
         detail = f"{explanation}\n\n {shorten(reason, length)}  "
         body = _body(status, media_type, detail=detail, code=code, extra=extra or {})
-        if len(body) <= MAX_ERROR_SIZE or not length:
+        if len(body) <= max_size or not length:
             break
         # A character takes one to six bytes, so the length that fits is found by trying.
         length = max(0, length * MAX_ERROR_SIZE // len(body) - len("… and 16,000,000 more characters"))
@@ -100,7 +103,7 @@ def _error_response(status: int, text: str, code: str, extra: dict[str, str] | N
     return Response(body, status=status, content_type=content_type)
 
 
-def _body(status: int, media_type: str, *, detail: str, code: str, extra: dict[str, str]) -> bytes:
+def _body(status: int, media_type: str, *, detail: str, code: str, extra: Mapping[str, Any]) -> bytes:
     title = HTTPStatus(status).phrase
     if media_type == "text/html":
         heading = f"{status} {title}"
@@ -119,13 +122,18 @@ def _body(status: int, media_type: str, *, detail: str, code: str, extra: dict[s
     if version is not None and version >= (1, 23):
         error["code"] = code
     error["request_id"] = g.request_id
-    return dumps({"errors": [error | extra]})
+    return dumps({"errors": [{**error, **extra}]})
+
+
+def status_of(error: errors.PlacementError) -> int:
+    """Return the status of the response to a request that failed with `error`."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
 def _placement_error(error: errors.PlacementError) -> Response:
     g.error = error
-    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    response = _error_response(status, str(error), error.code)
+    status = status_of(error)
+    response = _error_response(status, str(error), error.code, error.extra)
     if status == 503:
         response.headers["Retry-After"] = RETRY_AFTER
     return response

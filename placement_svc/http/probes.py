@@ -1,6 +1,6 @@
 """Health probes and metrics; they need no token and have no microversion."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from flask import Response
@@ -22,20 +22,21 @@ STOPPING = "placement_svc.stopping"
 class ProbesMiddleware:
     """A WSGI middleware that serves the probes and the metrics, and passes other requests on.
 
-    `unready_reason` returns why the service cannot serve requests, None if it can. `metrics` returns the
-    metrics response; with None, requests of that path are passed on, and the API responds with 404. The
-    metrics describe the cloud, so with `metrics_hosts`, they are refused for other hosts.
+    `readiness` returns why the service cannot serve requests, None if it can, and lines with details.
+    `metrics` returns the metrics response; with None, requests of that path are passed on, and the API
+    responds with 404. The metrics describe the cloud, so with `metrics_hosts`, they are refused for other
+    hosts.
     """
 
     def __init__(
         self,
         app: "WSGIApplication",
-        unready_reason: Callable[[], str | None],
+        readiness: Callable[[], tuple[str | None, Sequence[str]]],
         metrics: Callable[[], Response] | None,
         metrics_hosts: AllowedHosts | None,
     ) -> None:
         self.app = app
-        self.unready_reason = unready_reason
+        self.readiness = readiness
         self.metrics = metrics
         self.metrics_hosts = metrics_hosts
 
@@ -53,8 +54,10 @@ class ProbesMiddleware:
             return self._guarded_metrics(self.metrics, environ)
         if path == ALIVE:
             return _text(200, "alive")
-        reason = "The service is stopping." if environ.get(STOPPING) else self.unready_reason()
-        return _text(503, reason) if reason else _text(200, "ready")
+        if environ.get(STOPPING):
+            return _text(503, "The service is stopping.")
+        reason, details = self.readiness()
+        return _text(503 if reason else 200, reason or "ready", *details)
 
     def _guarded_metrics(self, metrics: Callable[[], Response], environ: "WSGIEnvironment") -> Response:
         try:
@@ -65,5 +68,7 @@ class ProbesMiddleware:
         return metrics()
 
 
-def _text(status: int, line: str) -> Response:
-    return Response(f"{line}\n", status=status, content_type="text/plain; charset=UTF-8")
+def _text(status: int, *lines: str) -> Response:
+    return Response(
+        "".join(f"{line}\n" for line in lines), status=status, content_type="text/plain; charset=UTF-8"
+    )

@@ -115,7 +115,9 @@ ENDPOINT_RULES = (
     EndpointRule("allocations:manage", "Set the allocations of several consumers.", ("POST /allocations",)),
     EndpointRule("allocations:list", "List a consumer's allocations.", ("GET /allocations/{consumer_uuid}",)),
     EndpointRule(
-        "allocations:update", "Set a consumer's allocations.", ("PUT /allocations/{consumer_uuid}",)
+        "allocations:update",
+        "Set a consumer's allocations, or let the service choose them.",
+        ("PUT /allocations/{consumer_uuid}", "POST /claims"),
     ),
     EndpointRule(
         "allocations:delete", "Delete a consumer's allocations.", ("DELETE /allocations/{consumer_uuid}",)
@@ -132,6 +134,11 @@ ENDPOINT_RULES = (
         "allocation_candidates:explain",
         "Explain a request for allocation candidates.",
         ("GET /allocation_candidates/explanation",),
+    ),
+    EndpointRule(
+        "allocation_candidates:capacity",
+        "Show how often a request for allocation candidates can be claimed.",
+        ("GET /allocation_candidates/capacity",),
     ),
     EndpointRule(
         "usages",
@@ -161,6 +168,18 @@ ENDPOINT_RULES = (
         "List projects with their usages.",
         ("GET /projects",),
         check="rule:admin_or_project_reader_or_service_api",
+    ),
+    EndpointRule("placement_groups:list", "List placement groups.", ("GET /placement_groups",)),
+    EndpointRule(
+        "placement_groups:show", "Show a placement group and its members.", ("GET /placement_groups/{uuid}",)
+    ),
+    EndpointRule(
+        "placement_groups:update",
+        "Create a placement group, or replace its policy.",
+        ("PUT /placement_groups/{uuid}",),
+    ),
+    EndpointRule(
+        "placement_groups:delete", "Delete a placement group.", ("DELETE /placement_groups/{uuid}",)
     ),
     EndpointRule(
         "reshaper:reshape",

@@ -6,7 +6,7 @@ for `/metrics` adds them up.
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,19 @@ from sqlalchemy import QueuePool, event
 
 from placement_svc.db import usages
 from placement_svc.db.engine import Database
-from placement_svc.domain.errors import ConcurrentUpdate, Conflict, OverCapacity, PlacementError, Unavailable
+from placement_svc.db.standbys import Reader, StandbyReads
+from placement_svc.domain.errors import (
+    ConcurrentUpdate,
+    Conflict,
+    NoCandidates,
+    OverCapacity,
+    PlacementError,
+    Unavailable,
+)
 from placement_svc.domain.inventory import Totals
+from placement_svc.domain.placement_groups import HARD_POLICIES
 from placement_svc.observability.access_log import CompletedRequest
+from placement_svc.observability.database_metrics import DurabilityCollector, StandbyCollector
 
 # The library would export creation times for a single process, but not for several.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -72,6 +82,11 @@ def multiprocess_dir(directory: Path) -> Iterator[None]:
             values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
 
 
+def shared_directory() -> Path | None:
+    """Return the directory that the processes share, None if there is one process."""
+    return Path(os.environ[DIRECTORY]) if DIRECTORY in os.environ else None
+
+
 def mark_worker_dead(pid: int) -> None:
     """Remove the gauges of a worker that has ended; its counters remain."""
     multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]
@@ -80,12 +95,20 @@ def mark_worker_dead(pid: int) -> None:
 class Metrics:
     """All metrics of an application. Their names and labels are part of its interface."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, reads: StandbyReads, others: Sequence[Collector] = ()) -> None:
         self.registry = CollectorRegistry()
-        self.totals = _InventoryTotals(database)
-        self.registry.register(self.totals)
+        self.collectors = (
+            _InventoryTotals(reads),
+            DurabilityCollector(database),
+            StandbyCollector(reads),
+            *others,
+        )
+        """The metrics of the cloud and of the database; they do not depend on the worker."""
+        for collector in self.collectors:
+            self.registry.register(collector)
         self.series: dict[tuple[str, ...], tuple[Counter, Histogram, Histogram, Histogram]] = {}
         self._create_request_metrics()
+        self._create_stale_reads()
         self._create_placement_metrics()
         assert isinstance(database.engine.pool, QueuePool)
         self._create_pool_metrics(database.engine.pool)
@@ -123,6 +146,17 @@ class Metrics:
             route,
         )
 
+    def _create_stale_reads(self) -> None:
+        """Create the metric of the reads that a standby may run."""
+        self.stale_reads = Counter(
+            "placement_stale_reads",
+            "Reads of requests that allow stale data, by the role of the server that ran them.",
+            ("role",),
+            registry=self.registry,
+        )
+        for role in ("primary", "standby"):
+            self.stale_reads.labels(role)
+
     def _create_placement_metrics(self) -> None:
         """Create the metrics of claims and of searches for allocation candidates."""
         histogram = partial(Histogram, registry=self.registry)
@@ -133,6 +167,19 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
+        self.group_refusals = Counter(
+            "placement_group_refusals",
+            "Claims that a placement group alone has refused, by its policy.",
+            ("policy",),
+            registry=self.registry,
+        )
+        # A series that begins at 0 lets Prometheus see its first increase.
+        for outcome in ("won", "over_capacity", "conflict", "refused"):
+            self.claims.labels(outcome)
+        for reason in ("no_supplier", "combination"):
+            self.empty_searches.labels(reason)
+        for policy in HARD_POLICIES:
+            self.group_refusals.labels(policy)
         self.candidates = histogram(
             "placement_candidates", "Allocation candidates in a response.", buckets=COUNT_BUCKETS
         )
@@ -184,6 +231,9 @@ class Metrics:
             self.aborted.labels(method, route).inc()
         if stats.retries:
             self.retries.labels(method, route).inc(stats.retries)
+        if stats.primary_reads or stats.standby_reads:
+            self.stale_reads.labels("primary").inc(stats.primary_reads)
+            self.stale_reads.labels("standby").inc(stats.standby_reads)
         if stats.connections:
             self.connection_seconds.observe(stats.connection_seconds)
             # If two connections are returned at the same time, each event has subtracted only its own.
@@ -196,13 +246,17 @@ class Metrics:
         if completed.is_empty_search:
             self.empty_searches.labels("combination" if stats.trees else "no_supplier").inc()
 
+        if isinstance(completed.error, NoCandidates) and completed.error.group is not None:
+            self.group_refusals.labels(completed.error.group.policy).inc()
+
     def response(self) -> Response:
         """Return the metrics of all workers in the Prometheus text format."""
         registry = self.registry
-        if DIRECTORY in os.environ:
+        if directory := shared_directory():
             registry = CollectorRegistry()
-            registry.register(_MultiprocessCollector(Path(os.environ[DIRECTORY])))
-            registry.register(self.totals)
+            registry.register(_MultiprocessCollector(directory))
+            for collector in self.collectors:
+                registry.register(collector)
         return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
@@ -245,8 +299,8 @@ def _has_content(path: Path) -> bool:
 class _InventoryTotals(Collector):
     """The inventory totals of each resource class, at most `TOTALS_SECONDS` old; none without a database."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
         self.cached: dict[str, Totals] = {}
         self.expires = 0.0
         self.lock = Lock()
@@ -258,7 +312,7 @@ class _InventoryTotals(Collector):
         with self.lock:
             if self.expires <= time.monotonic():
                 try:
-                    self.cached = self.database.read(usages.totals)
+                    self.cached = self.reader.read(usages.totals)
                 except Unavailable:
                     return self._families({})
                 self.expires = time.monotonic() + TOTALS_SECONDS

@@ -21,6 +21,10 @@ class RequestStats:
     retries: int = 0
     trees: int = 0
     candidates: int | None = None
+    standby_reads: int = 0
+    """The reads that may use a standby, and did."""
+    primary_reads: int = 0
+    """The reads that may use a standby, and used the primary."""
 
 
 _current = ContextVar("_current", default=RequestStats())  # noqa: B039

@@ -17,8 +17,11 @@ from gunicorn.http import message
 import placement_svc
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.connection_check import check_connection
-from placement_svc.db.engine import connect, redact_url
+from placement_svc.db.connection_check import check_connection, missing_options
+from placement_svc.db.durability import read_durability
+from placement_svc.db.engine import connect
+from placement_svc.db.errors import map_driver_errors
+from placement_svc.db.urls import each_host, redact_url, server_name
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
 from placement_svc.observability import metrics
@@ -102,11 +105,15 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 def startup_report(settings: Settings, url: str, *, workers: int, threads: int) -> dict[str, str]:
     """Return the fields of the report that a starting service prints; no secrets."""
     assert settings.database_url is not None
+    revision, commits = _examine(settings.database_url)
+    standbys = each_host(settings.read_url) if settings.read_url else ()
     return {
         "version": placement_svc.__version__,
         "url": url,
         "database": redact_url(settings.database_url),
-        "schema": _revision(settings.database_url),
+        "schema": revision,
+        "commits": commits,
+        "standbys": ", ".join(map(server_name, standbys)) or "none",
         "auth": settings.auth,
         "policy": settings.policy_profile,
         "workers": f"{workers} of {threads} threads",
@@ -114,19 +121,29 @@ def startup_report(settings: Settings, url: str, *, workers: int, threads: int) 
     }
 
 
-def _revision(database_url: str) -> str:
+def _examine(database_url: str) -> tuple[str, str]:
+    """Return the revision of the schema, and how durable commits are; log what is wrong."""
+    commits = "unknown"
     engine = connect(database_url)
     try:
         check_connection(engine)
+        if missing := missing_options(engine):
+            log.warning(
+                "The database sessions lack the options %s, as behind a connection pooler that drops them:"
+                " run the SQL that `placement-svc db role-settings` prints.",
+                ", ".join(missing),
+            )
         current = schema.current(engine)
         problem, revision = schema.mismatch(current), current or "base"
+        with map_driver_errors(), engine.connect() as connection:
+            commits = str(read_durability(connection))
     except Unavailable as error:
         problem, revision = str(error), "unknown"
     finally:
         engine.dispose()
     if problem:
         log.warning("%s Until then, the API and %s respond with 503.", problem, probes.READY)
-    return revision
+    return revision, commits
 
 
 def print_report(report: Mapping[str, str], settings: Settings) -> None:

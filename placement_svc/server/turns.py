@@ -8,6 +8,9 @@ A request begins with a short turn, of which there are as many as threads. A req
 needs the only long turn to continue, and gives back its short turn. The requests that need the long turn get
 it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so that
 short requests always find a connection.
+
+Only requests that read get the last short turns. Otherwise commits that wait for a standby, or for a lock,
+could hold all of them, and nothing could be read.
 """
 
 from collections import deque
@@ -15,6 +18,11 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import BoundedSemaphore, Event, Lock
 
 from placement_svc.domain.errors import Unavailable
+
+READ_TURNS = 1
+"""Short turns of a worker that only reads may have."""
+
+READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 class FairLock:
@@ -51,13 +59,14 @@ class FairLock:
 
 
 class Turns:
-    """The turns of a worker: `concurrency` short ones and a long one.
+    """The turns of a worker: `concurrency` short ones for any request, `reads` for reads only, a long one.
 
     At most `max_long` requests use or wait for the long turn while they have a database connection.
     """
 
-    def __init__(self, concurrency: int, max_long: int) -> None:
-        self.short = BoundedSemaphore(concurrency)
+    def __init__(self, concurrency: int, max_long: int, *, reads: int = 0) -> None:
+        self.short = BoundedSemaphore(concurrency + reads)
+        self.short_writes = BoundedSemaphore(concurrency)
         self.long = FairLock()
         self.long_requests = BoundedSemaphore(max_long)
         self.max_long = max_long
@@ -66,8 +75,9 @@ class Turns:
 class Turn:
     """The turn of one request; a context in which it runs."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, *, is_write: bool = False) -> None:
         self._turns = turns
+        self._is_write = is_write
         self._release: Callable[[], None] | None = None
         self._is_counted = False
         self.is_long = False
@@ -88,12 +98,19 @@ class Turn:
     def _acquire(self, seconds: float | None) -> None:
         """Get a turn within that many seconds; raise `Unavailable` after that."""
         if not self.is_long:
+            if self._is_write:
+                self._turns.short_writes.acquire()
             self._turns.short.acquire()
-            self._release = self._turns.short.release
+            self._release = self._release_short
         elif self._turns.long.acquire(seconds):
             self._release = self._turns.long.release
         else:
             raise Unavailable("Other long requests took the time of this one: ask for less, or with a limit.")
+
+    def _release_short(self) -> None:
+        self._turns.short.release()
+        if self._is_write:
+            self._turns.short_writes.release()
 
     def pause(self) -> None:
         """Give back the turn."""

@@ -34,6 +34,8 @@ UUID = "%08x-0000-4000-8000-000000000000"
 
 CLAIM = '{"project_id":"p","user_id":"u","consumer_type":"C","consumer_generation":null,"allocations":{%s}}'
 
+RECORD = '{"total":1000,"reserved":0,"min_unit":1,"max_unit":1000,"step_size":1,"allocation_ratio":1.5}'
+
 ITEMS = {
     "small numbers": "1",
     "numbers": "%d",
@@ -57,6 +59,10 @@ BODIES: dict[str, tuple[str, str, str]] = {
     **{name: ("[", item, "]") for name, item in ITEMS.items()},
     "keys": ("{", '"%x":1', "}"),
     "duplicate keys": ("{", '"a":1', "}"),
+    "duplicate fields": ("{", '"total":1000', "}"),
+    "objects of one field": ("[", '{"total":%d}', "]"),
+    "objects of six fields": ("[", RECORD, "]"),
+    "fields with objects": ("[", '{"resources":{"total":{"reserved":{}}}}', "]"),
     "huge numbers": ("[", "1e300", "]"),
     "providers of a claim": (
         CLAIM.partition("%s")[0],
@@ -77,6 +83,11 @@ BODIES: dict[str, tuple[str, str, str]] = {
     "reshape": (
         '{"allocations":{},"inventories":{',
         f'"{UUID}":{{"resource_provider_generation":1,"inventories":{{"VCPU":{{"total":1}}}}}}',
+        "}}",
+    ),
+    "reshape of whole inventories": (
+        '{"allocations":{},"inventories":{',
+        f'"{UUID}":{{"resource_provider_generation":1,"inventories":{{"VCPU":{RECORD},"DISK_GB":{RECORD}}}}}',
         "}}",
     ),
 }
@@ -192,13 +203,17 @@ def test_peak_memory_and_time_are_bounded(measurements: dict[str, list[Measureme
         assert seconds < MAX_CPU_SECONDS
 
 
-@pytest.mark.parametrize("name", ["providers of a claim", "claims", "reshape"])
+@pytest.mark.parametrize(
+    "name", ["providers of a claim", "claims", "reshape", "reshape of whole inventories"]
+)
 def test_large_valid_bodies_are_accepted(measurements: dict[str, list[Measurement]], name: str) -> None:
     assert "valid" in [result for _, _, _, result in measurements[name]]
 
 
 def test_reshape_of_ten_thousand_providers_is_accepted() -> None:
-    inventories = '{"resource_provider_generation":1,"inventories":{"VCPU":{"total":100}}}'
+    inventories = (
+        f'{{"resource_provider_generation":1,"inventories":{{"VCPU":{RECORD},"MEMORY_MB":{RECORD}}}}}'
+    )
     claim = CLAIM % f'"{UUID % 1}":{{"resources":{{"VCPU":1}}}}'
     members = [",".join(f'"{UUID % n}":{value}' for n in range(10_000)) for value in (inventories, claim)]
     body = f'{{"inventories":{{{members[0]}}},"allocations":{{{members[1]}}}}}'

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from flask import Flask
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Engine, event, make_url, text
+from sqlalchemy import Engine, make_url, text
 from werkzeug.test import TestResponse
 
 from placement_svc.config import Settings
@@ -16,6 +16,7 @@ from placement_svc.db.engine import connect
 from placement_svc.http.probes import PATHS, STOPPING
 from placement_svc.observability import metrics as metrics_module
 from tests.conftest import NewApp
+from tests.support.statements import sent_statements
 
 
 @pytest.fixture
@@ -320,8 +321,6 @@ def test_inventories_are_summed_by_resource_class(
 
 
 def test_inventories_are_summed_by_one_statement(fresh: Flask, host: str, engine: Engine) -> None:
-    statements: list[str] = []
-    of_app = fresh.extensions["database"].engine
-    event.listen(of_app, "before_cursor_execute", lambda *told: statements.append(told[2]))
-    get(fresh, "/metrics")
-    assert len(statements) == 1
+    with sent_statements(fresh.extensions["database"].engine) as statements:
+        get(fresh, "/metrics")
+    assert sum("inventories" in statement.text for statement in statements) == 1

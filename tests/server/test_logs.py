@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from placement_svc.db.engine import redact_url
+from placement_svc.db.urls import redact_url
 from placement_svc.http import token_file
 from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
@@ -187,10 +187,10 @@ def test_path_of_a_failed_request_is_cut(
         raise ValueError("A bug.")
 
     monkeypatch.setitem(app.view_functions, "traits.show_trait", fail)
-    name = "X" * 60_000
+    name = "Y" * 60_000
     assert app.test_client().get(f"/traits/{name}", headers=ADMIN).status_code == 500
     [failed] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert failed.getMessage().startswith("GET /traits/XXX")
+    assert failed.getMessage().startswith("GET /traits/YYY")
     assert len(failed.getMessage()) <= MAX_LENGTH + 100
 
 

@@ -291,6 +291,8 @@ def test_startup_report_is_logged(monitored: Service, database_url: str) -> None
         "url": f"http://127.0.0.1:{monitored.port}",
         "database": make_url(database_url).set(password=PASSWORD).render_as_string(),
         "schema": schema.newest(),
+        "commits": "on disk of the primary only (synchronous_commit=on)",
+        "standbys": "none",
         "auth": "noauth",
         "policy": "secure",
         "workers": f"{WORKERS} of {THREADS} threads",

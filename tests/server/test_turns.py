@@ -124,3 +124,20 @@ def test_request_that_becomes_long_while_its_response_is_sent() -> None:
     assert turn.is_long
     with Turn(turns) as other:
         other.share(TIMEOUT)
+
+
+def test_writes_leave_a_turn_for_reads() -> None:
+    turns = Turns(concurrency=2, max_long=1, reads=1)
+    with (
+        ThreadPoolExecutor(1) as threads,
+        Turn(turns, is_write=True),
+        Turn(turns) as read,
+    ):
+        with Turn(turns, is_write=True):
+            read.pause()
+            third = Turn(turns, is_write=True)
+            waiting = threads.submit(third.__enter__)
+            with Turn(turns):
+                assert not waiting.done()
+        waiting.result(TIMEOUT)
+        third.pause()

@@ -1,0 +1,66 @@
+"""Whether the service can serve requests, and on what its answers and its commits rely."""
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection
+
+from placement_svc.db import schema
+from placement_svc.db.durability import Durability, read_durability
+from placement_svc.db.engine import Database
+from placement_svc.db.sessions import is_read_only
+from placement_svc.db.standbys import Standby
+from placement_svc.db.urls import may_be_read_only
+from placement_svc.domain.errors import Unavailable
+
+READ_ONLY_DATABASE = (
+    "The database is read-only: it is a standby, or a primary that was demoted. For a service that only"
+    " reads, add target_session_attrs=read-only to PLACEMENT_DATABASE_URL."
+)
+
+
+class Readiness:
+    """Examines the database of the service.
+
+    With `requires_sync`, the service is ready only while commits wait for a synchronous standby.
+    """
+
+    def __init__(self, database: Database, standbys: Sequence[Standby], *, requires_sync: bool) -> None:
+        self._database = database
+        self._standbys = standbys
+        self._requires_sync = requires_sync
+
+    def state(self) -> tuple[str | None, Sequence[str]]:
+        """Return why the service is not ready, None if it is, and a line for each detail.
+
+        Does not wait for standbys.
+        """
+        try:
+            problem, durability = self._database.read(self._examine)
+        except Unavailable as error:
+            return str(error), ()
+        if problem is None and durability and self._requires_sync:
+            problem = durability.problem()
+        return problem, [*_commit_lines(durability), *map(_standby_line, self._standbys)]
+
+    def _examine(self, connection: Connection) -> tuple[str | None, Durability | None]:
+        """Return why the service is not ready, and the durability of commits unless it makes none."""
+        if mismatch := schema.mismatch(schema.revision_of(connection)):
+            return mismatch, None
+        if may_be_read_only(self._database.engine.url):
+            return None, None
+        if is_read_only(connection):
+            return READ_ONLY_DATABASE, None
+        return None, read_durability(connection)
+
+
+def _commit_lines(durability: Durability | None) -> Iterator[str]:
+    if durability:
+        yield f"commits: {durability}"
+
+
+def _standby_line(standby: Standby) -> str:
+    """Return what is known of a standby, without connecting to it."""
+    if not standby.is_usable():
+        return f"standby {standby.name}: not used, {standby.problem}"
+    lag = "" if standby.lag is None else f", {standby.lag:.1f} s behind at the last read"
+    return f"standby {standby.name}: used{lag}"
