@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,18 +13,20 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from bench import clouds, report
+from bench import clouds, reads, report, schedule
 from bench.checking import ServicesDiffer, check_candidates
 from bench.claims import MAX_HOSTS, ClaimsResult, measure_claims
 from bench.environment import Environment, serve_cloud
 from bench.in_process import InProcessService, in_process_service
 from bench.measuring import Result, candidates_path, measure
+from bench.reads import ReadResult
 from bench.scenarios import LIMITS, NESTED, SCENARIOS, Request, Scenario
+from bench.schedule import CLOUDS, SCHEDULE, ScheduleResult, measure_batches, measure_schedule
 from bench.services import ServiceError
 from placement_svc.provisioning import embedded
 
 CLAIMS = "claims"
-NAMES = [*(scenario.name for scenario in SCENARIOS), CLAIMS]
+NAMES = [*(scenario.name for scenario in SCENARIOS), *reads.NAMES, CLAIMS, SCHEDULE]
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
@@ -84,9 +86,33 @@ class Benchmark:
                     ours=measurements[0],
                     reference=measurements[1] if len(measurements) > 1 else None,
                     floor=in_process.floor(path) if _has_floor(request, limit) else None,
+                    compared_with=request.compared_with,
                 )
                 self.print_line(report.line(result))
                 yield result
+
+    def reads(self, names: Sequence[str], hosts: int) -> Iterator[ReadResult]:
+        """Yield the results of those reads by extensions that have one of these names."""
+        if reads.BULK in names:
+            self.status.update(f"{reads.BULK}: loading {hosts:,} hosts")
+            with serve_cloud(
+                self.server_url, clouds.flat_with_instances(hosts), self.reference_python
+            ) as environment:
+                self.status.update(reads.BULK)
+                reference = environment.reference.service if environment.reference else None
+                yield from self._printed(reads.measure_bulk(environment.ours.service, reference, hosts))
+        for comparison in reads.COMPARISONS:
+            if comparison.name in names:
+                self.status.update(f"{comparison.name}: loading {hosts:,} hosts")
+                with serve_cloud(self.server_url, comparison.cloud(hosts), None) as environment:
+                    self.status.update(comparison.name)
+                    service = environment.ours.service
+                    yield from self._printed(reads.measure_comparison(comparison, service, hosts))
+
+    def _printed(self, results: Iterable[ReadResult]) -> Iterator[ReadResult]:
+        for result in results:
+            self.print_line(report.read_line(result))
+            yield result
 
     def claims(self, hosts: int) -> Iterator[ClaimsResult]:
         """Yield the results of claims by concurrent clients, on all hosts and on one host."""
@@ -97,6 +123,21 @@ class Benchmark:
             for result in measure_claims(environment.servers, count):
                 self.print_line(report.claims_line(result))
                 yield result
+
+    def schedule(self, hosts: int) -> Iterator[ScheduleResult]:
+        """Yield the results of schedulers that place servers in each of `CLOUDS`."""
+        count = min(hosts, schedule.MAX_HOSTS)
+        for name, cloud in CLOUDS.items():
+            self.status.update(f"{SCHEDULE}: loading {count:,} hosts, {name}")
+            with serve_cloud(self.server_url, cloud(count), self.reference_python) as environment:
+                self.status.update(f"{SCHEDULE}, {name}")
+                for result in measure_schedule(environment.servers, name):
+                    self.print_line(report.schedule_line(result))
+                    yield result
+                for servers, milliseconds in measure_batches(environment.ours.service, name):
+                    self.print_line(
+                        f"{SCHEDULE}, {name}: {servers} servers in one call {milliseconds:.1f} ms"
+                    )
 
     def print_line(self, line: str) -> None:
         """Print a line above the status line."""
@@ -197,35 +238,50 @@ def main(
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
     progress = Console(stderr=True)
     claims: list[ClaimsResult] = []
+    scheduled: list[ScheduleResult] = []
     plotted: list[Result] = []
     try:
         with progress.status("Starting PostgreSQL") as status, _server(database_url) as server_url:
             python = None if no_reference else reference_python
             benchmark = Benchmark(server_url, python, timeout, progress, status)
             results = list(benchmark.requests(scenarios, hosts))
+            read = list(benchmark.reads(names, hosts))
             if CLAIMS in names:
                 claims = list(benchmark.claims(hosts))
+            if SCHEDULE in names:
+                scheduled = list(benchmark.schedule(hosts))
             if plot_file:
                 alone = Benchmark(server_url, None, timeout, progress, status)
                 unbounded = [scenario for scenario in scenarios if scenario.max_hosts is None]
                 plotted = [result for size in sizes for result in alone.requests(unbounded, size)]
     except (ServicesDiffer, ServiceError) as error:
         raise click.ClickException(str(error)) from error
-    _print_report(results, claims)
+    _print_report(results, read, claims, scheduled)
     if json_file:
-        report.write_json(json_file, [*results, *claims, *plotted])
+        report.write_json(json_file, [*results, *read, *claims, *scheduled, *plotted])
     if plot_file:
         draw(plot_file, plotted)
 
 
-def _print_report(results: Sequence[Result], claims: Sequence[ClaimsResult]) -> None:
+def _print_report(
+    results: Sequence[Result],
+    read: Sequence[ReadResult],
+    claims: Sequence[ClaimsResult],
+    scheduled: Sequence[ScheduleResult],
+) -> None:
     console = report.console()
     if results:
         console.print(report.table(results))
+    if any(result.compared_with for result in results):
+        console.print(report.comparison_table(results))
     for line in report.floor_lines(results):
         console.print(line, soft_wrap=True)
+    if read:
+        console.print(report.reads_table(read))
     if claims:
         console.print(report.claims_table(claims))
+    if scheduled:
+        console.print(report.schedule_table(scheduled))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def run_claims(service: Service, providers: Sequence[str], clients: int, seconds
     """Run concurrent clients for a number of seconds; each claims instances from random providers."""
     with closing(service.connect()) as connection:
         for _ in range(WARM_UP_CLAIMS):
-            _claim_one(service, connection, providers[0])
+            claim_one(service, connection, providers[0])
     with ThreadPoolExecutor(clients) as pool:
         started = time.perf_counter()
         deadline = started + seconds
@@ -104,13 +104,13 @@ def _claim_until(service: Service, providers: Sequence[str], deadline: float) ->
     with closing(service.connect()) as connection:
         while not times or time.perf_counter() < deadline:
             started = time.perf_counter()
-            granted = _claim_one(service, connection, random.choice(providers))
+            granted = claim_one(service, connection, random.choice(providers))
             times.append((time.perf_counter() - started) * 1000)
             refused += not granted
     return times, refused
 
 
-def _claim_one(service: Service, connection: HTTPConnection, provider: str) -> bool:
+def claim_one(service: Service, connection: HTTPConnection, provider: str) -> bool:
     """Claim one instance; return whether the claim was granted."""
     body = {
         "allocations": {provider: {"resources": INSTANCE}},

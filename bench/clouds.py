@@ -4,7 +4,7 @@ A cloud is the same in every run: each uuid is derived from a name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, uuid5
 
 import os_traits
@@ -24,6 +24,9 @@ CPU_TRAIT = "HW_CPU_X86_AVX2"
 RARE_TRAIT = "CUSTOM_RARE"
 MATCHING_HOSTS = 3
 """Hosts with the rare trait; hosts without instances in a full cloud."""
+
+FREE_SLOTS = 40
+"""Instances that fit into a nearly full cloud, each on another host."""
 
 ZONES = 2
 HOSTS_PER_STORAGE = 100
@@ -110,6 +113,15 @@ def full(hosts: int) -> Cloud:
     return Cloud(providers, tuple(_filling_instances(providers[: max(0, hosts - MATCHING_HOSTS)])))
 
 
+def free_slots(hosts: int) -> Cloud:
+    """Return flat hosts that are full, except that the last `FREE_SLOTS` have room for one instance each."""
+    providers = flat(hosts).providers
+    count = min(hosts, FREE_SLOTS)
+    rest = {name: total - INSTANCE[name] for name, total in HOST.items()}
+    nearly_full = [Consumer(f"{each.name}-rest", each.name, rest) for each in providers[hosts - count :]]
+    return Cloud(providers, (*_filling_instances(providers[: hosts - count]), *nearly_full))
+
+
 def full_nested(hosts: int) -> Cloud:
     """Return nested hosts; all NUMA nodes except those of the last `MATCHING_HOSTS` hosts are full."""
     providers = nested(hosts).providers
@@ -146,6 +158,18 @@ def _nested_host(host: str) -> Iterator[Provider]:
         yield Provider(node, inventories, host, ("HW_NUMA_ROOT", CPU_TRAIT))
         yield Provider(f"{node}-card", {"SRIOV_NET_VF": 8}, node)
         yield Provider(f"{node}-accelerator", {DEVICE: 2}, node)
+
+
+def nested_zones(hosts: int) -> Cloud:
+    """Return hosts of five providers: a root with disk in a zone, and two NUMA nodes with a network card."""
+    return Cloud(
+        tuple(
+            replace(provider, aggregates=(zone(number),)) if provider.parent is None else provider
+            for number, name in enumerate(host_names(hosts))
+            for provider in _nested_host(name)
+            if DEVICE not in provider.inventories
+        )
+    )
 
 
 def shared(hosts: int) -> Cloud:

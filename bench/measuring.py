@@ -40,7 +40,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Result:
-    """The measurements of one request; `statements` is the number of SQL statements of this service."""
+    """The measurements of one request; `statements` is the number of SQL statements of this service.
+
+    `compared_with` is the name of another request of the scenario (None: no comparison).
+    """
 
     scenario: str
     request: str
@@ -50,6 +53,7 @@ class Result:
     ours: Measurement
     reference: Measurement | None
     floor: Floor | None
+    compared_with: str | None = None
 
     @property
     def ratio(self) -> float | None:

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,8 @@ from rich.table import Table
 
 from bench.claims import ClaimsResult, ClaimStats
 from bench.measuring import Measurement, Result
+from bench.reads import ReadResult
+from bench.schedule import ScheduleResult
 
 FILE_WIDTH = 200
 """Columns of a report that is not printed to a terminal."""
@@ -54,8 +56,39 @@ def table(results: Iterable[Result]) -> Table:
     return rendered
 
 
+def comparison_table(results: Sequence[Result]) -> Table:
+    """Return a table of the requests that are compared with another one, the slowest in comparison first."""
+    times = {
+        (result.scenario, result.request, result.limit, result.hosts): result.ours.milliseconds
+        for result in results
+    }
+    compared = []
+    for result in results:
+        other = result.compared_with and times.get(
+            (result.scenario, result.compared_with, result.limit, result.hosts)
+        )
+        if other and result.ours.milliseconds:
+            compared.append((result.ours.milliseconds / other, result))
+    rendered = Table(box=_box())
+    for heading in ("scenario", "request"):
+        rendered.add_column(heading)
+    for heading in ("limit", "hosts", "ours", "over the plain request", "candidates"):
+        rendered.add_column(heading, justify="right")
+    for ratio, result in sorted(compared, key=lambda pair: -pair[0]):
+        rendered.add_row(
+            result.scenario,
+            result.request,
+            str(result.limit),
+            f"{result.hosts:,}",
+            _time(result.ours),
+            f"{ratio:.2f}x",
+            _candidates(result),
+        )
+    return rendered
+
+
 def line(result: Result) -> str:
-    """Return a result as one line, to print as soon as it is measured."""
+    """Return a result as one line of text."""
     reference = f", reference {_time(result.reference, ' ms')}" if result.reference else ""
     return (
         f"{result.scenario}, {result.request}, limit {result.limit}, {result.hosts:,} hosts:"
@@ -96,12 +129,62 @@ def claims_table(results: Iterable[ClaimsResult]) -> Table:
 
 
 def claims_line(result: ClaimsResult) -> str:
-    """Return a result as one line, to print as soon as it is measured."""
+    """Return a result as one line of text."""
     reference = f", reference {result.reference.per_second:,.0f}" if result.reference else ""
     return (
         f"claims, {result.distribution}, {result.clients} clients:"
         f" {result.ours.per_second:,.0f} per second{reference}"
     )
+
+
+def schedule_table(results: Iterable[ScheduleResult]) -> Table:
+    """Return a table of the placements per second of schedulers, by cloud and way."""
+    rendered = Table(box=_box())
+    for heading in ("cloud", "way"):
+        rendered.add_column(heading)
+    for heading in ("schedulers", "placements per second", "requests per placement", "failed"):
+        rendered.add_column(heading, justify="right")
+    for result in results:
+        rendered.add_row(
+            result.cloud,
+            f"{result.service}, {result.way}",
+            str(result.schedulers),
+            f"{result.per_second:,.1f}",
+            f"{result.requests:.2f}",
+            str(result.failed),
+        )
+    return rendered
+
+
+def schedule_line(result: ScheduleResult) -> str:
+    """Return a result as one line of text."""
+    return (
+        f"schedule, {result.cloud}, {result.service}, {result.way}, {result.schedulers} schedulers:"
+        f" {result.per_second:,.1f} placements per second"
+    )
+
+
+def reads_table(results: Iterable[ReadResult]) -> Table:
+    """Return a table of reads with their times in ms, relative to the first read of the scenario."""
+    rendered = Table(box=_box())
+    rendered.add_column("scenario")
+    rendered.add_column("read")
+    for heading in ("hosts", "time", "ratio"):
+        rendered.add_column(heading, justify="right")
+    for result in results:
+        rendered.add_row(
+            result.scenario, result.read, f"{result.hosts:,}", _read_time(result), f"{result.ratio:,.1f}x"
+        )
+    return rendered
+
+
+def read_line(result: ReadResult) -> str:
+    """Return a result as one line of text."""
+    return f"{result.scenario}, {result.read}, {result.hosts:,} hosts: {_read_time(result)} ms"
+
+
+def _read_time(result: ReadResult) -> str:
+    return f"{'about ' if result.is_extrapolated else ''}{result.milliseconds:,.1f}"
 
 
 def _claim_cells(stats: ClaimStats | None) -> tuple[str, str, str, str]:
@@ -143,10 +226,10 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
-def write_json(path: Path, results: Iterable[Result | ClaimsResult]) -> None:
+def write_json(path: Path, results: Iterable[Result | ReadResult | ClaimsResult | ScheduleResult]) -> None:
     """Write all results and the description of the machine."""
     document = {
         "machine": machine(),
-        "results": [asdict(result) | {"ratio": result.ratio} for result in results],
+        "results": [asdict(result) | {"ratio": getattr(result, "ratio", None)} for result in results],
     }
     path.write_text(json.dumps(document, indent=2) + "\n")

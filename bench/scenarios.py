@@ -1,11 +1,12 @@
 """The scenarios: each has a cloud, and requests whose number of candidates is known."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from bench import clouds
+from bench import clouds, filters
 from bench.clouds import CPU_TRAIT, DEVICE, DEVICES, MATCHING_HOSTS, RARE_TRAIT, Cloud, uuid_of, zone
+from bench.filters import Filter
 
 LIMITS = (10, 1000)
 """Each request is sent once per limit."""
@@ -16,12 +17,13 @@ class Request:
     """A request for allocation candidates.
 
     `query` does not include the limit. `candidates` returns the number of candidates without a limit, for a
-    number of hosts.
+    number of hosts. The report compares the time with that of the request `compared_with` of the scenario.
     """
 
     name: str
     query: str
     candidates: Callable[[int], int]
+    compared_with: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,15 @@ NESTED = Request(
     lambda hosts: 2 * hosts,
 )
 
+
+def _filtered(query: str, all_filters: Iterable[Filter]) -> tuple[Request, ...]:
+    """Return the query with each of the filters; it has one candidate in each host that matches."""
+    return tuple(
+        Request(each.name, query + each.query, each.count, compared_with=filters.NONE.name)
+        for each in all_filters
+    )
+
+
 SCENARIOS = (
     Scenario(
         "flat",
@@ -96,6 +107,16 @@ SCENARIOS = (
         (replace(NESTED, name="3 hosts are free", candidates=lambda hosts: 2 * _matching_hosts(hosts)),),
     ),
     Scenario("shared", clouds.shared, (Request("shared disk", SMALL, lambda hosts: hosts),)),
+    Scenario(
+        "filters",
+        filters.flat,
+        _filtered(SMALL, filters.HOST_FILTERS),
+    ),
+    Scenario(
+        "filters-nested",
+        filters.nested,
+        _filtered(NESTED.query, (*filters.HOST_FILTERS, *filters.CHILD_FILTERS)),
+    ),
     Scenario("pci", clouds.pci, tuple(_device_request(count) for count in (2, 4, 6, 8)), max_hosts=100),
     Scenario("pci-alone", clouds.pci, (_device_request(DEVICES),), max_hosts=1000, with_reference=False),
 )

@@ -151,6 +151,12 @@ class Server:
                 )
             time.sleep(POLL_SECONDS)
 
+    @property
+    def pid(self) -> int:
+        """The process id of the running service."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """Kill all processes; their state is not needed any more."""
         if self._process is None:

@@ -1,6 +1,8 @@
 """The benchmark on a few hosts: scenarios have the expected number of candidates, and claims succeed."""
 
 import json
+import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,11 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from bench import clouds
+from bench import clouds, reads, schedule
 from bench.claims import run_claims
 from bench.clouds import Cloud, host_names, uuid_of
+from bench.costs import cpu_seconds
 from bench.loading import add_names, load_ours
 from bench.measuring import candidates_path
+from bench.reads import Comparison
 from bench.scenarios import LIMITS, SCENARIOS, Scenario
 from bench.services import Service
 
@@ -49,6 +53,28 @@ def test_a_scenario_has_the_expected_number_of_candidates(
             assert candidates == min(limit, request.candidates(HOSTS)), (request.name, limit)
 
 
+def test_all_ways_to_read_a_cloud_return_the_same(service: Service, load: Callable[[Cloud], None]) -> None:
+    load(clouds.flat_with_instances(HOSTS))
+    results = list(reads.measure_bulk(service, service, HOSTS))
+    assert [result.is_extrapolated for result in results] == [False] * 4
+    found = reads.read_all(service)
+    assert found == reads.read_pages(service) == reads.read_one_by_one(service, host_names(HOSTS))
+    assert {len(parts["allocations"]) for parts in found.values()} == {clouds.INSTANCES_PER_HOST}
+
+
+@pytest.mark.parametrize("comparison", reads.COMPARISONS, ids=lambda comparison: str(comparison.name))
+def test_an_extension_gets_the_query_of_a_search_with_candidates(
+    comparison: Comparison, service: Service, load: Callable[[Cloud], None]
+) -> None:
+    load(comparison.cloud(HOSTS))
+    body = json.loads(service.request("GET", candidates_path(comparison.query, 1000)))
+    assert len(body["allocation_requests"]) == 2 * math.ceil(HOSTS / clouds.ZONES)
+    search, *extensions = reads.measure_comparison(comparison, service, HOSTS)
+    assert search.ratio == 1
+    assert [extension.read for extension in extensions] == list(comparison.paths)
+    assert all(extension.milliseconds > 0 for extension in extensions)
+
+
 def test_claims_from_unlimited_hosts_are_granted(service: Service, load: Callable[[Cloud], None]) -> None:
     load(clouds.unlimited(HOSTS))
     stats = run_claims(service, [uuid_of(name) for name in host_names(HOSTS)], CLIENTS, seconds=0)
@@ -64,6 +90,20 @@ def test_claims_from_a_full_host_are_counted_as_refused(
     stats = run_claims(service, [uuid_of(host_names(HOSTS)[0])], CLIENTS, seconds=0)
     assert stats.refused == CLIENTS
     assert stats.per_second == 0
+
+
+@pytest.mark.parametrize("way", [*schedule.CLAIMS, *schedule.LOOPS])
+@pytest.mark.parametrize("cloud", [clouds.flat, clouds.free_slots, clouds.full])
+def test_schedulers_place_servers_where_there_is_room(
+    service: Service, load: Callable[[Cloud], None], way: str, cloud: Callable[[int], Cloud]
+) -> None:
+    has_room = cloud is not clouds.full
+    full = Cloud(clouds.full(HOSTS).providers[: HOSTS - clouds.MATCHING_HOSTS], clouds.full(HOSTS).consumers)
+    load(cloud(HOSTS) if has_room else full)
+    place = (schedule.CLAIMS | schedule.LOOPS)[way]
+    tallies, _ = schedule.run_schedulers(service, place, CLIENTS, seconds=0)
+    assert [tally.placed for tally in tallies] == [int(has_room)] * CLIENTS
+    assert [tally.failed for tally in tallies] == [int(not has_room)] * CLIENTS
 
 
 @pytest.mark.long
@@ -85,3 +125,9 @@ def test_the_command_measures_and_drops_its_databases(
             text("SELECT datname FROM pg_database WHERE datname LIKE '%bench%'")
         ).all()
     assert databases == []
+
+
+def test_the_processor_time_of_a_process_includes_its_children() -> None:
+    before = cpu_seconds(os.getpid())
+    subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
+    assert cpu_seconds(os.getpid()) > before
