@@ -1,6 +1,6 @@
 """The application factory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -12,11 +12,15 @@ from oslo_policy.policy import Enforcer
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.api.context import install_deadline
-from placement_svc.db import schema
+from placement_svc.console import application as console
+from placement_svc.db.claims.placing import PlacingService
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
+from placement_svc.db.standbys import Reader, Standby, StandbyReads
+from placement_svc.db.urls import each_host
 from placement_svc.domain.errors import Unavailable
-from placement_svc.http import cors, errors, pipeline, proxy
+from placement_svc.domain.fits import FitsRequest
+from placement_svc.http import cors, errors, pipeline, proxy, watched_requests
 from placement_svc.http.auth import AuthStrategy
 from placement_svc.http.documentation import DocumentationMiddleware
 from placement_svc.http.hosts import AllowedHosts
@@ -26,12 +30,16 @@ from placement_svc.http.noauth import NOAUTH
 from placement_svc.http.policy import Policy, load
 from placement_svc.http.probes import ProbesMiddleware
 from placement_svc.http.tokens import token_strategy
+from placement_svc.http.watched_file import WatchedFile
 from placement_svc.observability import access_log
+from placement_svc.observability.access_log import CompletedRequest
 from placement_svc.observability.empty_answers import EmptyAnswerRecorder
-from placement_svc.observability.metrics import Metrics
+from placement_svc.observability.metrics import Metrics, shared_directory
+from placement_svc.observability.watched_requests import WatchedRequests
 from placement_svc.openapi.document import describe
 from placement_svc.openapi.registry import check_endpoints
 from placement_svc.provisioning.database import with_database
+from placement_svc.readiness import Readiness
 
 
 class _Application(Flask):
@@ -53,18 +61,22 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     settings = settings or config.from_environ()
     strategy, policy = access(settings)
     settings = with_database(settings)
-    assert settings.database_url is not None
     app = _Application("placement_svc", static_folder=None)
     app.json = OrjsonProvider(app)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
-    database = Database(
-        connect(settings.database_url, settings.pool_size, settings.lock_timeout, settings.statement_timeout)
-    )
+    database = _database(settings)
+    standby_reads = StandbyReads(database, _standbys(settings))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
-    app.extensions["claim_service"] = ClaimService(database)
+    app.extensions["standby_reads"] = standby_reads
+    claim_service = app.extensions["claim_service"] = ClaimService(database)
+    app.extensions["placing_service"] = PlacingService(database, claim_service)
     app.extensions["policy"] = policy
-    metrics = Metrics(database) if settings.metrics else None
+    watched_fits = _watched_fits(settings, standby_reads)
+    app.extensions["watched_requests"] = watched_fits
+    metrics = None
+    if settings.metrics:
+        metrics = Metrics(database, standby_reads, [watched_fits] if watched_fits else [])
     reports = [metrics.count] if metrics else []
     if settings.empty_answers:
         reports.append(EmptyAnswerRecorder(database, settings.empty_answers).record)
@@ -78,7 +90,12 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.wsgi_app = DocumentationMiddleware(  # type: ignore[method-assign]
         app.wsgi_app, cache(partial(describe, app)), record
     )
-    _add_middleware(app, settings, database, metrics)
+    if settings.console:
+        pages = _console(app, settings, strategy, reports)
+        app.wsgi_app = console.ConsoleMiddleware(  # type: ignore[method-assign]
+            app.wsgi_app, pages.wsgi_app
+        )
+    _add_middleware(app, settings, metrics)
     try:
         database.prepare()
     except Unavailable as error:
@@ -86,9 +103,42 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     return app
 
 
-def _add_middleware(
-    app: Flask, settings: config.Settings, database: Database, metrics: Metrics | None
-) -> None:
+def _console(
+    app: Flask,
+    settings: config.Settings,
+    strategy: AuthStrategy,
+    reports: Sequence[Callable[[CompletedRequest], None]],
+) -> Flask:
+    """Return the application of the console, on the database and the policy of `app`."""
+    pages = _Application(console.__package__, static_url_path=f"{console.PATH}/static")
+    pages.extensions.update(app.extensions)
+    access_log.install(pages, settings.slow_request, reports)
+    install_deadline(pages)
+    console.install(pages, strategy, hosts=_allowed_hosts(settings))
+    return pages
+
+
+def _database(settings: config.Settings) -> Database:
+    assert settings.database_url is not None
+    return Database(
+        connect(settings.database_url, settings.pool_size, settings.lock_timeout, settings.statement_timeout)
+    )
+
+
+def _standbys(settings: config.Settings) -> list[Standby]:
+    """Return the standbys that the settings name."""
+    return [
+        Standby(
+            url,
+            settings.read_max_lag,
+            pool_size=settings.pool_size,
+            statement_timeout=settings.statement_timeout,
+        )
+        for url in (each_host(settings.read_url) if settings.read_url else ())
+    ]
+
+
+def _add_middleware(app: Flask, settings: config.Settings, metrics: Metrics | None) -> None:
     """Wrap the WSGI application of `app`; the last middleware added sees a request first."""
     wsgi_app: WSGIApplication = app.wsgi_app
     if settings.proxy_headers:
@@ -96,7 +146,11 @@ def _add_middleware(
     hosts = _allowed_hosts(settings)
     app.wsgi_app = ProbesMiddleware(  # type: ignore[method-assign]
         wsgi_app,
-        unready_reason=partial(_unready_reason, database),
+        readiness=Readiness(
+            app.extensions["database"],
+            app.extensions["standby_reads"].standbys,
+            requires_sync=settings.require_sync,
+        ).state,
         metrics=metrics.response if metrics else None,
         metrics_hosts=replace(hosts, any_address=True) if hosts else None,
     )
@@ -119,18 +173,34 @@ def _strategy(settings: config.Settings) -> AuthStrategy:
     return NOAUTH
 
 
+def watched_requests_of(settings: config.Settings) -> Callable[[], Mapping[str, FitsRequest]] | None:
+    """Return a function that returns the watched requests, None without the setting.
+
+    Raises `SetupError` if their file cannot be used.
+    """
+    if settings.watched_requests is None:
+        return None
+    read = partial(watched_requests.read, max_groups=settings.max_groups)
+    return WatchedFile(settings.watched_requests, read).value
+
+
+def _watched_fits(settings: config.Settings, reader: Reader) -> WatchedRequests | None:
+    watched = watched_requests_of(settings)
+    if watched is None:
+        return None
+    return WatchedRequests(
+        reader,
+        watched,
+        shared_directory(),
+        seconds=settings.request_deadline,
+        memory=settings.max_search_memory,
+    )
+
+
 def policy_enforcer() -> Enforcer:
     """Return the policy that the environment's settings select; the tools of oslo.policy call this."""
     settings = config.from_environ()
     return load(settings.policy_profile, settings.policy_file)
-
-
-def _unready_reason(database: Database) -> str | None:
-    """Return why `database` cannot serve requests, None if it can."""
-    try:
-        return schema.mismatch(database.read(schema.revision_of))
-    except Unavailable as error:
-        return str(error)
 
 
 def _allowed_hosts(settings: config.Settings) -> AllowedHosts | None:

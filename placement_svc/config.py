@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from psycopg2 import ProgrammingError  # type: ignore[import-untyped]
-from psycopg2.extensions import make_dsn  # type: ignore[import-untyped]
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from placement_svc.db.urls import UrlError, check_options, parse_url
 from placement_svc.domain.limits import MAX_ID_LENGTH
 
 DATA_DIR = platformdirs.user_data_path("placement-svc")
@@ -22,6 +20,9 @@ DATA_DIR = platformdirs.user_data_path("placement-svc")
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """The project and the user of a consumer whose client sent none."""
 
+
+MIN_SECRET_LENGTH = 32
+"""The least number of characters of `Settings.console_secret`."""
 
 _HOST = re.compile(r"\*|\.?[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 """A host in `Settings.allowed_hosts`."""
@@ -48,6 +49,17 @@ class Settings:
         None,
         "SQLAlchemy URL of the PostgreSQL database, postgresql+psycopg2://...; "
         "if unset, the embedded PostgreSQL is used",
+    )
+    read_url: str | None = _setting(
+        None,
+        "URL of one or several standbys, which answer reads that may be some seconds old: the console, the"
+        " metrics, and requests with stale=ok",
+    )
+    read_max_lag: float = _setting(
+        10.0, "seconds that a standby may lag behind; while it lags more, the primary answers"
+    )
+    require_sync: bool = _setting(
+        False, "1: /readyz returns 503 unless each commit waits for a synchronous standby"
     )
     data_dir: Path = _setting(  # noqa: RUF009
         DATA_DIR,
@@ -85,6 +97,13 @@ class Settings:
     )
     cors_allowed_headers: tuple[str, ...] = _setting(
         (), "comma-separated request headers that those pages may send", "the headers that OpenStack uses"
+    )
+    console: bool = _setting(True, "0 disables the console at /console")
+    console_secret: str | None = _setting(
+        None,
+        "key that signs the log-in cookies of the console, at least 32 characters; all services behind one"
+        " address need the same",
+        "random at each start",
     )
     randomize_candidates: bool = _setting(
         False,
@@ -128,6 +147,9 @@ class Settings:
         60, "seconds that a single SQL statement may run; after that, the response is 503"
     )
     metrics: bool = _setting(True, "0 disables /metrics")
+    watched_requests: Path | None = _setting(  # noqa: RUF009
+        None, "YAML file of requests whose capacity /metrics shows, as placement_request_fits"
+    )
     log_format: str | None = _setting(
         None, "json, or console (human-readable lines)", "console on a terminal, else json"
     )
@@ -150,7 +172,13 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise `SettingsError` for an invalid value or combination of values."""
         if self.database_url is not None:
-            _check_database_url(self.database_url)
+            _check_url("database_url", self.database_url)
+        if self.read_url is not None:
+            _check_url("read_url", self.read_url)
+            if parse_url(self.read_url).query.get("target_session_attrs") in ("read-write", "primary"):
+                raise SettingsError("PLACEMENT_READ_URL names standbys: leave target_session_attrs out")
+        if not self.read_max_lag > 0 or not math.isfinite(self.read_max_lag):
+            raise SettingsError("PLACEMENT_READ_MAX_LAG must be more than 0")
         _check_choice("auth", self.auth, ("noauth", "token", "keystone"))
         if self.auth == "token" and self.token_file is None:
             raise SettingsError("PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE")
@@ -166,6 +194,8 @@ class Settings:
                     "PLACEMENT_ALLOWED_HOSTS must be names or IP addresses without scheme and port, such as"
                     f" placement.example.org, .example.org, 192.0.2.1, [2001:db8::1] or *, not {host!r}"
                 )
+        if self.console_secret is not None and len(self.console_secret) < MIN_SECRET_LENGTH:
+            raise SettingsError(f"PLACEMENT_CONSOLE_SECRET must have at least {MIN_SECRET_LENGTH} characters")
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
         for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
@@ -217,36 +247,27 @@ def default_text(setting: Field[Any]) -> str:
 _URL_EXAMPLE = "postgresql://user:password@host:5432/placement"
 
 
-def _check_database_url(url: str) -> None:
+def _check_url(setting: str, url: str) -> None:
     """Raise `SettingsError` unless psycopg2 can use a URL; the message never quotes its password."""
+    name = variable(setting)
     found = re.match(r"([A-Za-z][\w+.-]*)://", url)
     if found is None:
-        raise SettingsError(f"PLACEMENT_DATABASE_URL is not a URL: write it like {_URL_EXAMPLE}")
+        raise SettingsError(f"{name} is not a URL: write it like {_URL_EXAMPLE}")
     scheme = found[1]
     if scheme not in ("postgresql", "postgresql+psycopg2"):
         if scheme.startswith("postgres"):
             reason = f"begins with {scheme}://, and this service needs postgresql://"
         else:
             reason = f"begins with {scheme}://, and this service needs a PostgreSQL database"
-        raise SettingsError(f"PLACEMENT_DATABASE_URL {reason}: write it like {_URL_EXAMPLE}")
+        raise SettingsError(f"{name} {reason}: write it like {_URL_EXAMPLE}")
     try:
-        parsed = make_url(url)
+        check_options(parse_url(url))
+    except UrlError as error:
+        raise SettingsError(f"{name} {error}") from None
     except (ArgumentError, ValueError):
         raise SettingsError(
-            f"PLACEMENT_DATABASE_URL is malformed: its port must be a number, as in {_URL_EXAMPLE}"
-        ) from None
-    if parsed.port is not None and not 0 < parsed.port < 65536:
-        raise SettingsError(
-            f"PLACEMENT_DATABASE_URL has the port {parsed.port}: write one from 1 to 65535, usually 5432"
-        )
-    try:
-        dialect = parsed.set(drivername="postgresql+psycopg2").get_dialect()()
-        _, arguments = dialect.create_connect_args(parsed)
-        make_dsn(**arguments)
-    except (ArgumentError, ValueError, ProgrammingError):
-        raise SettingsError(
-            "PLACEMENT_DATABASE_URL has an option that libpq does not know: write only options of libpq after"
-            " the ?, such as sslmode=require"
+            f"{name} is malformed: its port must be a number, as in {_URL_EXAMPLE} or, with"
+            " several hosts, postgresql://user:password@host1:5432,host2:5432/placement"
         ) from None
 
 
@@ -282,14 +303,17 @@ _KUBERNETES_VARIABLE = re.compile(
 )
 """The variables that Kubernetes sets in every pod of a namespace with a service named placement."""
 
-_REQUIRES = {"cors_allowed_headers": "cors_allowed_origins"}
+CLIENT_VARIABLES = {"PLACEMENT_URL", "PLACEMENT_TOKEN"}
+"""The variables of the commands that query a running service; they are no settings of the service."""
+
+_REQUIRES = {"cors_allowed_headers": "cors_allowed_origins", "read_url": "database_url"}
 """Settings that have no effect without another setting."""
 
 
 def _check_names(names: set[str]) -> None:
     """Raise `SettingsError` for a variable that is no setting and hence probably misspelled."""
     known = {f.name for f in fields(Settings)}
-    for name in sorted(names - {variable(setting) for setting in known}):
+    for name in sorted(names - CLIENT_VARIABLES - {variable(setting) for setting in known}):
         if name.startswith("PLACEMENT_") and not _KUBERNETES_VARIABLE.fullmatch(name):
             closest = get_close_matches(name.removeprefix("PLACEMENT_").lower(), known, n=1)
             hint = f": did you mean {variable(closest[0])}?" if closest else ""

@@ -17,20 +17,23 @@ MAY_IMPORT = {
     "schemas": {"domain"},
     "http": {"schemas", "domain"},
     "api": {"config", "http", "schemas", "domain", "db", REQUEST_STATS},
+    "console": {"api", "config", "http", "schemas", "domain", "db"},
     "openapi": {"http", "schemas", "domain"},
     "observability": {"http", "domain", "db"},
-    "import_export": {"config", "http", "schemas", "domain", "db"},
+    "client": set(),
+    "demo": {"client", "domain", "http", "db", "provisioning"},
+    "import_export": {"client", "config", "http", "schemas", "domain", "db", "provisioning"},
     "provisioning": {"config", "domain", "db"},
     "server": {"config", "http", "domain", "db", "observability", "provisioning"},
     "commands": {
-        *("app", "audit_report", "config", "demo"),
+        *("app", "audit_report", "client", "config", "demo"),
         *("http", "domain", "db", "import_export", "provisioning", "server"),
     },
 }
 
 ONLY_IN = {
-    "flask": {"http", "api", "openapi", "observability", "server"},
-    "werkzeug": {"http", "api", "openapi"},
+    "flask": {"http", "api", "console", "openapi", "observability", "server"},
+    "werkzeug": {"http", "api", "console", "openapi"},
     "sqlalchemy": {"db", "observability", "import_export", "provisioning", "commands"},
     "alembic": {"db"},
     "marshmallow": {"schemas", "openapi"},
@@ -38,6 +41,8 @@ ONLY_IN = {
     "oslo_policy": {"http"},
     "keystonemiddleware": {"http"},
     "flask_swagger_ui": {"http"},
+    "itsdangerous": {"console"},
+    "jinja2": {"console"},
 }
 
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -21,6 +22,12 @@ from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from tests.support.service import serving, started, wait_until
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_directory(monkeypatch: pytest.MonkeyPatch, passable_dir: Path) -> None:
+    """Keep `serve` from reporting that it removed what the commands killed by other tests have left."""
+    monkeypatch.setattr(tempfile, "tempdir", str(passable_dir))
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +119,9 @@ def test_database_without_a_schema_is_reported_in_one_line(
 
 def test_embedded_database_is_upgraded_before_an_export(data_dir: Path) -> None:
     result = run("export", "-", data_dir=data_dir)
-    counts = b'{"counts":{"trait":0,"resource_class":0,"resource_provider":0,"consumer":0}}\n'
+    counts = (
+        b'{"counts":{"trait":0,"resource_class":0,"resource_provider":0,"consumer":0,"placement_group":0}}\n'
+    )
     assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, counts, "Exported 0 records\n")
 
 
@@ -152,6 +161,8 @@ def test_invalid_setting_is_reported_in_one_line(command: list[str], setting: st
         ({"policy_file": "broken"}, "placement:traits:list: ["),
         ({"policy_file": "broken"}, "'placement:traits:list': nonsense"),
         ({"policy_file": "missing"}, ""),
+        ({"watched_requests": "broken"}, "m1.large: resources=VCPU"),
+        ({"watched_requests": "missing"}, ""),
         ({"auth": "token", "token_file": "broken"}, "{"),
         ({"auth": "token", "token_file": "missing"}, ""),
         ({"auth": "keystone", "keystone_file": "broken"}, "auth_type = password"),
@@ -159,11 +170,11 @@ def test_invalid_setting_is_reported_in_one_line(command: list[str], setting: st
         ({"auth": "keystone"}, ""),
     ],
 )
-def test_policy_and_authentication_files_are_checked_before_the_start(
+def test_files_of_settings_are_checked_before_the_start(
     tmp_path: Path, settings: dict[str, str], content: str
 ) -> None:
     (tmp_path / "broken").write_text(content)
-    named = {name: tmp_path / value if name.endswith("_file") else value for name, value in settings.items()}
+    named = {name: value if name == "auth" else tmp_path / value for name, value in settings.items()}
     line = error_message(run("serve", data_dir=tmp_path / "data", **named))
     assert line.startswith("Error: The ") or "keystone_authtoken" in line
     assert not (tmp_path / "data").exists()

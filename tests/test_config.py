@@ -69,6 +69,7 @@ def test_empty_environment_gives_the_defaults() -> None:
         ("PLACEMENT_POOL_SIZE", "1", "pool_size", 1),
         ("PLACEMENT_POOL_SIZE", "50", "pool_size", 50),
         ("PLACEMENT_METRICS", "0", "metrics", False),
+        ("PLACEMENT_WATCHED_REQUESTS", "watched.yaml", "watched_requests", Path("watched.yaml")),
         ("PLACEMENT_LOG_FORMAT", "json", "log_format", "json"),
         ("PLACEMENT_LOG_LEVEL", "warning", "log_level", "warning"),
         ("PLACEMENT_SLOW_REQUEST", "0.5", "slow_request", 0.5),
@@ -110,6 +111,17 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_DATABASE_URL", "postgresql://host:70000/placement", "has the port 70000: write"),
         ("PLACEMENT_DATABASE_URL", "postgresql://host:0/placement", "has the port 0: write one from 1"),
         ("PLACEMENT_DATABASE_URL", f"{URL}?nonsense=1", "has an option that libpq does not know"),
+        ("PLACEMENT_DATABASE_URL", "postgresql://a:1,b:port/placement", "is malformed: its port must be"),
+        ("PLACEMENT_DATABASE_URL", "postgresql://a:1,,b/placement", "is malformed: its port must be"),
+        ("PLACEMENT_DATABASE_URL", "postgresql://a:1,b:70000/placement", "has the port 70000: write"),
+        ("PLACEMENT_DATABASE_URL", "postgresql:///placement?host=a,b&port=1,2,3", "has an option"),
+        (
+            "PLACEMENT_DATABASE_URL",
+            f"{URL}?target_session_attrs=nonsense",
+            "has target_session_attrs=nonsense: write one of any, read-write,",
+        ),
+        ("PLACEMENT_DATABASE_URL", f"{URL}?sslmode=on", "has sslmode=on: write one of disable, allow,"),
+        ("PLACEMENT_DATABASE_URL", f"{URL}?connect_timeout=2s", "has connect_timeout=2s: write a whole"),
         ("PLACEMENT_AUTH", "nobody", "must be one of noauth, token, keystone"),
         ("PLACEMENT_AUTH", "NOAUTH", "must be one of noauth, token, keystone"),
         ("PLACEMENT_AUTH", "token", "may be token only with PLACEMENT_TOKEN_FILE"),
@@ -137,12 +149,34 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_LOG_FORMAT", "xml", "must be one of json, console, not 'xml'"),
         ("PLACEMENT_LOG_LEVEL", "loud", "must be one of debug, info, warning, error, not 'loud'"),
         ("PLACEMENT_LOCK_TIMEOUT", "0", "must be 1 or more"),
+        ("PLACEMENT_READ_MAX_LAG", "0", "must be more than 0"),
+        ("PLACEMENT_READ_MAX_LAG", "inf", "must be more than 0"),
+        ("PLACEMENT_REQUIRE_SYNC", "yes", "must be one of 0, 1, not 'yes'"),
     ],
 )
 def test_invalid_value_is_rejected(variable: str, text: str, message: str) -> None:
     with pytest.raises(SettingsError) as raised:
         from_environ({variable: text})
     assert str(raised.value).startswith(f"{variable} {message}")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("db2", "is not a URL"),
+        ("postgresql://db2:port/placement", "is malformed: its port must be"),
+        ("postgresql://db2/placement?nonsense=1", "has an option that libpq does not know"),
+        ("postgresql://db2,db3/placement?target_session_attrs=primary", "names standbys"),
+    ],
+)
+def test_invalid_url_of_standbys_is_rejected(url: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=f"^PLACEMENT_READ_URL {message}"):
+        from_environ({"PLACEMENT_DATABASE_URL": URL, "PLACEMENT_READ_URL": url})
+
+
+def test_standbys_need_a_primary() -> None:
+    with pytest.raises(SettingsError, match=r"^PLACEMENT_READ_URL has no effect without"):
+        from_environ({"PLACEMENT_READ_URL": URL})
 
 
 @pytest.mark.parametrize("text", ["-1", "many"])

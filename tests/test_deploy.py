@@ -16,7 +16,7 @@ from flask import Flask
 
 from placement_svc.cli import main
 from placement_svc.commands.serve import PORT
-from placement_svc.config import Settings, variable
+from placement_svc.config import CLIENT_VARIABLES, Settings, variable
 from placement_svc.http import proxy
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +104,7 @@ def test_is_command_detects_unknown_commands_and_options() -> None:
 )
 def test_settings_exist(path: str) -> None:
     named = re.findall(r"\bPLACEMENT_[A-Z_]*[A-Z]\b(?!_)", (ROOT / path).read_text())
-    assert set(named) <= SETTINGS
+    assert set(named) <= SETTINGS | CLIENT_VARIABLES
 
 
 def test_variables_of_compose_are_in_the_example() -> None:

@@ -5,10 +5,13 @@ from placement_svc.api import (
     allocation_candidates,
     allocations,
     capacity,
+    claims,
     consumers,
     empty_answers,
     explanations,
+    fits,
     inventories,
+    placement_groups,
     provider_aggregates,
     provider_traits,
     reshaper,
@@ -36,5 +39,8 @@ BLUEPRINTS = (
     capacity.bp,
     empty_answers.bp,
     explanations.bp,
+    fits.bp,
+    placement_groups.bp,
+    claims.bp,
 )
 """Every blueprint, in the order of `docs/spec/http.md 4`, followed by the extensions of this service."""

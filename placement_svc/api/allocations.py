@@ -6,10 +6,10 @@ from uuid import UUID
 
 from flask import Blueprint, Response, g, jsonify
 
-from placement_svc.api.context import claim_service, database, load_query, settings
+from placement_svc.api.context import claim_service, database, load_query, reads, settings
 from placement_svc.api.pages import join_pieces
 from placement_svc.db import allocations, consumer_pages
-from placement_svc.db.engine import Database
+from placement_svc.db.standbys import Reader
 from placement_svc.domain.errors import Invalid
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
@@ -41,7 +41,7 @@ def replace_allocations() -> Response:
 
 
 @bp.get("/allocations")
-@endpoint("allocations:list_many", introduced="1.0", is_extension=True, checks_accept=True)
+@endpoint("allocations:list_many", introduced="1.0", is_extension=True, checks_accept=True, may_be_stale=True)
 def list_allocations() -> Response:
     """List the allocations of several providers, or those of several consumers."""
     key, uuids = parse_allocations_query(load_query(AllocationsQuery))
@@ -51,7 +51,7 @@ def list_allocations() -> Response:
     else:
         enforce("allocations:list")
         name, bodies = "consumers", _consumer_bodies
-    response = respond(join_pieces(f'{{"{name}":{{'.encode(), _members(bodies(database(), uuids))))
+    response = respond(join_pieces(f'{{"{name}":{{'.encode(), _members(bodies(reads(), uuids))))
     return caching.set_cache_headers(response, caching.now())
 
 
@@ -70,14 +70,14 @@ def _batches(uuids: list[str]) -> Iterator[list[str]]:
         yield uuids[start : start + OBJECTS_PER_READ]
 
 
-def _provider_bodies(source: Database, uuids: list[str]) -> Iterator[tuple[str, Any]]:
+def _provider_bodies(source: Reader, uuids: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield each provider that exists, with the body of its single read."""
     for batch in _batches(uuids):
         for uuid, (generation, by_consumer) in source.read(allocations.of_providers, batch).items():
             yield uuid, {"allocations": by_consumer, "resource_provider_generation": generation}
 
 
-def _consumer_bodies(source: Database, uuids: list[str]) -> Iterator[tuple[str, Any]]:
+def _consumer_bodies(source: Reader, uuids: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield each consumer that exists, with the body of its single read."""
     for batch in _batches(uuids):
         for found in source.read(consumer_pages.find, batch):

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, g
 
-from placement_svc.api.context import database, load_pairs
+from placement_svc.api.context import load_pairs, reads
 from placement_svc.api.pages import respond_with_page
 from placement_svc.db import capacity
 from placement_svc.domain.capacity import BY_CONSUMER, Amounts, CapacityGroup, Grouping
@@ -27,7 +27,7 @@ def _to_json(amounts: Amounts) -> dict[str, Any]:
 
 
 @bp.get("/capacity")
-@endpoint("capacity", introduced="1.0", is_extension=True, checks_accept=True)
+@endpoint("capacity", introduced="1.0", is_extension=True, checks_accept=True, may_be_stale=True)
 def show_capacity() -> Response:
     """Show the capacity and the usage of all providers that match the query, or of groups of them."""
     pairs = load_pairs()
@@ -36,7 +36,7 @@ def show_capacity() -> Response:
     if grouping in BY_CONSUMER:
         enforce("usages", {})
     provider_filter = parse_extended_filter(query, pairs, g.microversion)
-    read = database().read
+    read = reads().read
     if grouping is None:
         amounts = read(capacity.sums, provider_filter)
         body = dumps({"resource_classes": _to_json(amounts)})

@@ -7,7 +7,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify
 from werkzeug.exceptions import Forbidden
 
-from placement_svc.api.context import database, load_query
+from placement_svc.api.context import database, load_query, reads
 from placement_svc.api.pages import respond_with_page
 from placement_svc.db import consumer_pages, project_pages
 from placement_svc.domain.consumers import Consumer, ConsumerDetails, ConsumerFilter
@@ -39,7 +39,14 @@ def _details_to_json(details: ConsumerDetails) -> dict[str, Any]:
 
 
 @bp.get("/consumers")
-@endpoint("consumers:list", introduced="1.0", is_extension=True, checks_accept=True, project_from_query=True)
+@endpoint(
+    "consumers:list",
+    introduced="1.0",
+    is_extension=True,
+    checks_accept=True,
+    project_from_query=True,
+    may_be_stale=True,
+)
 def list_consumers() -> Response:
     """List the consumers that match all filters of the query."""
     query = load_query(ConsumersQuery)
@@ -49,7 +56,7 @@ def list_consumers() -> Response:
     consumer_filter = ConsumerFilter(
         **{key: value for key, value in query.items() if key in ConsumerFilter.__dataclass_fields__}
     )
-    read = database().read
+    read = reads().read
     return respond_with_page(
         "consumers",
         page,
@@ -57,6 +64,8 @@ def list_consumers() -> Response:
             consumer_pages.find_page, consumer_filter, part, with_allocations="include" in query
         ),
         _details_to_json,
+        # Each page in the order of creation reads all consumers that match.
+        **({} if page.sort is None else {"elements_per_read": MAX_LIMIT}),
     )
 
 
@@ -74,12 +83,19 @@ def show_consumer(consumer_uuid: str) -> Response:
 
 
 @bp.get("/projects")
-@endpoint("projects:list", introduced="1.0", is_extension=True, checks_accept=True, project_from_query=True)
+@endpoint(
+    "projects:list",
+    introduced="1.0",
+    is_extension=True,
+    checks_accept=True,
+    project_from_query=True,
+    may_be_stale=True,
+)
 def list_projects() -> Response:
     """List the projects that have consumers, with their usages."""
     query = load_query(ProjectsQuery)
     page = parse_page(query)
-    read = database().read
+    read = reads().read
     return respond_with_page(
         "projects",
         page,

@@ -7,13 +7,16 @@ from flask import Flask, current_app, g, request
 from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.db.cancellation import set_deadline
+from placement_svc.db.claims.placing import PlacingService
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
+from placement_svc.db.standbys import Reader, StandbyReads
 from placement_svc.domain.deadline import Deadline
 from placement_svc.http.body import read_json
 from placement_svc.http.environ import IS_CLIENT_GONE, SHARE_TURN
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
+from placement_svc.schemas.staleness import split_stale
 
 
 def database() -> Database:
@@ -22,9 +25,26 @@ def database() -> Database:
     return current
 
 
+def reads() -> Reader:
+    """Return what runs the reads of the current request: a standby may if the request allows stale data.
+
+    A request for the API allows it by the query key `stale`, which `load_pairs` evaluates.
+    """
+    if not g.get("may_be_stale"):
+        return database()
+    standby_reads: StandbyReads = current_app.extensions["standby_reads"]
+    return standby_reads
+
+
 def claim_service() -> ClaimService:
     """Return the claim service of the current application."""
     current: ClaimService = current_app.extensions["claim_service"]
+    return current
+
+
+def placing_service() -> PlacingService:
+    """Return the service of the current application that places consumers."""
+    current: PlacingService = current_app.extensions["placing_service"]
     return current
 
 
@@ -76,9 +96,14 @@ def load_body(schema: type[Schema]) -> Any:
 
 
 def load_pairs() -> list[tuple[str, str]]:
-    """Return the keys and values of the query string; raise `Invalid` for a list that is too long."""
+    """Return the keys and values of the query string; raise `Invalid` for a list that is too long.
+
+    The key `stale` is not among them if the endpoint knows it: `reads` depends on it.
+    """
     pairs = parse_pairs(request.query_string)
     check_lists(pairs, settings().max_items)
+    if g.get("knows_stale"):
+        pairs, g.may_be_stale = split_stale(pairs)
     return pairs
 
 

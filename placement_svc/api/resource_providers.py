@@ -7,7 +7,14 @@ from uuid import UUID, uuid4
 from flask import Blueprint, Response, g, jsonify
 
 from placement_svc.api import links
-from placement_svc.api.context import database, load_body, load_pairs, request_deadline, require_provider
+from placement_svc.api.context import (
+    database,
+    load_body,
+    load_pairs,
+    reads,
+    request_deadline,
+    require_provider,
+)
 from placement_svc.api.pages import respond_with_page
 from placement_svc.db import provider_pages, providers
 from placement_svc.domain.errors import Invalid
@@ -73,13 +80,13 @@ def json_converter() -> Callable[[Provider], dict[str, Any]]:
 
 
 @bp.get("/resource_providers")
-@endpoint("resource_providers:list", introduced="1.0", checks_accept=True)
+@endpoint("resource_providers:list", introduced="1.0", checks_accept=True, may_be_stale=True)
 def list_providers() -> Response:
     """List the providers that match all filters of the query."""
     pairs = load_pairs()
     if allows_extensions() and uses_extensions(pairs):
         return _list_page(pairs)
-    found = database().read(providers.find, parse_filter(pairs, g.microversion))
+    found = reads().read(providers.find, parse_filter(pairs, g.microversion))
     response = jsonify(
         resource_providers=[to_json(provider) for provider in request_deadline().checked(found)]
     )
@@ -93,7 +100,7 @@ def _list_page(pairs: list[tuple[str, str]]) -> Response:
     include, page = parse_include(query), parse_page(query, MARKER)
     for kind in sorted(include):
         enforce(PART_RULES[kind])
-    read, convert = database().read, json_converter()
+    read, convert = reads().read, json_converter()
     return respond_with_page(
         "resource_providers",
         page,

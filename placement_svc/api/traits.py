@@ -3,7 +3,7 @@
 from flask import Blueprint, Response, jsonify
 
 from placement_svc.api import links
-from placement_svc.api.context import database, load_query
+from placement_svc.api.context import database, load_query, reads
 from placement_svc.db import traits
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
@@ -13,10 +13,11 @@ bp = Blueprint("traits", __name__)
 
 
 @bp.get("/traits")
-@endpoint("traits:list", introduced="1.6", checks_accept=True)
+@endpoint("traits:list", introduced="1.6", checks_accept=True, may_be_stale=True)
 def list_traits() -> Response:
     """List the traits that match all filters of the query."""
-    found = database().read(traits.find, to_filter(load_query(TraitQuery)))
+    trait_filter = to_filter(load_query(TraitQuery))
+    found = reads().read(traits.find, trait_filter)
     response = jsonify(traits=[trait.name for trait in found])
     return caching.set_cache_headers(response, caching.newest(trait.modified for trait in found))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify
 
-from placement_svc.api.context import database, load_query
+from placement_svc.api.context import database, load_query, reads
 from placement_svc.db import usages
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
@@ -25,17 +25,17 @@ def show_provider_usages(uuid: str) -> Response:
 
 
 @bp.get("/usages")
-@endpoint("usages", introduced="1.9", checks_accept=True, project_from_query=True)
+@endpoint("usages", introduced="1.9", checks_accept=True, project_from_query=True, may_be_stale=True)
 def show_usages() -> Response:
     """Show the usages of a project; since 1.38 by consumer type."""
     query = load_query(UsagesQuery)
     if since("1.38"):
-        by_type = database().read(usages.of_project, **query)
+        by_type = reads().read(usages.of_project, **query)
         body: dict[str, Any] = {
             consumer_type: {**usage.resources, "consumer_count": usage.consumer_count}
             for consumer_type, usage in by_type.items()
         }
     else:
-        total = database().read(usages.of_project, **query, consumer_type=usages.ALL_TYPES)
+        total = reads().read(usages.of_project, **query, consumer_type=usages.ALL_TYPES)
         body = {name: used for usage in total.values() for name, used in usage.resources.items()}
     return caching.set_cache_headers(jsonify(usages=body), caching.now())

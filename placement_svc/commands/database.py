@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import click
 from sqlalchemy import Engine
 
 from placement_svc import config
 from placement_svc.db import schema
 from placement_svc.db.connection_check import check_connection
 from placement_svc.db.engine import Database, connect
+from placement_svc.domain.errors import Unavailable
+from placement_svc.import_export import transfer
 from placement_svc.provisioning.database import database_url
 
 
@@ -35,3 +38,13 @@ def opened_database() -> Iterator[Database]:
         if config.from_environ().database_url is None:
             schema.upgrade(engine)
         yield Database(engine)
+
+
+def vacuum(database: Database) -> None:
+    """Vacuum the tables; the data is complete even if this fails."""
+    try:
+        transfer.vacuum(database)
+    except Unavailable as error:
+        click.echo(
+            f"The tables are not vacuumed: {error} Searches take longer until autovacuum has run.", err=True
+        )

@@ -1,13 +1,17 @@
-"""The commands `db`: show or change the schema revision."""
+"""The commands `db`: show or change the schema revision, back up and restore the database."""
 
 import sys
 
 import click
 
 from placement_svc import config
-from placement_svc.commands.database import opened_engine
+from placement_svc.commands.database import opened_engine, vacuum
 from placement_svc.db import schema, sessions
+from placement_svc.db.engine import Database
+from placement_svc.db.session_options import role_statements, session_options
+from placement_svc.db.urls import parse_url
 from placement_svc.domain.errors import Unavailable
+from placement_svc.import_export import dump as dump_file
 from placement_svc.provisioning.database import database_name
 
 
@@ -17,7 +21,7 @@ def _name() -> str:
 
 @click.group()
 def db() -> None:
-    """Show or change the database schema revision."""
+    """Show or change the database schema revision, back up and restore the database."""
 
 
 @db.command()
@@ -86,3 +90,48 @@ def current() -> None:
     """Show the schema's revision and the newest revision."""
     with opened_engine() as engine:
         click.echo(f"{_name()} is at revision {schema.current(engine) or 'base'} of {schema.newest()}")
+
+
+@db.command()
+def role_settings() -> None:
+    """Print the SQL that sets the session options for the database role.
+
+    It is necessary behind a connection pooler, such as PgBouncer, that drops the options of a connection.
+    """
+    settings = config.from_environ()
+    if settings.database_url is None:
+        raise click.UsageError("The embedded database has no connection pooler: set PLACEMENT_DATABASE_URL.")
+    options = session_options(settings.lock_timeout, settings.statement_timeout)
+    for statement in role_statements(parse_url(settings.database_url), options):
+        click.echo(statement)
+
+
+@db.command()
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def dump(file: str, force: bool) -> None:
+    """Back up the database to FILE, in one snapshot, by pg_dump.
+
+    Services can run meanwhile. A FILE of - is standard output. Only its owner can read FILE.
+    """
+    with opened_engine() as engine:
+        dump_file.dump(engine, file, force=force)
+        click.echo(f"Dumped {_name()}", err=True)
+
+
+@db.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--force", is_flag=True, help="Replace all data, even if services are connected.")
+def restore(file: str, force: bool) -> None:
+    """Restore FILE, which `db dump` has written, to an empty database, by pg_restore.
+
+    All of FILE is restored, or nothing. Stop all services first.
+    """
+    with opened_engine() as engine:
+        revision = dump_file.restore(engine, file, force=force)
+        click.echo(f"Restored {_name()} at revision {revision}")
+        problem = schema.mismatch(revision)
+        if problem:
+            click.echo(problem, err=True)
+        else:
+            vacuum(Database(engine))

@@ -1,12 +1,13 @@
 """The command `serve`."""
 
 import ipaddress
+import secrets
 from dataclasses import replace
 
 import click
 
 from placement_svc import config
-from placement_svc.app import access, create_app
+from placement_svc.app import access, create_app, watched_requests_of
 from placement_svc.server import serve as server
 
 PORT = 8778
@@ -31,8 +32,12 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     _check_host(settings, host)
     if settings.auth == "noauth" and config.is_host(host):
         settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, host))
-    # Each worker repeats this. Doing it here reports an unusable file before any worker starts.
+    if settings.console_secret is None:
+        # The workers inherit it: each of them accepts the cookies of the others.
+        settings = replace(settings, console_secret=secrets.token_urlsafe())
+    # Each worker repeats this. Doing it here reports unusable files before any worker starts.
     access(settings)
+    watched_requests_of(settings)
     server.serve(create_app, settings, host=host, port=port, workers=workers, threads=threads)
 
 

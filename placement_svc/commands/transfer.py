@@ -2,9 +2,7 @@
 
 import click
 
-from placement_svc.commands.database import opened_database
-from placement_svc.db.engine import Database
-from placement_svc.domain.errors import Unavailable
+from placement_svc.commands.database import opened_database, vacuum
 from placement_svc.import_export import transfer
 
 
@@ -67,14 +65,4 @@ def import_data(
             click.echo(f"Nothing is changed. An import would add {added}")
         else:
             click.echo(f"Imported {added}")
-            _vacuum(database)
-
-
-def _vacuum(database: Database) -> None:
-    """Vacuum the tables; the import is complete even if this fails."""
-    try:
-        transfer.vacuum(database)
-    except Unavailable as error:
-        click.echo(
-            f"The tables are not vacuumed: {error} Searches take longer until autovacuum has run.", err=True
-        )
+            vacuum(database)

@@ -12,6 +12,7 @@ _NAMED = {
     "aggregates": ("uuid", "aggregate"),
     "consumer_types": ("name", "consumer type"),
     "consumers": ("uuid", "consumer"),
+    "placement_groups": ("uuid", "placement group"),
     "projects": ("external_id", "project"),
     "resource_classes": ("name", "resource class"),
     "resource_providers": ("uuid", "provider"),
@@ -24,6 +25,7 @@ _TABLE_OF = {
     "aggregate_id": "aggregates",
     "consumer_id": "consumers",
     "consumer_type_id": "consumer_types",
+    "group_id": "placement_groups",
     "parent_id": "resource_providers",
     "project_id": "projects",
     "provider_id": "resource_providers",
@@ -37,6 +39,8 @@ _TABLE_OF = {
 _LABEL_COLUMNS = {
     "allocations": ("consumer_id", "provider_id", "resource_class_id"),
     "inventories": ("provider_id", "resource_class_id"),
+    "placement_group_aggregates": ("group_id", "position"),
+    "placement_group_members": ("group_id", "consumer_id"),
     "provider_aggregates": ("provider_id", "aggregate_id"),
     "provider_traits": ("provider_id", "trait_id"),
 }

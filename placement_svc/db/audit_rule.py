@@ -110,6 +110,11 @@ def same_root(table: str, inconsistency: str) -> AuditRule:
     )
 
 
+def quoted(value: str) -> str:
+    """Return the SQL literal of a text."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def allowed(table: str, condition: str, column: str, inconsistency: str) -> AuditRule:
     """Return the rule that each row of `table` meets `condition`; `column` of it is shown."""
     return AuditRule(
@@ -117,7 +122,7 @@ def allowed(table: str, condition: str, column: str, inconsistency: str) -> Audi
         find=f"SELECT entry.ctid AS at, entry.* FROM {table} AS entry WHERE NOT ({condition})",
         subject=labels.label(table, "found"),
         stored=column,
-        expected=f"'{condition}'",
+        expected=quoted(condition),
     )
 
 

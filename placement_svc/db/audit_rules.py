@@ -1,8 +1,19 @@
 """The rules that consistent data follows, as queries for the rows that break them."""
 
 from placement_svc.db import audit_labels as labels
-from placement_svc.db.audit_rule import DAMAGE, FOUND, AuditRule, allowed, orphan, referenced, same_root
+from placement_svc.db.audit_groups import VIOLATIONS
+from placement_svc.db.audit_rule import (
+    DAMAGE,
+    FOUND,
+    AuditRule,
+    allowed,
+    orphan,
+    quoted,
+    referenced,
+    same_root,
+)
 from placement_svc.db.tables import CAPACITY, MAX_ALLOCATABLE
+from placement_svc.domain.placement_groups import POLICIES
 
 # Derives root and path of each provider from parent_id alone. Providers in a cycle, or below one, are
 # missing.
@@ -64,6 +75,16 @@ _ORPHANS = (
         "aggregate of a provider that does not exist",
     ),
     orphan("provider_aggregates", "aggregate_id", "aggregates", "provider aggregate that does not exist"),
+    orphan("placement_group_members", "consumer_id", "consumers", "group member that is no consumer"),
+    orphan(
+        "placement_group_members", "group_id", "placement_groups", "member of a group that does not exist"
+    ),
+    orphan(
+        "placement_group_aggregates",
+        "group_id",
+        "placement_groups",
+        "aggregate of a group that does not exist",
+    ),
 )
 
 _TREES = (
@@ -196,6 +217,31 @@ _AMOUNTS = (
     ),
 )
 
+_GROUPS = (
+    allowed(
+        "placement_groups",
+        f"policy IN ({', '.join(map(quoted, POLICIES))})",
+        "found.policy",
+        "placement group with an unknown policy",
+    ),
+    allowed(
+        "placement_groups",
+        "(policy LIKE '%anti-affinity') = (max_per_domain IS NOT NULL) AND coalesce(max_per_domain, 1) > 0",
+        "found.policy || ', ' || coalesce(found.max_per_domain::text, 'no maximum')",
+        "placement group with a maximum that its policy does not have",
+    ),
+    AuditRule(
+        inconsistency="group member that violates the policy of its group",
+        find=VIOLATIONS,
+        subject=labels.label("placement_group_members", "found"),
+        stored=f"'on ' || {labels.names('resource_providers', 'found.root_ids', ', ')}",
+        expected="coalesce('in a domain with at most ' || found.max_per_domain || ' members',"
+        " 'in the domain of the other members')",
+        # Only claims into the group keep the policy; other writes may break it.
+        is_notice=True,
+    ),
+)
+
 _LEFTOVERS = (
     AuditRule(
         inconsistency="consumer without allocations",
@@ -215,5 +261,5 @@ _LEFTOVERS = (
     referenced("consumer_types", "consumer_type_id", "consumer type without consumers", NO_TYPE),
 )
 
-RULES = (*DAMAGE, *_ORPHANS, *_TREES, _TRAITS, *_AMOUNTS, *_LEFTOVERS)
+RULES = (*DAMAGE, *_ORPHANS, *_TREES, _TRAITS, *_AMOUNTS, *_GROUPS, *_LEFTOVERS)
 """All rules. They are fixed in this order, because one fix may leave rows that break a later rule."""

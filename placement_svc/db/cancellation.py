@@ -2,22 +2,24 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Condition, Lock, Thread
 from time import sleep
-from typing import Any
 
-import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import PoolProxiedConnection
 
-from placement_svc.db.errors import QUERY_CANCELED, sqlstate
+from placement_svc.db.sockets import shut_down
 from placement_svc.domain.deadline import Deadline
 
 INTERVAL = 0.1
 """Seconds between two checks of the running reads."""
+
+IS_CANCELED = "placement_svc.is_canceled"
+"""The key in the `info` of a connection that this module has shut down."""
 
 _deadline: ContextVar[Deadline | None] = ContextVar("_deadline", default=None)
 
@@ -32,25 +34,22 @@ class _RunningRead:
     """A transaction that is to be canceled when its deadline has passed."""
 
     deadline: Deadline
-    driver_connection: Any
+    connection: PoolProxiedConnection
     lock: Lock = field(default_factory=Lock)
-    """Held while a cancellation is sent, so that none is sent after the end of the transaction."""
+    """Held to shut down the connection, so that this does not happen after the end of the transaction."""
     has_ended: bool = False
     is_canceled: bool = False
 
     def cancel_if_over(self) -> None:
-        """Cancel the current statement if the deadline has passed or the client has disconnected.
-
-        A cancellation between two statements has no effect, so this is called until the transaction ends.
-        """
+        """Shut down the connection if the deadline has passed or the client has disconnected."""
         with self.lock:
-            if not self.has_ended and self.deadline.is_over():
+            if not self.has_ended and not self.is_canceled and self.deadline.is_over():
                 self.is_canceled = True
-                with suppress(psycopg2.Error):
-                    self.driver_connection.cancel()
+                self.connection.info[IS_CANCELED] = True
+                shut_down(self.connection.dbapi_connection)
 
     def end(self) -> None:
-        """Send no further cancellation."""
+        """Leave the connection alone from now on."""
         with self.lock:
             self.has_ended = True
 
@@ -111,17 +110,16 @@ def canceled_at_deadline(connection: Connection) -> Iterator[None]:
         return
     deadline.check()
     watchdog = _watchdog
-    read = _RunningRead(deadline, connection.connection.dbapi_connection)
+    read = _RunningRead(deadline, connection.connection)
     watchdog.add(read)
     try:
         yield
-    except OperationalError as error:
+    except OperationalError:
         watchdog.remove(read)
-        if read.is_canceled and sqlstate(error) == QUERY_CANCELED:
+        if read.is_canceled:
             deadline.raise_if_over()
         raise
     finally:
         watchdog.remove(read)
         if read.is_canceled:
-            # The cancellation could reach PostgreSQL only during the next transaction of the session.
             connection.invalidate()

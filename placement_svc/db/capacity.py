@@ -15,15 +15,17 @@ from sqlalchemy import (
     FromClause,
     Integer,
     Select,
+    and_,
     case,
     cast,
     exists,
     func,
+    join,
     or_,
     select,
     true,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from placement_svc.db import names, providers
 from placement_svc.db.filters import is_any
@@ -97,7 +99,7 @@ def find_page(
     rows = connection.execute(select_page(keys, order, page)).all()
     positions = [Position(row.key, None if value is None else _number(row.sort_value)) for row in rows]
     found = to_page(rows, page.limit, positions)
-    amounts = _amounts(connection, grouping, conditions, [row.group_id for row in found.elements])
+    amounts = amounts_of_groups(connection, grouping, conditions, [row.group_id for row in found.elements])
     groups = [CapacityGroup(row.key, row.name, amounts[row.group_id]) for row in found.elements]
     return Page(groups, found.last, found.has_more)
 
@@ -197,31 +199,40 @@ def _set_groups(grouping: Grouping, conditions: Conditions) -> Select[Any]:
     """Return the sums by trait or aggregate, where a provider has its own and those of its root.
 
     Thousands of hosts have the same hundred traits: their inventories are summed up before the traits are
-    listed one by one.
+    listed one by one. The aggregates of all providers are read at once, and not for each inventory.
     """
     table = resource_providers.c
+    held = (
+        select(
+            provider_aggregates.c.provider_id,
+            func.array_agg(
+                aggregate_order_by(provider_aggregates.c.aggregate_id, provider_aggregates.c.aggregate_id)
+            ).label("ids"),
+        )
+        .group_by(provider_aggregates.c.provider_id)
+        .subquery()
+    )
+    own, of_root = held.alias("own"), held.alias("of_root")
+    joined = join(inventories, resource_providers, table.id == inventories.c.provider_id).join(
+        _roots, _roots.c.id == table.root_id
+    )
     if grouping is Grouping.TRAIT:
         ids: ColumnElement[Any] = func.array_cat(table.trait_ids, _roots.c.trait_ids)
     else:
-        member = provider_aggregates.c
-        held = (
-            select(member.aggregate_id)
-            .where(or_(member.provider_id == table.id, member.provider_id == table.root_id))
-            .distinct()
-            .order_by(member.aggregate_id)
+        ids = func.array_cat(own.c.ids, of_root.c.ids)
+        joined = joined.outerjoin(own, own.c.provider_id == table.id).outerjoin(
+            of_root, and_(of_root.c.provider_id == table.root_id, table.parent_id.is_not(None))
         )
-        ids = func.array(held.correlate(resource_providers).scalar_subquery())
+    held_ids = cast(ids, ARRAY(Integer)).label("held_ids")
     sets = (
-        select(cast(ids, ARRAY(Integer)).label("ids"), inventories.c.resource_class_id, *_sums(inventories))
-        .join_from(inventories, resource_providers, table.id == inventories.c.provider_id)
-        .join(_roots, _roots.c.id == table.root_id)
+        select(held_ids, inventories.c.resource_class_id, *_sums(inventories))
+        .select_from(joined)
         .where(*conditions)
-        .group_by("ids", inventories.c.resource_class_id)
+        .group_by("held_ids", inventories.c.resource_class_id)
         .subquery("sets")
     )
-    each = (
-        select(func.unnest(sets.c.ids, type_=Integer).label("id")).distinct().correlate(sets).lateral("each")
-    )
+    each_id = func.unnest(sets.c.held_ids, type_=Integer).label("id")
+    each = select(each_id).distinct().correlate(sets).lateral("each")
     return (
         select(
             each.c.id.label("group_id"),
@@ -234,7 +245,7 @@ def _set_groups(grouping: Grouping, conditions: Conditions) -> Select[Any]:
     )
 
 
-def _amounts(
+def amounts_of_groups(
     connection: Connection, grouping: Grouping, conditions: Conditions, ids: Sequence[int | None]
 ) -> dict[int | None, dict[str, dict[str, int]]]:
     """Return the amounts of the groups with these ids."""

@@ -5,10 +5,18 @@ import re
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
+from placement_svc.db.errors import map_driver_errors
+from placement_svc.db.session_options import ignored_options, session_options
 from placement_svc.domain.errors import Unavailable
 
 # Messages of libpq and PostgreSQL in English. In another language, the message itself is shown.
 _PROBLEMS = (
+    (
+        r"unsupported startup parameter",
+        "The connection pooler {server} refuses the session options of this service: add"
+        " `ignore_startup_parameters = options` to pgbouncer.ini, and set the options for the role of {url}"
+        " by the SQL that `placement-svc db role-settings` prints.",
+    ),
     (
         r'database "(?P<name>.*)" does not exist',
         "The server {server} has no database {name}: create it (createdb {name}), or correct the name in"
@@ -59,6 +67,12 @@ def check_connection(engine: Engine) -> None:
         engine.connect().close()
     except OperationalError as error:
         raise Unavailable(_problem(str(error.orig), engine.url.password)) from error
+
+
+def missing_options(engine: Engine) -> list[str]:
+    """Return the session options of this service that a new connection lacks: a pooler has dropped them."""
+    with map_driver_errors(), engine.connect() as connection:
+        return ignored_options(connection, session_options(0, 0))
 
 
 def _problem(message: str, password: str | None) -> str:

@@ -1,11 +1,13 @@
 """Consumers, with their projects, users and types."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
+from placement_svc.db.filters import is_any
+from placement_svc.db.tables import consumers
 from placement_svc.domain.allocations import Claim
 
 
@@ -49,3 +51,10 @@ def columns(claims: Sequence[Claim]) -> dict[str, Any]:
 def without_allocations(claims: Iterable[Claim], locked: Mapping[str, LockedConsumer]) -> list[int]:
     """Return the ids of the consumers whose claims have no allocations: these consumers are deleted."""
     return [locked[claim.consumer_uuid].id for claim in claims if not claim.allocations]
+
+
+def generations(connection: Connection, uuids: Collection[str]) -> dict[str, int | None]:
+    """Return the generation of each of these consumers, None for one that does not exist."""
+    query = select(consumers.c.uuid, consumers.c.generation).where(is_any(consumers.c.uuid, uuids))
+    stored = {row.uuid: row.generation for row in connection.execute(query)}
+    return {uuid: stored.get(uuid) for uuid in uuids}

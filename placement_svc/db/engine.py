@@ -9,26 +9,33 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event
 from sqlalchemy.engine import Compiled
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names
-from placement_svc.db.cancellation import canceled_at_deadline
+from placement_svc.db.cancellation import IS_CANCELED, canceled_at_deadline
 from placement_svc.db.errors import (
     CONCURRENCY_FAILURES,
     OUTCOME_UNKNOWN,
+    READ_ONLY,
     map_driver_errors,
     shorten,
     sqlstate,
 )
+from placement_svc.db.hang_detection import HangDetector
+from placement_svc.db.session_options import as_libpq_option, session_options
+from placement_svc.db.urls import DRIVER, default_options, host_count, parse_url
 from placement_svc.domain.errors import OutcomeUnknown
 from placement_svc.observability import request_stats
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Transaction = Connection
+"""The transaction of a function that `Database` runs; layers above `db` only pass it on."""
 
 MAX_ATTEMPTS = 10
 """How often a transaction is attempted that fails for a concurrent one, or loses its connection."""
@@ -36,37 +43,11 @@ MAX_ATTEMPTS = 10
 PAUSE = 0.02
 """Seconds: the pause before attempt n + 1 is random, of at most n times this."""
 
-SESSION_OPTIONS = " ".join(
-    f"-c {option}"
-    for option in (
-        # Compiling the short queries of this service takes longer than running them.
-        "jit=off",
-        # A transaction that waited for a lock must see what was committed meanwhile, whatever the default
-        # isolation level of the database.
-        r"default_transaction_isolation=read\ committed",
-        # No transaction may hold its locks indefinitely, nor survive a worker that was killed.
-        "idle_in_transaction_session_timeout=60s",
-        "client_connection_check_interval=1s",
-    )
-)
-"""Options of every session, in the form of the libpq option `options`."""
-
 STATEMENT_CACHE_SIZE = 200
 """How many compiled statements are kept; SQLAlchemy's cache may grow to one and a half times this."""
 
 MAX_CACHED_STATEMENT_LENGTH = 10_000
 """Characters of the longest statement that is kept; a search for four groups has 3,000."""
-
-APPLICATION_NAME = "placement-svc"
-"""The `application_name` of every session, unless the URL sets another one."""
-
-SECRET_OPTIONS = ("password", "sslpassword")
-"""libpq options of a URL that must not appear in logs or output."""
-
-
-def redact_url(url: str | URL) -> str:
-    """Return a URL without passwords, for logs and output."""
-    return make_url(url).difference_update_query(SECRET_OPTIONS).render_as_string(hide_password=True)
 
 
 class _StatementCache(LRUCache[Any, Compiled]):
@@ -107,11 +88,8 @@ def connect(
     A statement fails if it waits for a lock longer than `lock_timeout` seconds, or takes longer than
     `statement_timeout` seconds (0: no timeout). Options in the URL override those of this service.
     """
-    # SQLAlchemy's default driver for a URL without one differs between releases.
-    parsed = make_url(url).set(drivername="postgresql+psycopg2")
-    timeouts = f"-c lock_timeout={lock_timeout}s -c statement_timeout={statement_timeout}s"
-    options = f"{SESSION_OPTIONS} {timeouts} {parsed.query.get('options', '')}"
-    defaults = {"application_name": APPLICATION_NAME, "connect_timeout": 5}
+    parsed = parse_url(url).set(drivername=DRIVER)
+    options = as_libpq_option(session_options(lock_timeout, statement_timeout))
     # `_check_alive` costs no round trip, unlike `pool_pre_ping`. `Database` handles a connection that is lost
     # without the check noticing.
     engine = create_engine(
@@ -124,11 +102,12 @@ def connect(
         # Texts of errors are logged, and parameters are the data of clients.
         hide_parameters=True,
         execution_options={"compiled_cache": _StatementCache(STATEMENT_CACHE_SIZE)},
-        connect_args={name: value for name, value in defaults.items() if name not in parsed.query}
-        | {"options": options},
+        connect_args=default_options(parsed) | {"options": f"{options} {parsed.query.get('options', '')}"},
     )
     event.listen(engine, "checkout", _check_alive)
     event.listen(engine, "handle_error", _shorten_error)
+    event.listen(engine, "handle_error", _mark_disconnect)
+    HangDetector(engine)
     _count_statements(engine)
     return engine
 
@@ -147,6 +126,23 @@ def _count_failed_statement(context: Any) -> None:
 
 def _shorten_error(context: Any) -> None:
     shorten(context.sqlalchemy_exception or context.original_exception)
+
+
+def _mark_disconnect(context: Any) -> None:
+    """Decide which connections an error makes unusable.
+
+    A canceled read costs only its own connection. A database that has become read-only is a primary that was
+    demoted: with several hosts, all connections are discarded, and new ones find the new primary.
+    """
+    if context.connection is not None and context.connection.info.get(IS_CANCELED):
+        context.invalidate_pool_on_disconnect = False
+    if context.original_exception is not None and is_demoted(context.engine, context.original_exception):
+        context.is_disconnect = True
+
+
+def is_demoted(engine: Engine, error: BaseException) -> bool:
+    """Return whether a driver error shows that the primary of several hosts has become read-only."""
+    return getattr(error, "pgcode", None) == READ_ONLY and host_count(engine.url) > 1
 
 
 def driver_rows(
@@ -246,11 +242,13 @@ class Database:
 
 
 def _check_alive(connection: Any, record: ConnectionPoolEntry, _: object) -> None:
-    """Reject an idle connection that PostgreSQL has closed: its socket is then readable.
+    """Reset a connection, and reject an idle one that PostgreSQL has closed: its socket is then readable.
 
     Raises `InvalidatePoolError`: the pool discards all idle connections and opens a new one, which is not
     checked.
     """
+    # A snapshot read leaves the mode "read write" behind, which a standby rejects at BEGIN.
+    connection.readonly = None
     is_new = not record.info
     record.info["used"] = True
     if is_new:

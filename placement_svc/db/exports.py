@@ -7,10 +7,24 @@ from operator import attrgetter
 from sqlalchemy import Connection, Row, Table, func, select, text
 
 from placement_svc.db.maintenance import disable_timeouts
-from placement_svc.db.tables import FIRST_CUSTOM_ID, consumers, resource_classes, resource_providers, traits
+from placement_svc.db.tables import (
+    FIRST_CUSTOM_ID,
+    consumers,
+    placement_groups,
+    resource_classes,
+    resource_providers,
+    traits,
+)
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
-from placement_svc.domain.records import ProviderRecord, Record, ResourceClassRecord, TraitRecord
+from placement_svc.domain.placement_groups import PlacementGroup
+from placement_svc.domain.records import (
+    PlacementGroupRecord,
+    ProviderRecord,
+    Record,
+    ResourceClassRecord,
+    TraitRecord,
+)
 
 FETCH_SIZE = 1000
 """Rows fetched from PostgreSQL at a time."""
@@ -53,14 +67,29 @@ _ALLOCATIONS = text("""
 """)
 
 
+_PLACEMENT_GROUPS = text("""
+    SELECT placement_group.uuid, policy, max_per_domain,
+           (SELECT array_agg(aggregate_uuid ORDER BY position)
+              FROM placement_group_aggregates
+             WHERE group_id = placement_group.id) AS aggregates,
+           ARRAY(SELECT consumer.uuid
+                   FROM placement_group_members AS member
+                   JOIN consumers AS consumer ON consumer.id = member.consumer_id
+                  WHERE member.group_id = placement_group.id
+                  ORDER BY consumer.id) AS members
+      FROM placement_groups AS placement_group
+     ORDER BY placement_group.id
+""")
+
+
 def count(connection: Connection) -> int:
-    """Return the number of providers plus the number of consumers."""
-    tables = (resource_providers, consumers)
+    """Return the number of providers, consumers and placement groups."""
+    tables = (resource_providers, consumers, placement_groups)
     return sum(connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables)
 
 
 def records(connection: Connection) -> Iterator[Record]:
-    """Yield custom traits, custom resource classes, all providers and all consumers, in this order.
+    """Yield custom traits and resource classes, then all providers, consumers and placement groups.
 
     Rows are streamed, so memory does not grow with the database. Aggregates without members, and projects,
     users and consumer types without consumers, are omitted.
@@ -80,6 +109,10 @@ def records(connection: Connection) -> Iterator[Record]:
         )
     for _, allocations in groupby(streaming.execute(_ALLOCATIONS), attrgetter("uuid")):
         yield _claim(list(allocations))
+    # A group may have many members.
+    for row in connection.execution_options(yield_per=1).execute(_PLACEMENT_GROUPS):
+        group = PlacementGroup(row.uuid, row.policy, row.max_per_domain, row.aggregates)
+        yield PlacementGroupRecord(group, row.members)
 
 
 def _custom_names(connection: Connection, table: Table) -> Iterable[str]:

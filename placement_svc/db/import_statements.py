@@ -20,6 +20,11 @@ STAGING_TABLES = {
         number int, uuid text COLLATE "C", project_id text, user_id text, consumer_type text,
         id bigint DEFAULT nextval('consumers_id_seq')""",
     "staged_allocations": 'number int, provider_uuid text COLLATE "C", resource_class text, used int',
+    "staged_groups": """
+        number int, uuid text COLLATE "C", policy text, max_per_domain int,
+        id int DEFAULT nextval('placement_groups_id_seq')""",
+    "staged_group_aggregates": "number int, position int, aggregate text",
+    "staged_group_members": 'number int, consumer_uuid text COLLATE "C"',
 }
 """The columns of each temporary table."""
 
@@ -116,6 +121,31 @@ FIND_CONTRADICTIONS = (
         ON (inventory.provider_id, inventory.resource_class_id) = (provider.id, class.id)
      WHERE staged_inventory.number IS NULL AND inventory.provider_id IS NULL
     """,
+    """
+    SELECT array_agg(number ORDER BY number), format('several placement groups have the uuid %s', uuid)
+      FROM staged_groups GROUP BY uuid HAVING count(*) > 1
+    """,
+    """
+    SELECT ARRAY[number], format('a placement group with the uuid %s already exists', uuid)
+      FROM staged_groups JOIN placement_groups USING (uuid)
+    """,
+    """
+    SELECT array_agg(number ORDER BY number),
+           format('consumer %s is a member of several placement groups', consumer_uuid)
+      FROM staged_group_members GROUP BY consumer_uuid HAVING count(*) > 1
+    """,
+    """
+    SELECT ARRAY[number], format('consumer %s is already a member of a placement group', consumer_uuid)
+      FROM staged_group_members
+      JOIN consumers ON consumers.uuid = consumer_uuid
+      JOIN placement_group_members ON consumer_id = consumers.id
+    """,
+    """
+    SELECT ARRAY[number], format('the member %s of a placement group does not exist', consumer_uuid)
+      FROM staged_group_members AS member
+     WHERE NOT EXISTS (SELECT FROM staged_consumers WHERE uuid = member.consumer_uuid)
+       AND NOT EXISTS (SELECT FROM consumers WHERE uuid = member.consumer_uuid)
+    """,
 )
 
 # Starts at the staged providers whose parent is in the database or who have none (`top`), and descends level
@@ -196,6 +226,20 @@ INSERT_CONSUMERS = f"""
      WHERE provider.uuid = claims.provider_uuid;
 """
 
+INSERT_PLACEMENT_GROUPS = """
+    INSERT INTO placement_groups (id, uuid, policy, max_per_domain)
+    SELECT id, uuid, policy, max_per_domain FROM staged_groups;
+    INSERT INTO placement_group_aggregates (group_id, position, aggregate_uuid)
+    SELECT staged_groups.id, position, aggregate
+      FROM staged_group_aggregates
+      JOIN staged_groups USING (number);
+    INSERT INTO placement_group_members (consumer_id, group_id)
+    SELECT consumers.id, staged_groups.id
+      FROM staged_group_members
+      JOIN staged_groups USING (number)
+      JOIN consumers ON consumers.uuid = consumer_uuid;
+"""
+
 _STAGED_ALLOCATIONS = """
       FROM staged_allocations AS held
       JOIN resource_providers AS provider ON provider.uuid = held.provider_uuid
@@ -234,7 +278,16 @@ SEARCHED_TABLES = (
     "allocations",
 )
 
-FILLED_TABLES = (*SEARCHED_TABLES, "aggregates", "projects", "users", "consumer_types")
+FILLED_TABLES = (
+    *SEARCHED_TABLES,
+    "aggregates",
+    "projects",
+    "users",
+    "consumer_types",
+    "placement_groups",
+    "placement_group_aggregates",
+    "placement_group_members",
+)
 """The tables that an import adds rows to; `traits` and `resource_classes` are always small."""
 
 # Without new statistics the first searches would be planned for the tables as they were before the import.

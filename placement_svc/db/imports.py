@@ -22,6 +22,7 @@ from placement_svc.domain.records import (
     ImportProblem,
     ImportRefused,
     ImportResult,
+    PlacementGroupRecord,
     ProviderRecord,
     Record,
     ResourceClassRecord,
@@ -63,6 +64,7 @@ def load(
         _refuse(_find_problems(connection, [statements.FIND_CYCLES]))
         connection.execute(text(statements.INSERT_PROVIDERS))
         connection.execute(text(statements.INSERT_CONSUMERS))
+        connection.execute(text(statements.INSERT_PLACEMENT_GROUPS))
         overcommitted = _find_problems(connection, statements.FIND_OVERCOMMITTED)
         if not allow_overcommitted:
             _refuse(overcommitted)
@@ -129,6 +131,19 @@ def _rows(record: Record) -> Iterable[tuple[str, Sequence[dict[str, Any]]]]:
                     for name, inventory in record.inventories.items()
                 ],
             )
+        case PlacementGroupRecord(group, members):
+            yield (
+                "staged_groups",
+                [{"uuid": group.uuid, "policy": group.policy, "max_per_domain": group.max_per_domain}],
+            )
+            yield (
+                "staged_group_aggregates",
+                [
+                    {"position": position, "aggregate": uuid}
+                    for position, uuid in enumerate(group.aggregates or ())
+                ],
+            )
+            yield "staged_group_members", [{"consumer_uuid": uuid} for uuid in members]
         case Claim():
             consumer = {
                 "uuid": record.consumer_uuid,

@@ -8,11 +8,11 @@ _DISABLE_TIMEOUTS = """
     SET LOCAL idle_in_transaction_session_timeout = 0
 """
 
-# The first row locks of a writing request are on consumers or, if it has none, on resource_providers. A
-# request that writes neither changes only traits or resource classes. So every writer waits for these table
-# locks before it holds a lock that this transaction needs.
+# The first row locks of a writing request are on placement_groups, on consumers or, if it has neither, on
+# resource_providers. A request that writes none of them changes only traits or resource classes. So every
+# writer waits for these table locks before it holds a lock that this transaction needs.
 _LOCK_OUT_WRITERS = """
-    LOCK TABLE consumers, resource_providers IN EXCLUSIVE MODE;
+    LOCK TABLE placement_groups, consumers, resource_providers IN EXCLUSIVE MODE;
     LOCK TABLE resource_classes, traits IN SHARE ROW EXCLUSIVE MODE
 """
 

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import FIRST_CUSTOM_ID, resource_classes, traits
-from placement_svc.domain.errors import Invalid
+from placement_svc.domain.errors import UnknownName
 
 SYNC_LOCK = 8778
 """The advisory lock that lets only one worker at a time sync the standard names."""
@@ -44,6 +44,8 @@ def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[st
     """Return the id of each of `names` that is in `table` (traits or resource classes)."""
     # PostgreSQL refuses a text with a NUL as a parameter, and no stored name has one.
     possible_names = [name for name in names if "\x00" not in name]
+    if not possible_names:
+        return {}
     query = select(table.c.name, table.c.id).where(is_any(table.c.name, possible_names))
     return dict(connection.execute(query).all())
 
@@ -53,7 +55,7 @@ def resource_class_ids(
 ) -> dict[str, int]:
     """Return the id of each resource class.
 
-    Raise `Invalid` for the first unknown name, with `message`, in which `{}` stands for the name.
+    Raise `UnknownName` for the first unknown name, with `message`, in which `{}` stands for the name.
     """
     return _all_ids(connection, resource_classes, names, message)
 
@@ -61,7 +63,7 @@ def resource_class_ids(
 def trait_ids(
     connection: Connection, names: Collection[str], message: str = "No such trait(s): {}."
 ) -> dict[str, int]:
-    """Return the id of each trait; raise `Invalid` as `resource_class_ids` does."""
+    """Return the id of each trait; raise `UnknownName` as `resource_class_ids` does."""
     return _all_ids(connection, traits, names, message)
 
 
@@ -69,5 +71,5 @@ def _all_ids(connection: Connection, table: Table, names: Collection[str], messa
     id_by_name = ids(connection, table, names)
     for name in names:
         if name not in id_by_name:
-            raise Invalid(message.format(name))
+            raise UnknownName(message.format(name))
     return id_by_name

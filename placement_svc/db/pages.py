@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Numeric, Select, and_, false, literal, or_
 
-from placement_svc.domain.pages import Page, PageRequest, Position
+from placement_svc.domain.pages import Page, PageRequest, Position, SortValue
 
 T = TypeVar("T")
 
@@ -34,11 +34,11 @@ def select_page(query: Select[Any], order: Order, page: PageRequest) -> Select[A
     """Return the query for the elements of a page, and one more if others follow."""
     if page.after is not None:
         query = query.where(_follows(order, page.after))
-    query = query.order_by(*_columns(order))
+    query = query.order_by(*ordering(order))
     return query if page.limit is None else query.limit(page.limit + 1)
 
 
-def _columns(order: Order) -> Iterator[ColumnElement[Any]]:
+def ordering(order: Order) -> Iterator[ColumnElement[Any]]:
     """Yield what ORDER BY names. An index serves it only without NULLS LAST and a second column."""
     if order.value is not None:
         value = order.value.desc() if order.descending else order.value.asc()
@@ -59,14 +59,14 @@ def _follows(order: Order, position: Position) -> ColumnElement[bool]:
         return later
     if position.value is None:
         return and_(order.value.is_(None), later)
-    value = literal(position.value) if isinstance(position.value, float) else _exact(position.value)
+    value = _exact(position.value)
     beyond = order.value < value if order.descending else order.value > value
     if order.is_value_unique:
         return beyond
     return or_(beyond, and_(order.value == value, later), order.value.is_(None))
 
 
-def _exact(value: str | int | None) -> ColumnElement[Any]:
+def _exact(value: SortValue) -> ColumnElement[Any]:
     # A sum can exceed a bigint.
     return literal(value, Numeric()) if isinstance(value, int) else literal(value)
 

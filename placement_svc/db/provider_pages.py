@@ -1,14 +1,15 @@
 """Pages of resource providers (`docs/spec/extensions.md 6.1 and 6.2`).
 
-The unique indexes on uuid and on name have these orders. No index has that of the used or free amounts of a
-class, which would have to change with every claim. So a page in such an order reads all inventories of the
-class, wherever the page is.
+The unique indexes on uuid and on name have these orders: a page reads as many entries as it has providers,
+and those in between that a filter excludes. No index has the order of the used or free amounts of a class,
+which would have to change with every claim. So a page in such an order reads all providers and all
+inventories of the class, wherever the page is, and keeps the first ones while it sorts.
 """
 
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_
+from sqlalchemy import ColumnElement, Connection, and_, select
 
 from placement_svc.db import names, provider_parts, providers
 from placement_svc.db.pages import Order, select_page, to_page
@@ -17,6 +18,27 @@ from placement_svc.domain.pages import Page, PageRequest, Position, SortKey
 from placement_svc.domain.providers import Provider, ProviderDetails, ProviderFilter
 
 _FIELDS = tuple(Provider.__dataclass_fields__)
+
+_parent = resource_providers.alias("parent")
+_root = resource_providers.alias("root")
+
+# PostgreSQL evaluates the subqueries for parent and root after LIMIT, by keys. For joins with 1,000 rows, it
+# reads all providers; and in the order of an amount, it sorts the joined rows of all providers.
+_select_providers = select(
+    resource_providers.c.id,
+    resource_providers.c.uuid,
+    resource_providers.c.name,
+    resource_providers.c.generation,
+    select(_parent.c.uuid)
+    .where(_parent.c.id == resource_providers.c.parent_id)
+    .scalar_subquery()
+    .label("parent_uuid"),
+    select(_root.c.uuid)
+    .where(_root.c.id == resource_providers.c.root_id)
+    .scalar_subquery()
+    .label("root_uuid"),
+    providers.modified.label("modified"),
+)
 
 
 def find_page(
@@ -31,7 +53,7 @@ def find_page(
     conditions = providers.filter_conditions(connection, provider_filter)
     if conditions is None:
         return Page([], None, False)
-    query = providers.select_providers.add_columns(resource_providers.c.id).where(*conditions)
+    query = _select_providers.where(*conditions)
     if sorted_inventory is not None:
         query = query.outerjoin(inventories, sorted_inventory)
     if order.value is not None:

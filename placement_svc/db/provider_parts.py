@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, any_, func, select
+from sqlalchemy import Connection, any_, func, select, true
 
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import (
@@ -45,7 +45,7 @@ def _inventories(connection: Connection, provider_ids: Sequence[int]) -> Part:
         .order_by(inventories.c.provider_id, resource_classes.c.id)
     )
     found: dict[int, dict[str, Any]] = {}
-    for provider_id, name, *values in connection.execute(query):
+    for provider_id, name, *values in connection.execute(query).all():
         found.setdefault(provider_id, {})[name] = dict(zip(_INVENTORY_FIELDS, values, strict=True))
     return lambda provider_id: found.get(provider_id, {})
 
@@ -58,7 +58,7 @@ def _usages(connection: Connection, provider_ids: Sequence[int]) -> Part:
         .order_by(inventories.c.provider_id, resource_classes.c.id)
     )
     found: dict[int, dict[str, int]] = {}
-    for provider_id, name, used in connection.execute(query):
+    for provider_id, name, used in connection.execute(query).all():
         found.setdefault(provider_id, {})[name] = used
     return lambda provider_id: found.get(provider_id, {})
 
@@ -75,7 +75,9 @@ def _traits(connection: Connection, provider_ids: Sequence[int]) -> Part:
         .where(is_any(resource_providers.c.id, provider_ids))
         .group_by(trait_ids)
     )
-    found = {provider_id: names for names, holders in connection.execute(query) for provider_id in holders}
+    found = {
+        provider_id: names for names, holders in connection.execute(query).all() for provider_id in holders
+    }
     return lambda provider_id: found[provider_id]
 
 
@@ -87,30 +89,44 @@ def _aggregates(connection: Connection, provider_ids: Sequence[int]) -> Part:
         .order_by(provider_aggregates.c.provider_id, aggregates.c.id)
     )
     found: dict[int, list[str]] = {}
-    for provider_id, uuid in connection.execute(query):
+    for provider_id, uuid in connection.execute(query).all():
         found.setdefault(provider_id, []).append(uuid)
     return lambda provider_id: found.get(provider_id, [])
 
 
 def _allocations(connection: Connection, provider_ids: Sequence[int]) -> Part:
-    query = (
-        select(
-            allocations.c.provider_id,
-            consumers.c.uuid,
-            consumers.c.generation,
-            resource_classes.c.name,
-            allocations.c.used,
-        )
-        .join_from(allocations, consumers)
-        .join(resource_classes, resource_classes.c.id == allocations.c.resource_class_id)
+    # The rows are sorted before they get their uuids, so that more of them fit the memory for sorting.
+    # OFFSET 0 makes PostgreSQL find each consumer by its key: for a join with thousands of rows, it reads all
+    # consumers.
+    allocated = (
+        select(allocations)
         .where(is_any(allocations.c.provider_id, provider_ids))
         .order_by(allocations.c.provider_id, allocations.c.consumer_id, allocations.c.resource_class_id)
+        .subquery("allocated")
+    )
+    consumer = (
+        select(consumers.c.uuid, consumers.c.generation)
+        .where(consumers.c.id == allocated.c.consumer_id)
+        .offset(0)
+        .lateral("consumer")
+    )
+    query = (
+        select(
+            allocated.c.provider_id,
+            consumer.c.uuid,
+            consumer.c.generation,
+            resource_classes.c.name,
+            allocated.c.used,
+        )
+        .join_from(allocated, consumer, true())
+        .join(resource_classes, resource_classes.c.id == allocated.c.resource_class_id)
     )
     found: dict[int, dict[str, dict[str, Any]]] = {}
-    for provider_id, consumer, generation, name, used in connection.execute(query):
+    for provider_id, uuid, generation, name, used in connection.execute(query).all():
         by_consumer = found.setdefault(provider_id, {})
-        entry = by_consumer.setdefault(consumer, {"resources": {}, "consumer_generation": generation})
-        entry["resources"][name] = used
+        if uuid not in by_consumer:
+            by_consumer[uuid] = {"resources": {}, "consumer_generation": generation}
+        by_consumer[uuid]["resources"][name] = used
     return lambda provider_id: found.get(provider_id, {})
 
 

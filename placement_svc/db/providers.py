@@ -46,7 +46,7 @@ providers = resource_providers
 _parents = resource_providers.alias("parents")
 _roots = resource_providers.alias("roots")
 
-_modified = func.coalesce(providers.c.updated_at, providers.c.created_at)
+modified = func.coalesce(providers.c.updated_at, providers.c.created_at)
 select_providers = (
     select(
         providers.c.uuid,
@@ -54,7 +54,7 @@ select_providers = (
         providers.c.generation,
         _parents.c.uuid.label("parent_uuid"),
         _roots.c.uuid.label("root_uuid"),
-        _modified.label("modified"),
+        modified.label("modified"),
     )
     .outerjoin(_parents, _parents.c.id == providers.c.parent_id)
     .join(_roots, _roots.c.id == providers.c.root_id)
@@ -310,6 +310,10 @@ def _group_conditions(
         named = providers.alias()
         root_id = select(named.c.root_id).where(named.c.uuid == group.in_tree).scalar_subquery()
         yield providers.c.root_id == root_id, "in_tree"
+    if group.not_in_tree:
+        named = providers.alias()
+        root_ids = select(named.c.root_id).where(is_any(named.c.uuid, group.not_in_tree))
+        yield providers.c.root_id.not_in(root_ids), ""
     problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
     required = group.required.any_of
     ids = names.trait_ids(connection, [name for any_of in required for name in sorted(any_of)], problem)

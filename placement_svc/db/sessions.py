@@ -1,8 +1,8 @@
-"""The sessions that services and other commands have in the database."""
+"""The sessions in the database: how many there are, and whether they may write."""
 
 import time
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db.errors import map_driver_errors
 
@@ -30,3 +30,13 @@ def count_others(engine: Engine) -> int:
         if number == 0 or time.monotonic() > deadline:
             return number
         time.sleep(POLL_SECONDS)
+
+
+_IS_READ_ONLY = text("""
+    SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean
+""")
+
+
+def is_read_only(connection: Connection) -> bool:
+    """Return whether the server accepts no writes: it is a standby, or it was made read-only."""
+    return bool(connection.scalar(_IS_READ_ONLY))

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH, UUID_LENGTH
+from placement_svc.domain.placement_groups import POLICIES
 
 FIRST_CUSTOM_ID = 10_000
 """The first id of custom traits and resource classes; the ids of standard ones are below it."""
@@ -196,6 +197,8 @@ inventories = Table(
     CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="units"),
     Index(None, "root_id", "resource_class_id"),
     Index(None, "resource_class_id", "max_allocatable"),
+    # An ordered search reads the hosts with the most or the least free amounts first.
+    Index("inventories_free_idx", "resource_class_id", text("(capacity - used)"), "root_id"),
 )
 
 projects = Table(
@@ -218,6 +221,44 @@ consumers = Table(
     _generation(),
     # NULL for a consumer that is older than this column.
     Column("created_at", DateTime(timezone=True), server_default=func.now()),
+)
+
+placement_groups = Table(
+    "placement_groups",
+    metadata,
+    _id(),
+    Column("uuid", Uuid, nullable=False, unique=True),
+    Column("policy", String(20, collation="C"), nullable=False),
+    # NULL for the affinity policies.
+    Column("max_per_domain", Integer),
+    _created_at(),
+    _updated_at(),
+    CheckConstraint(f"policy IN ({', '.join(map(repr, POLICIES))})", name="policy"),
+    CheckConstraint(
+        "(policy LIKE '%anti-affinity') = (max_per_domain IS NOT NULL) AND coalesce(max_per_domain, 1) > 0",
+        name="max_per_domain",
+    ),
+)
+
+# The domains of a group, in their order. A group without any has each root as a domain.
+placement_group_aggregates = Table(
+    "placement_group_aggregates",
+    metadata,
+    Column("group_id", ForeignKey("placement_groups.id", ondelete="CASCADE"), nullable=False),
+    Column("position", Integer, nullable=False),
+    # As sent. The aggregate need not exist yet.
+    Column("aggregate_uuid", String(50, collation="C"), nullable=False),
+    PrimaryKeyConstraint("group_id", "position"),
+    UniqueConstraint("group_id", "aggregate_uuid"),
+)
+
+placement_group_members = Table(
+    "placement_group_members",
+    metadata,
+    # A consumer is in at most one group, as long as it exists.
+    Column("consumer_id", ForeignKey("consumers.id", ondelete="CASCADE"), primary_key=True),
+    Column("group_id", ForeignKey("placement_groups.id"), nullable=False),
+    Index(None, "group_id", "consumer_id"),
 )
 
 empty_answers = Table(

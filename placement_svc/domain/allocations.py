@@ -66,6 +66,10 @@ class InventoryUsage:
     used: int = 0
     replaced: int = 0
 
+    def exceeds_capacity(self, requested: int) -> bool:
+        """Return whether more than the capacity is used if this amount replaces `replaced`."""
+        return self.used - self.replaced + requested > self.inventory.capacity
+
 
 InventoryUsages = Mapping[tuple[str, str], InventoryUsage]
 """Inventory usages by provider uuid and resource class."""
@@ -100,11 +104,14 @@ def check_providers(claims: Iterable[Claim], existing: Collection[str]) -> None:
                 raise Invalid(f"Allocation for resource provider '{provider}' that does not exist.")
 
 
-def check_inventories(claims: Iterable[Claim], usages: InventoryUsages) -> None:
+def check_inventories(
+    claims: Iterable[Claim], usages: InventoryUsages, *, tolerates_overuse: bool = True
+) -> None:
     """Raise `Conflict` if the inventories in `usages` cannot grant all claims together.
 
     `usages` holds every inventory of every claimed provider. A provider that is used beyond its capacity
-    grants replacements up to its present usage, but never more (`docs/spec/allocations.md 6`).
+    grants replacements up to its present usage, but never more (`docs/spec/allocations.md 6`); without
+    `tolerates_overuse` none.
     """
     wanted = [
         (provider, resource_class, amount)
@@ -120,6 +127,8 @@ def check_inventories(claims: Iterable[Claim], usages: InventoryUsages) -> None:
             raise _missing_inventory([resource_class], [provider])
         before = requested.get((provider, resource_class), 0)
         reason = _reason_against(usage, amount, requested=before)
+        if reason is None and not tolerates_overuse and usage.exceeds_capacity(before + amount):
+            reason = OverCapacity, "exceed the capacity"
         if reason:
             error, words = reason
             raise error(
@@ -159,7 +168,7 @@ def _reason_against(
     inventory = usage.inventory
     if not inventory.fits_units(amount):
         return Conflict, "violate inventory constraints"
-    used = usage.used - usage.replaced + requested + amount
-    if used > inventory.capacity and used > usage.used:
+    requested += amount
+    if usage.exceeds_capacity(requested) and requested > usage.replaced:
         return OverCapacity, "exceed the capacity"
     return None

@@ -64,6 +64,14 @@ class Deadline:
         if self.is_abandoned is not None and self.is_abandoned():
             raise ClientDisconnected("The client has disconnected.")
 
+    def remaining(self) -> float:
+        """Return the seconds until the end; not more than 0 after it."""
+        return self.end - time.monotonic()
+
+    def is_half_over(self) -> bool:
+        """Return whether half of the time has passed."""
+        return time.monotonic() >= self.end - self.seconds / 2
+
     def is_over(self) -> bool:
         """Return whether the deadline has passed or the client has disconnected; any thread may call this."""
         return time.monotonic() >= self.end or (self.is_abandoned is not None and self.is_abandoned())

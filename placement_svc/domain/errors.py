@@ -5,11 +5,18 @@ The message of a `PlacementError` is the text that the client reads; ``code`` is
 `placement_svc.http.errors` maps each kind to an HTTP status.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from placement_svc.domain.placement_groups import PlacementGroup
+
 
 class PlacementError(Exception):
     """The service cannot grant a request; the message gives the reason."""
 
     code = "placement.undefined_code"
+    extra: Mapping[str, Any] = {}
+    """Further keys of the error in a JSON response."""
 
 
 class Invalid(PlacementError):
@@ -34,6 +41,10 @@ class ClientDisconnected(PlacementError):
 
 class OutcomeUnknown(Unavailable):
     """The connection was lost during the commit: the change may have been committed, or not."""
+
+
+class UnknownName(Invalid):
+    """The request names a trait or a resource class that does not exist."""
 
 
 class DuplicateQueryKey(Invalid):
@@ -92,6 +103,48 @@ class ProviderHasChildren(Conflict):
     """A resource provider with children cannot be deleted."""
 
     code = "placement.resource_provider.cannot_delete_parent"
+
+
+class UnknownPlacementGroup(Invalid):
+    """A claim names a placement group that does not exist."""
+
+    code = "placement_svc.placement_group.not_found"
+
+
+class PlacementGroupInUse(Conflict):
+    """A placement group with members cannot be deleted."""
+
+    code = "placement_svc.placement_group.inuse"
+
+
+class NoCandidates(Conflict):
+    """Too few of the consumers of one call can be placed."""
+
+    code = "placement_svc.no_candidates"
+
+    def __init__(
+        self,
+        *,
+        placeable: int,
+        wanted: int,
+        explanation: str,
+        group: PlacementGroup | None = None,
+    ) -> None:
+        """Take how many consumers can be placed, and how many have to be.
+
+        `group` is the placement group without which enough of them could be placed.
+        """
+        text = (
+            f"There are candidates for {placeable} of the consumers, but {wanted} have to be placed."
+            if placeable
+            else "There are no candidates for the first consumer."
+        )
+        self.extra: dict[str, Any] = {"placeable": placeable, "explanation": explanation}
+        self.group = group
+        if group is not None:
+            text += f" The {group.policy} of placement group {group.uuid} excludes the others."
+            self.extra["placement_group"] = group.uuid
+        super().__init__(text)
 
 
 class SetupError(Exception):

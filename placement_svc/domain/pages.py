@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+SortValue = str | int | float | datetime | None
+"""A value that a list is sorted by; None if the element has no such value."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +25,11 @@ class Position:
     """The position of an element in the order of its list.
 
     `key` is the uuid, the id or the name of the element, None for the group of what belongs to none. `value`
-    is what the list is sorted by, None if the element has no such value or the list is sorted by key.
+    is None, too, if the list is sorted by key.
     """
 
     key: str | None
-    value: str | int | float | None = None
+    value: SortValue = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Records: the resource providers, consumers, traits and resource classes that an export contains.
+"""Records: the resource providers, consumers, placement groups and names that an export contains.
 
 The record of a consumer is a `Claim` with all of its allocations.
 """
@@ -10,6 +10,7 @@ from typing import Self
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.placement_groups import PlacementGroup
 from placement_svc.domain.printable import printable
 
 MAX_PROBLEMS = 100
@@ -45,13 +46,22 @@ class ProviderRecord:
     inventories: Mapping[str, Inventory]
 
 
-Record = TraitRecord | ResourceClassRecord | ProviderRecord | Claim
+@dataclass(frozen=True)
+class PlacementGroupRecord:
+    """A placement group with the uuids of its members."""
+
+    group: PlacementGroup
+    members: Sequence[str]
+
+
+Record = TraitRecord | ResourceClassRecord | ProviderRecord | Claim | PlacementGroupRecord
 
 RECORD_TYPES: Mapping[type[Record], str] = {
     TraitRecord: "trait",
     ResourceClassRecord: "resource_class",
     ProviderRecord: "resource_provider",
     Claim: "consumer",
+    PlacementGroupRecord: "placement_group",
 }
 """The name of each record type in a file."""
 

@@ -6,9 +6,6 @@ A file has one record per line, and the number of records of each type in its la
 
 import gzip
 import io
-import os
-import sys
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,10 +14,10 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 from sqlalchemy import Connection
 
+from placement_svc.client.service_client import ClientError
 from placement_svc.db import exports, imports
 from placement_svc.db.engine import Database
 from placement_svc.db.import_statements import FILLED_TABLES
@@ -33,7 +30,14 @@ from placement_svc.domain.records import (
     Record,
     RecordCounts,
 )
-from placement_svc.import_export.placement_client import PlacementClient, PlacementClientError
+from placement_svc.import_export.files import (
+    STREAM,
+    TransferError,
+    display_name,
+    open_output,
+    progress_bars,
+)
+from placement_svc.import_export.placement_client import PlacementClient
 from placement_svc.schemas import records
 
 MAX_QUOTED = 120
@@ -42,13 +46,6 @@ MAX_QUOTED = 120
 GZIP_MAGIC = b"\x1f\x8b"
 """The first bytes of compressed data."""
 
-STREAM = "-"
-"""The path of standard input and output."""
-
-
-class TransferError(Exception):
-    """A file cannot be read or written, or is incomplete; the message names the file and the reason."""
-
 
 def export_file(database: Database, path: str, *, force: bool) -> int:
     """Write all data, from one snapshot, to a file; return the number of records.
@@ -56,7 +53,7 @@ def export_file(database: Database, path: str, *, force: bool) -> int:
     The path ``-`` is standard output. A file whose name ends in ``.gz`` is compressed. The file appears under
     its name only when it is complete. An existing file is replaced only with `force`. Raises `TransferError`.
     """
-    with _progress() as progress, _open_output(path, force) as file:
+    with progress_bars() as progress, _open_output(path, force) as file:
         return database.read(_write_records, file, progress)
 
 
@@ -72,71 +69,13 @@ def _write_records(connection: Connection, file: BinaryIO | gzip.GzipFile, progr
 
 @contextmanager
 def _open_output(path: str, force: bool) -> Iterator[BinaryIO | gzip.GzipFile]:
-    """Yield a file to write to; it appears under its name if no error occurs."""
-    try:
-        if path == STREAM:
-            with _standard_output() as stream:
-                yield stream
-            return
-        with _replacing(Path(path), force) as uncompressed:
-            if path.endswith(".gz"):
-                with gzip.GzipFile(fileobj=uncompressed, mode="wb") as compressed:
-                    yield compressed
-            else:
-                yield uncompressed
-    except BrokenPipeError:
-        # The reader of standard output has ended: click exits without a message.
-        raise
-    except OSError as error:
-        raise TransferError(f"{_name(path)} cannot be written: {error.strerror or error}") from error
-
-
-@contextmanager
-def _standard_output() -> Iterator[BinaryIO]:
-    """Yield standard output, and flush it."""
-    with click.open_file(STREAM, "wb") as file:
-        try:
-            yield cast(BinaryIO, file)
-            file.flush()
-        except OSError:
-            # Python flushes standard output once more when it exits, which would fail again.
-            with open(os.devnull, "wb") as null:
-                os.dup2(null.fileno(), sys.stdout.fileno())
-            raise
-
-
-@contextmanager
-def _replacing(path: Path, force: bool) -> Iterator[BinaryIO]:
-    """Yield a temporary file in the folder of `path`; rename it if no error occurs, else delete it.
-
-    Its mode is 0600, because an export lists projects and users.
-    """
-    _check_replaceable(path, force)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "wb") as file:
+    """Yield a file to write to, compressed if its name ends in ``.gz``; see `open_output`."""
+    with open_output(path, force=force) as file:
+        if path.endswith(".gz"):
+            with gzip.GzipFile(fileobj=file, mode="wb") as compressed:
+                yield compressed
+        else:
             yield file
-            file.flush()
-            os.fsync(descriptor)
-        # Another program may have created the file during the export.
-        _check_replaceable(path, force)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _check_replaceable(path: Path, force: bool) -> None:
-    """Raise `TransferError` if the export must not replace what has this path."""
-    if path.exists() and not path.is_file():
-        raise TransferError(f"{path} is not a regular file: write to - for standard output")
-    if path.exists() and not force:
-        raise TransferError(f"{path} exists: name another file, or use --force to replace it")
-
-
-def _name(path: str, stream: str = "standard output") -> str:
-    """Return what a message calls a file."""
-    return stream if path == STREAM else path
 
 
 def import_file(
@@ -147,8 +86,8 @@ def import_file(
     The path ``-`` is standard input. Compressed data is recognized by its first bytes. With `partial`, the
     file need not end with the number of its records. Raises `TransferError` and the errors of `imports.load`.
     """
-    with _progress() as progress, _open_input(path, progress) as file:
-        parsed = _parse_lines(file, _name(path, "standard input"), partial=partial, progress=progress)
+    with progress_bars() as progress, _open_input(path, progress) as file:
+        parsed = _parse_lines(file, display_name(path, "standard input"), partial=partial, progress=progress)
         return imports.load(database, parsed, allow_overcommitted=allow_overcommitted, dry_run=dry_run)
 
 
@@ -164,23 +103,23 @@ def _open_input(path: str, progress: Progress) -> Iterator[BinaryIO | gzip.GzipF
             yield gzip.GzipFile(fileobj=buffered) if compressed else buffered
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
-        raise TransferError(f"{_name(path, 'standard input')} cannot be read: {reason}") from error
+        raise TransferError(f"{display_name(path, 'standard input')} cannot be read: {reason}") from error
 
 
 def import_service(database: Database, url: str, token: str, *, dry_run: bool) -> ImportResult:
     """Import all data of a running Placement service, or none; with `dry_run`, only check it.
 
     Allocations are imported even if they exceed the capacity of an inventory, because the other service has
-    granted them. Raises `PlacementClientError` if the service cannot be read or its data cannot be imported.
+    granted them. Raises `ClientError` if the service cannot be read or its data cannot be imported.
     """
-    with _progress() as progress:
+    with progress_bars() as progress:
         lines = PlacementClient(url, token).export_lines(progress)
         parsed = _parse_lines(lines, url, partial=False, progress=progress)
         try:
             return imports.load(database, parsed, allow_overcommitted=True, dry_run=dry_run)
         except ImportRefused as refused:
             messages = "\n".join(problem.message for problem in refused.problems)
-            raise PlacementClientError(f"the data of {url} cannot be imported:\n{messages}") from refused
+            raise ClientError(f"the data of {url} cannot be imported:\n{messages}") from refused
 
 
 def vacuum(database: Database) -> None:
@@ -188,7 +127,7 @@ def vacuum(database: Database) -> None:
 
     Until then, or until autovacuum has done it, searches take longer.
     """
-    with _progress() as progress:
+    with progress_bars() as progress:
         for table in progress.track(FILLED_TABLES, description="Vacuuming"):
             imports.vacuum(database, table)
 
@@ -257,9 +196,3 @@ def _compare_counts(
         for name, count in counts.by_type.items()
         if count != found.by_type[name]
     ]
-
-
-def _progress() -> Progress:
-    """Return progress bars on standard error, which appear only on a terminal."""
-    console = Console(stderr=True)
-    return Progress(console=console, transient=True, disable=not console.is_terminal)

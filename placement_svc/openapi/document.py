@@ -19,8 +19,9 @@ from placement_svc.openapi.examples import EXAMPLES, Example
 from placement_svc.openapi.fields import SINCE, Converter, Plugin
 from placement_svc.openapi.operations import OPERATIONS, Operation
 from placement_svc.schemas import responses
-from placement_svc.schemas.allocation_candidates import SUFFIX
 from placement_svc.schemas.base import DASHED_UUID, NAME, Object, Schema, String, Value
+from placement_svc.schemas.candidates_query import SUFFIX
+from placement_svc.schemas.staleness import StaleQuery
 
 JSON = "application/json"
 
@@ -160,7 +161,7 @@ class _Description:
             "summary": (inspect.getdoc(view) or "").partition("\n")[0],
             "parameters": [
                 *self._version_headers(rule, operation, info),
-                *self._parameters(rule, operation, example),
+                *self._parameters(rule, operation, example, may_be_stale=info.may_be_stale),
             ],
             "responses": self._responses(operation, info, has_path=bool(rule.arguments)),
             "security": [{"token": []}, {"bearer": []}] if info.rule else [],
@@ -182,15 +183,20 @@ class _Description:
         """Return the parameters for `HEADER`; a path without a method of Placement needs none."""
         if not info.rule or self.routes.are_all_extensions(rule.rule):
             return []
-        has_extensions = info.is_extension or operation.query_has_extensions
+        has_extensions = info.is_extension or operation.query_has_extensions or info.may_be_stale
         return [EXTENSIONS_HEADER if has_extensions else HEADER]
 
-    def _parameters(self, rule: Rule, operation: Operation, example: Example) -> Iterator[dict[str, Any]]:
+    def _parameters(
+        self, rule: Rule, operation: Operation, example: Example, *, may_be_stale: bool
+    ) -> Iterator[dict[str, Any]]:
         """Yield the parameters of an operation, each with its value in the example."""
         values = {"path": example.path, "query": example.query}
         for parameter in self._described_parameters(rule, operation):
             value = values[parameter["in"]].get(parameter["name"])
             yield parameter if value is None else parameter | {"example": value}
+        for name, field in (StaleQuery().fields if may_be_stale else {}).items():
+            assert isinstance(field, Value)
+            yield self._parameter("query", name, field) | {"example": "ok"}
 
     def _described_parameters(self, rule: Rule, operation: Operation) -> Iterator[dict[str, Any]]:
         for name in sorted(rule.arguments):

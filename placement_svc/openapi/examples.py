@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from placement_svc.domain.demo import demo_uuid
@@ -18,10 +19,12 @@ generation.
 HOST, NODE, OTHER_NODE, STORAGE = (demo_uuid(name) for name in ("CN1", "N11", "N12", "SS1"))
 AGGREGATE, OTHER_AGGREGATE = demo_uuid("aggregate A"), demo_uuid("aggregate B")
 SERVER, OTHER_SERVER = demo_uuid("server"), demo_uuid("other server")
+GROUP = demo_uuid("placement group")
 
 NODE_GENERATION = 2
+OTHER_NODE_GENERATION = 1
 HOST_GENERATION = 3
-"""The generations of the node and of the host in a new demo."""
+"""The generations of the nodes and of the host in a new demo."""
 
 _OWNER = {"project_id": "demo-project", "user_id": "demo-user"}
 
@@ -57,12 +60,17 @@ _CANDIDATES = {
     "resources": "MEMORY_MB:512,DISK_GB:500",
     "required": ["!MISC_SHARES_VIA_AGGREGATE"],
     "member_of": [AGGREGATE],
-    "in_tree": HOST,
+    "in_tree": [HOST],
     "groups": {"resources_CPU": "VCPU:2", "member_of_HOST": OTHER_AGGREGATE},
     "same_subtree": ["_CPU,_HOST"],
     "group_policy": "isolate",
-    "root_required": "!MISC_SHARES_VIA_AGGREGATE",
+    "isolate": ["_CPU"],
+    "root_required": ["!MISC_SHARES_VIA_AGGREGATE"],
+    "root_member_of": [f"in:{AGGREGATE},{OTHER_AGGREGATE}"],
     "limit": "10",
+    "ignore_consumer": [SERVER],
+    "preferred": ["COMPUTE_NODE"],
+    "order_by": "spread:MEMORY_MB",
 }
 
 EXAMPLES: Mapping[str, Example] = {
@@ -123,7 +131,16 @@ EXAMPLES: Mapping[str, Example] = {
     "resource_classes.delete_resource_class": Example({"name": "CUSTOM_LICENSE"}),
     "allocation_candidates.list_candidates": Example(query=_CANDIDATES),
     "explanations.explain_candidates": Example(
-        query={**_CANDIDATES, "resources": "MEMORY_MB:2048", "root": "CN1"}
+        query={**_CANDIDATES, "resources": "MEMORY_MB:2048", "root": "CN1", "relaxations": "1"}
+    ),
+    "fits.show_fits": Example(
+        query={
+            **_CANDIDATES,
+            "max": "1000",
+            "without": STORAGE,
+            "group_by": "aggregate",
+            "marker": write_marker(Position(STORAGE, 2), SortKey("fits", descending=True)),
+        }
     ),
     "empty_answers.list_empty_answers": Example(
         query={
@@ -134,6 +151,21 @@ EXAMPLES: Mapping[str, Example] = {
     ),
     "allocations.list_allocations": Example(query={"consumer_uuid": f"in:{SERVER},{OTHER_SERVER}"}),
     "allocations.replace_allocations": Example(body={OTHER_SERVER: _claim(N12={"VCPU": 1})}),
+    "claims.place_consumers": Example(
+        body={
+            "request": "resources=MEMORY_MB:512&resources_CPU=VCPU:1",
+            "consumers": [
+                {
+                    "uuid": OTHER_SERVER,
+                    "consumer_type": "INSTANCE",
+                    "consumer_generation": None,
+                    **_OWNER,
+                }
+            ],
+            "min_count": 1,
+            "dry_run": False,
+        }
+    ),
     "allocations.show_allocations": Example({"consumer_uuid": SERVER}),
     "allocations.replace_consumer_allocations": Example(
         {"consumer_uuid": SERVER}, body=_claim(CN1={"MEMORY_MB": 512, "DISK_GB": 500}, N11={"VCPU": 1})
@@ -144,7 +176,10 @@ EXAMPLES: Mapping[str, Example] = {
         body={
             "inventories": {
                 NODE: _node(inventories={"VCPU": {"total": 4}}),
-                OTHER_NODE: _node(inventories={"VCPU": {"total": 12}}),
+                OTHER_NODE: {
+                    "resource_provider_generation": OTHER_NODE_GENERATION,
+                    "inventories": {"VCPU": {"total": 12}},
+                },
             },
             "allocations": {OTHER_SERVER: _claim(N12={"VCPU": 10})},
         }
@@ -173,11 +208,21 @@ EXAMPLES: Mapping[str, Example] = {
             "in_tree": HOST,
             "resource_class": "VCPU",
             "include": "allocations",
+            "sort_by": "created_at",
             "limit": "10",
-            "marker": "00000000-0000-0000-0000-000000000000",
+            "marker": write_marker(Position("", datetime(2026, 1, 1, tzinfo=UTC)), SortKey("created_at")),
         }
     ),
     "consumers.show_consumer": Example({"consumer_uuid": SERVER}),
+    "placement_groups.list_placement_groups": Example(
+        query={"limit": "10", "marker": "00000000-0000-0000-0000-000000000000"}
+    ),
+    "placement_groups.show_placement_group": Example({"uuid": GROUP}),
+    "placement_groups.replace_placement_group": Example(
+        {"uuid": GROUP},
+        body={"policy": "anti-affinity", "max_per_domain": 2, "across": [AGGREGATE, OTHER_AGGREGATE]},
+    ),
+    "placement_groups.delete_placement_group": Example({"uuid": GROUP}),
     "consumers.list_projects": Example(
         query={
             "project_id": _OWNER["project_id"],

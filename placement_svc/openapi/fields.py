@@ -8,7 +8,8 @@ from apispec.ext.marshmallow.openapi import OpenAPIConverter
 from marshmallow import Schema
 from marshmallow.fields import Field
 
-from placement_svc.schemas.base import Array, Integer, Map, Number, Object, String, Value
+from placement_svc.schemas.any_of import StringOrArray
+from placement_svc.schemas.base import MAX_MEMBERS, Array, Integer, Map, Number, Object, String, Value
 
 SINCE = "x-placement-since"
 """The OpenAPI extension that names the microversion which introduced an operation, parameter or property."""
@@ -38,6 +39,8 @@ class Converter(OpenAPIConverter):
             schema: dict[str, Any] = self.resolve_nested_schema(field.schema)  # type: ignore[no-untyped-call]
             if field.allow_none:
                 schema = {"anyOf": [schema, {"type": "null"}]}
+        elif isinstance(field, StringOrArray):
+            schema = {"anyOf": [self.field2property(each) for each in field.alternatives]}
         else:
             kind = field.json_type
             schema = {"type": [kind, "null"] if field.allow_none else kind, **self._rules(field)}
@@ -62,6 +65,7 @@ class Converter(OpenAPIConverter):
             rules = {
                 "items": self.field2property(field.item),
                 "minItems": field.min_items or None,
+                "maxItems": field.max_items if field.max_items < MAX_MEMBERS else None,
                 "uniqueItems": field.unique or None,
             }
         elif isinstance(field, Map):

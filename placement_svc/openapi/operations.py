@@ -8,19 +8,27 @@ import microversion_parse
 from placement_svc.http.microversion import NEWEST
 from placement_svc.schemas import list_responses, responses
 from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregates
-from placement_svc.schemas.allocation_candidates import GroupQuery, WholeRequestQuery
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
-from placement_svc.schemas.base import Object, Schema, String, Value
+from placement_svc.schemas.base import DASHED_UUID, Object, Schema, String, Value
+from placement_svc.schemas.candidates_query import ExtendedRequestQuery, GroupQuery
 from placement_svc.schemas.capacity import CapacityQuery
+from placement_svc.schemas.claims import ClaimsRequest, ClaimsSchema
 from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
 from placement_svc.schemas.explanation import ExplanationQuery
 from placement_svc.schemas.explanation_response import ExplanationSchema
+from placement_svc.schemas.fits import FitsQuery, FitsSchema
 from placement_svc.schemas.inventories import (
     ChangedInventories,
     ChangedInventory,
     NewInventory,
     PatchedInventories,
+)
+from placement_svc.schemas.placement_groups import (
+    PlacementGroupBody,
+    PlacementGroupSchema,
+    PlacementGroupsQuery,
+    PlacementGroupsSchema,
 )
 from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.reshaper import reshape_schema
@@ -64,6 +72,8 @@ def _object(schema: type[Schema]) -> Object:
 def _shows(schema: type[Schema]) -> Mapping[int, Value | None]:
     return {200: _object(schema)}
 
+
+_GROUP_UUID = String(uuid=DASHED_UUID, metadata={"description": "The uuid of a placement group."})
 
 _EMPTY: Mapping[int, Value | None] = {204: None}
 _ENSURED: Mapping[int, Value | None] = {201: None, 204: None}
@@ -152,10 +162,16 @@ OPERATIONS: Mapping[str, Operation] = {
         _EMPTY, conflict="A provider has an inventory of the class."
     ),
     "allocation_candidates.list_candidates": Operation(
-        _shows(responses.AllocationCandidatesSchema), query=WholeRequestQuery, group_query=GroupQuery
+        _shows(responses.AllocationCandidatesSchema),
+        query=ExtendedRequestQuery,
+        group_query=GroupQuery,
+        query_has_extensions=True,
     ),
     "explanations.explain_candidates": Operation(
         _shows(ExplanationSchema), query=ExplanationQuery, group_query=GroupQuery, is_extension=True
+    ),
+    "fits.show_fits": Operation(
+        _shows(FitsSchema), query=FitsQuery, group_query=GroupQuery, is_extension=True
     ),
     "empty_answers.list_empty_answers": Operation(
         _shows(responses.EmptyAnswersSchema), query=EmptyAnswersQuery
@@ -179,6 +195,12 @@ OPERATIONS: Mapping[str, Operation] = {
         body=Object(reshape_schema(_NEWEST)),
         conflict=f"{_NOT_ALLOCATABLE} Or an inventory that the request omits has allocations.",
     ),
+    "claims.place_consumers": Operation(
+        _shows(ClaimsSchema),
+        body=_object(ClaimsRequest),
+        conflict="There are not enough candidates, or a consumer generation is not the current one.",
+        is_extension=True,
+    ),
     "aggregates.list_aggregates": Operation(_shows(responses.AggregateListSchema), is_extension=True),
     "aggregates.show_aggregate": Operation(
         _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_extension=True
@@ -189,5 +211,19 @@ OPERATIONS: Mapping[str, Operation] = {
         _shows(list_responses.ConsumerSchema), path={"consumer_uuid": String()}
     ),
     "consumers.list_projects": Operation(_shows(list_responses.ProjectsSchema), query=ProjectsQuery),
+    "placement_groups.list_placement_groups": Operation(
+        _shows(PlacementGroupsSchema), query=PlacementGroupsQuery
+    ),
+    "placement_groups.show_placement_group": Operation(
+        _shows(PlacementGroupSchema), path={"uuid": _GROUP_UUID}
+    ),
+    "placement_groups.replace_placement_group": Operation(
+        {200: _object(PlacementGroupSchema), 201: _object(PlacementGroupSchema)},
+        body=_object(PlacementGroupBody),
+        path={"uuid": _GROUP_UUID},
+    ),
+    "placement_groups.delete_placement_group": Operation(
+        _EMPTY, conflict="The group has members.", path={"uuid": _GROUP_UUID}
+    ),
 }
 """The operation of every endpoint, by blueprint and view; `registry` checks that none is missing."""

@@ -170,13 +170,15 @@ def matches(pattern: str, value: str) -> bool:
     return _compile(pattern).search(value) is not None
 
 
-def _check_size(value: Sequence[Any] | Mapping[str, Any], minimum: int, noun: str) -> None:
-    """Raise the error of a container with fewer members than `minimum` or more than `MAX_MEMBERS`."""
+def _check_size(
+    value: Sequence[Any] | Mapping[str, Any], minimum: int, noun: str, maximum: int = MAX_MEMBERS
+) -> None:
+    """Raise the error of a container with fewer members than `minimum` or more than `maximum`."""
     if len(value) < minimum:
         raise violation_error(f"min{noun}", minimum, f"{quote(value)} should be non-empty", value)
-    if len(value) > MAX_MEMBERS:
+    if len(value) > maximum:
         reason = "is too long" if noun == "Items" else "has too many properties"
-        raise violation_error(f"max{noun}", MAX_MEMBERS, f"{quote(value)} {reason}", value)
+        raise violation_error(f"max{noun}", maximum, f"{quote(value)} {reason}", value)
 
 
 class Array(Value):
@@ -184,16 +186,25 @@ class Array(Value):
 
     json_type = "array"
 
-    def __init__(self, item: Value, *, min_items: int = 0, unique: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        item: Value,
+        *,
+        min_items: int = 0,
+        max_items: int = MAX_MEMBERS,
+        unique: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self.item = item
         self.min_items = min_items
+        self.max_items = max_items
         self.unique = unique
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> list[Any]:
         if not isinstance(value, list):
             raise self.wrong_type(value)
-        _check_size(value, self.min_items, "Items")
+        _check_size(value, self.min_items, "Items", self.max_items)
         loaded, worst = [], WorstViolation()
         # Backwards: of several wrong elements, the last one is reported.
         for index in range(len(value) - 1, -1, -1):

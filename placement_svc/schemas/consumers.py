@@ -33,6 +33,13 @@ class ConsumersQuery(PageKeys):
         metadata={"description": "The resource class of the same allocation."},
     )
     include = String(choices=("allocations",), metadata={"description": "Adds the allocations."})
+    sort_by = String(
+        pattern=r"^-?created_at$",
+        metadata={
+            "description": "The time of creation; with a leading `-`, the newest first. By default the order"
+            " is that of the uuids."
+        },
+    )
 
 
 class ProjectsQuery(PageKeys):

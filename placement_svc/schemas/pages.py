@@ -4,12 +4,13 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import astuple
+from datetime import datetime
 from typing import Any
 
 import orjson
 
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.pages import PageRequest, Position, SortKey
+from placement_svc.domain.pages import PageRequest, Position, SortKey, SortValue
 from placement_svc.schemas.base import Schema, String, matches
 from placement_svc.schemas.query import ERROR_PREFIX
 from placement_svc.schemas.violations import quote
@@ -20,7 +21,7 @@ MAX_LIMIT = 10_000
 AMOUNT = "usage"
 """The attribute of a sort key that names only a resource class."""
 
-_SORT_KEY = re.compile(r"(?P<minus>-?)(?:(?P<attribute>[a-z]+)(?::|$))?(?P<resource_class>[A-Z0-9_]*)")
+_SORT_KEY = re.compile(r"(?P<minus>-?)(?:(?P<attribute>[a-z_]+)(?::|$))?(?P<resource_class>[A-Z0-9_]*)")
 
 
 _ENCODED = re.compile(r"[A-Za-z0-9_-]+")
@@ -106,11 +107,16 @@ def _text(value: Any) -> str:
     return value
 
 
-def _decode_value(value: Any, sort: SortKey) -> str | int | float | None:
+def _decode_value(value: Any, sort: SortKey) -> SortValue:
     if sort.attribute == "name":
         return _text(value)
     if value is None:
         return None
+    if sort.attribute == "created_at":
+        time = datetime.fromisoformat(_text(value))
+        if time.tzinfo is None:
+            raise ValueError
+        return time
     if sort.attribute == "ratio":
         if not isinstance(value, float):
             raise ValueError

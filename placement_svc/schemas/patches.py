@@ -1,4 +1,4 @@
-"""What the bodies of all PATCH requests share (`docs/spec/extensions.md 6.5`)."""
+"""The common parts of the bodies of PATCH requests (`docs/spec/extensions.md 6.5`)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -3,6 +3,7 @@
 A record is validated by the schema of the request that would create the same resource.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -14,6 +15,7 @@ from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.records import (
+    PlacementGroupRecord,
     ProviderRecord,
     Record,
     RecordCounts,
@@ -22,8 +24,20 @@ from placement_svc.domain.records import (
 )
 from placement_svc.schemas.aggregates import AggregateUuids
 from placement_svc.schemas.allocations import ClaimV1_12, ConsumerType, to_claim
-from placement_svc.schemas.base import NAME, UUID, UUID_KEY, Integer, Map, Object, Schema, String, validate
+from placement_svc.schemas.base import (
+    NAME,
+    UUID,
+    UUID_KEY,
+    Array,
+    Integer,
+    Map,
+    Object,
+    Schema,
+    String,
+    validate,
+)
 from placement_svc.schemas.inventories import InventoryBody, to_inventory
+from placement_svc.schemas.placement_groups import PlacementGroupBody, group_to_json, to_group
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import NewProvider
 from placement_svc.schemas.traits import TraitNames, check_custom_name
@@ -45,23 +59,32 @@ class _Consumer(ClaimV1_12):
     consumer_type = ConsumerType(allow_none=True)
 
 
+class _PlacementGroup(PlacementGroupBody):
+    """A placement group; its members are consumers."""
+
+    uuid = String(uuid=UUID, required=True)
+    members = Array(String(pattern=UUID_KEY), unique=True, max_items=sys.maxsize)
+
+
 class _Name(Schema):
     name = String(required=True)
 
 
 class _Counts(Schema):
-    """The number of records of each type."""
+    """The number of records of each type; files from before placement groups have none for these."""
 
     trait = Integer(minimum=0, required=True)
     resource_class = Integer(minimum=0, required=True)
     resource_provider = Integer(minimum=0, required=True)
     consumer = Integer(minimum=0, required=True)
+    placement_group = Integer(minimum=0)
 
 
 _PROVIDER = _Provider()
 _CONSUMER = _Consumer(exclude=["consumer_generation", "mappings"])
 _RESOURCE_CLASS = NamedResourceClass()
 _TRAIT = _Name()
+_PLACEMENT_GROUP = _PlacementGroup()
 _COUNTS = _Counts()
 
 
@@ -121,7 +144,13 @@ def _parse_resource_class(value: Any) -> ResourceClassRecord:
 
 
 def _parse_counts(value: Any) -> RecordCounts:
-    return RecordCounts(_load(_COUNTS, value))
+    return RecordCounts({"placement_group": 0, **_load(_COUNTS, value)})
+
+
+def _parse_placement_group(fields: Any) -> PlacementGroupRecord:
+    loaded = _load(_PLACEMENT_GROUP, fields)
+    group = to_group(str(ParsedUuid(loaded["uuid"])), loaded)
+    return PlacementGroupRecord(group, loaded.get("members", []))
 
 
 _PARSERS: Mapping[str, Callable[[Any], Record | RecordCounts]] = {
@@ -129,6 +158,7 @@ _PARSERS: Mapping[str, Callable[[Any], Record | RecordCounts]] = {
     "resource_class": _parse_resource_class,
     "resource_provider": _parse_provider,
     "consumer": _parse_consumer,
+    "placement_group": _parse_placement_group,
     "counts": _parse_counts,
 }
 
@@ -157,6 +187,9 @@ def _to_json(record: Record | RecordCounts) -> dict[str, Any]:
                     "inventories": {name: asdict(record.inventories[name]) for name in record.inventories},
                 }
             }
+        case PlacementGroupRecord(group, members):
+            shown = {key: value for key, value in group_to_json(group).items() if value is not None}
+            return {"placement_group": {**shown, "members": members}}
         case Claim():
             return {
                 "consumer": {

@@ -67,6 +67,26 @@ def test_list_shows_what_the_single_reads_show(get: Get, cloud: list[Record]) ->
     assert {len(page) for page in walked[:-1]} == {2}
 
 
+@pytest.mark.parametrize("minus", ["", "-"])
+def test_consumers_in_the_order_of_creation(
+    get: Get, cloud: list[Record], database: Database, minus: str
+) -> None:
+    """Consumers without a time come last in both orders, those with the same time by uuid."""
+    uuids = [one["uuid"] for one in cloud]
+    alike, unknown = uuids[:2], uuids[2:4]
+    for uuid_set, time in ((alike, datetime(2026, 1, 1, tzinfo=UTC)), (unknown, None)):
+        change = text("UPDATE consumers SET created_at = :time WHERE uuid = ANY (:uuids)")
+        values = {"time": time, "uuids": uuid_set}
+        database.write(lambda connection, values=values, change=change: connection.execute(change, values))
+    times = {one["uuid"]: one["created_at"] for one in get("/consumers")["consumers"]}
+    known = sorted(uuids[:2] + uuids[4:], key=lambda uuid: str(times[uuid]), reverse=minus == "-")
+    for limit in (1, 3):
+        pages = walk(get, f"/consumers?sort_by={minus}created_at&limit={limit}", "consumers")
+        assert [one["uuid"] for page in pages for one in page] == known + unknown
+    assert {times[uuid] for uuid in unknown} == {None}
+    assert [uuid for uuid in known if uuid in alike] == alike
+
+
 def test_filters_of_consumers_speak_of_one_allocation(get: Get, cloud: list[Record]) -> None:
     providers = get("/resource_providers")["resource_providers"]
     root_of = {one["uuid"]: one["root_provider_uuid"] for one in providers}

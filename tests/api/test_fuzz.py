@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 
-from placement_svc.schemas.allocation_candidates import GROUP_KEYS
+from placement_svc.schemas.candidates_query import GROUP_KEYS
 from tests.conftest import examples
 from tests.support.cloud import uuid_of
 from tests.support.query_keys import SCHEMAS, keys

@@ -2,15 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, text
 
 from placement_svc.db.engine import Database
 from tests.conftest import Api
+from tests.support.statements import sent_statements
 
 COUNT = 3_500
 """Rows of a request: with a parameter per value, PostgreSQL exceeds its stack depth at 3,000 pairs."""
@@ -51,21 +51,6 @@ def add(database: Database) -> Callable[..., None]:
         database.write(lambda connection: connection.execute(text(statement), {"count": count}) and None)
 
     return add
-
-
-@contextmanager
-def sent_statements(database: Database) -> Iterator[list[str]]:
-    """Collect the texts of the statements that the application sends in the block, without parameters."""
-    sent: list[str] = []
-
-    def collect(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        sent.append(statement)
-
-    event.listen(database.engine, "before_cursor_execute", collect)
-    try:
-        yield sent
-    finally:
-        event.remove(database.engine, "before_cursor_execute", collect)
 
 
 def reshape_body(count: int, *classes: str, generation: int, consumer_generation: int | None) -> Any:
@@ -120,21 +105,32 @@ def test_statements_of_a_reshape_do_not_grow_with_the_providers(
         clean_database()
         add(ADD_PROVIDERS, count)
         body = reshape_body(count, "DISK_GB", generation=0, consumer_generation=None)
-        with sent_statements(database) as statements:
+        with sent_statements(database.engine) as statements:
             assert api("POST", "/reshaper", body).status_code == 204
-        sent.append(statements)
+        sent.append([statement.text for statement in statements])
     assert sent[0] == sent[1]
 
 
-def test_deletion_in_a_reshape_reads_by_key(api: Api, database: Database, add: Callable[..., None]) -> None:
+@pytest.mark.parametrize("analyzed_at", [1, COUNT], ids=["old statistics", "new statistics"])
+def test_deletion_in_a_reshape_reads_by_key(
+    api: Api,
+    database: Database,
+    clean_database: Callable[[], None],
+    add: Callable[..., None],
+    analyzed_at: int,
+) -> None:
+    """The statistics are those of a cloud with this number of providers."""
+    add(ADD_PROVIDERS, analyzed_at)
+    database.write(lambda connection: connection.execute(text("ANALYZE inventories")) and None)
+    clean_database()
     add(ADD_PROVIDERS)
-    with sent_statements(database) as sent:
+    with sent_statements(database.engine) as sent:
         body = reshape_body(2, "VCPU", generation=0, consumer_generation=None)
         assert api("POST", "/reshaper", body).status_code == 204
-    [deletion] = [statement for statement in sent if statement.startswith("DELETE FROM inventories")]
+    [deletion] = [statement for statement in sent if statement.text.startswith("DELETE FROM inventories")]
     values = {f"param_{number}": [1, 2] for number in (1, 2)} | {"used_1": 0}
     with database.engine.connect() as connection:
-        plan = connection.exec_driver_sql(f"EXPLAIN {deletion}", values).scalars().all()
+        plan = connection.exec_driver_sql(f"EXPLAIN {deletion.text}", values).scalars().all()
     assert not [line for line in plan if "Seq Scan" in line], plan
     assert [line for line in plan if "inventories_pkey" in line], plan
 
@@ -166,11 +162,11 @@ def test_statements_of_a_provider_do_not_grow_with_its_names(
         if table == "resource_classes":
             content = {"inventories": {name: {"total": 1} for name in names}}
         path = f"/resource_providers/{provider(1)}/{next(iter(content))}"
-        with sent_statements(database) as statements:
+        with sent_statements(database.engine) as statements:
             response = api("PUT", path, content | {"resource_provider_generation": generation})
         assert response.status_code == 200
         generation = response.json["resource_provider_generation"]  # type: ignore[index]
-        sent.append(statements)
+        sent.append([statement.text for statement in statements])
     assert sent[0] == sent[1]
 
 
@@ -185,8 +181,8 @@ def test_statements_of_a_provider_do_not_grow_with_its_aggregates(
             "aggregates": [provider(number) for number in range(count)],
             "resource_provider_generation": generation,
         }
-        with sent_statements(database) as statements:
+        with sent_statements(database.engine) as statements:
             response = api("PUT", path, body)
         assert len(response.json["aggregates"]) == count  # type: ignore[index]
-        sent.append(statements)
+        sent.append([statement.text for statement in statements])
     assert sent[0] == sent[1]

@@ -16,7 +16,7 @@ HANG_SECONDS = 60
 
 @dataclass(frozen=True)
 class Cost:
-    """What a request cost.
+    """The cost of a request.
 
     The status is 0 if there was no response. `is_complete` is false if the connection ended within it.
 

@@ -19,6 +19,7 @@ from placement_svc.config import Settings
 from placement_svc.db.audit_rules import ORPHANED_ALLOCATION, RULES
 from tests.db.test_audit_catalog import COVERED
 from tests.support.cloud import load, read, uuid_of
+from tests.support.placement_groups import add_members
 from tests.support.sample_cloud import Call
 from tests.support.snapshot import snapshot
 
@@ -223,6 +224,31 @@ def test_long_and_hostile_names_are_shown_whole_and_escaped(app: Any, run: Run, 
     assert "\x1b" not in shown
 
 
+MEMBERS_IN_ONE_TREE = "group member that violates the policy of its group"
+
+
+def test_a_broken_placement_group_is_a_notice(cloud: None, run: Run, engine: Engine, call: Call) -> None:
+    group = f"/placement_groups/{uuid_of('group')}"
+    call("PUT", group, {"policy": "anti-affinity"})
+    claim = {"project_id": "p", "user_id": "u", "consumer_generation": None, "consumer_type": "INSTANCE"}
+    uuids = sorted(map(uuid_of, ("one", "two")))
+    for uuid in uuids:
+        allocations = {uuid_of("cn"): {"resources": {"DISK_GB": 1}}}
+        call("PUT", f"/allocations/{uuid}", {"allocations": allocations, **claim})
+    add_members(engine, uuid_of("group"), uuids)
+    for options in ([], ["--fix"]):
+        result = run(*options)
+        assert (result.exit_code, reported(result)) == (0, {MEMBERS_IN_ONE_TREE})
+        for uuid in uuids:
+            line = (
+                f"{uuid_of('group')} {uuid}: is on {uuid_of('cn')}, should be in a domain with at most 1 mem"
+            )
+            assert line in result.stdout
+        assert result.stdout.endswith(f"Notice: 2 x {MEMBERS_IN_ONE_TREE}\nNothing is wrong\n")
+    call("PUT", group, {"policy": "soft-anti-affinity"})
+    assert run().stdout == "Nothing is wrong\n"
+
+
 NOT_FIXED = {
     "UPDATE resource_providers SET parent_id = pf, path = ARRAY[cn, pf, numa] FROM id WHERE name = 'numa'": (
         "parents that form a cycle or do not exist",
@@ -256,7 +282,7 @@ def test_an_inconsistency_that_only_the_operator_can_fix_is_left(
 
 def test_every_rule_is_tested() -> None:
     not_fixed = {inconsistency for inconsistency, _ in NOT_FIXED.values()}
-    tested = set().union(*FIXED.values(), *NOTICES.values(), not_fixed, COVERED)
+    tested = set().union(*FIXED.values(), *NOTICES.values(), not_fixed, COVERED, {MEMBERS_IN_ONE_TREE})
     assert tested == {rule.inconsistency for rule in RULES}
 
 

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, Engine, text
 from placement_svc.db import audit
 from placement_svc.db.audit import AuditFinding
 from placement_svc.db.tables import metadata
-from tests.support.cloud import load, read
+from tests.support.cloud import load, read, uuid_of
+from tests.support.placement_groups import add_members
 from tests.support.sample_cloud import Call
 
 CLOUD = (
@@ -40,6 +41,15 @@ FOREIGN_KEYS = {
     "inventories_resource_class_id_fkey": (
         "DELETE FROM resource_classes WHERE name = 'VCPU'",
         "inventory of a resource class that does not exist",
+    ),
+    "placement_group_aggregates_group_id_fkey": (
+        "DELETE FROM placement_groups",
+        "aggregate of a group that does not exist",
+    ),
+    "placement_group_members_consumer_id_fkey": ("DELETE FROM consumers", "group member that is no consumer"),
+    "placement_group_members_group_id_fkey": (
+        "DELETE FROM placement_groups",
+        "member of a group that does not exist",
     ),
     "provider_aggregates_aggregate_id_fkey": (
         "DELETE FROM aggregates",
@@ -75,6 +85,14 @@ CHECKS = {
         "inventory with a negative reserve",
     ),
     "inventories_units_check": ("UPDATE inventories SET step_size = 0", "inventory with a unit of 0 or less"),
+    "placement_groups_policy_check": (
+        "UPDATE placement_groups SET policy = 'x-anti-affinity'",
+        "placement group with an unknown policy",
+    ),
+    "placement_groups_max_per_domain_check": (
+        "UPDATE placement_groups SET max_per_domain = NULL",
+        "placement group with a maximum that its policy does not have",
+    ),
     "resource_providers_path_ends_check": (
         "UPDATE resource_providers SET path = '{}' WHERE parent_id IS NULL",
         "root or path that does not match the parents",
@@ -157,6 +175,14 @@ ANOTHER = {
 def connection(engine: Engine, call: Call) -> Iterator[Connection]:
     """A transaction on a database with a consistent cloud, which is rolled back."""
     load(read(CLOUD), lambda method, path, **options: (200, call(method, path, **options)))
+    call(
+        "PUT",
+        f"/placement_groups/{uuid_of('group')}",
+        {"policy": "anti-affinity", "max_per_domain": 9, "across": [uuid_of("A")]},
+    )
+    with engine.connect() as connection:
+        uuids = connection.scalars(text("SELECT uuid FROM consumers")).all()
+    add_members(engine, uuid_of("group"), uuids)
     with engine.connect() as connection:
         yield connection
         connection.rollback()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from placement_svc.schemas.allocation_candidates import GROUP_KEYS
+from placement_svc.schemas.candidates_query import GROUP_KEYS
 from tests.differential.services import Request, api_request
 from tests.differential.values import CUSTOM_CLASSES, CUSTOM_TRAITS, NAMES, TYPES, VERSIONS, RandomValues
 

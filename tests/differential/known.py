@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Self
 from urllib.parse import parse_qsl
 
-from placement_svc.schemas.allocation_candidates import GROUP_KEYS
+from placement_svc.schemas.candidates_query import GROUP_KEYS
 from tests.differential.services import Pair, Request, Response, Service, differences, sort_key
 from tests.differential.wording import fixed_fragments
 

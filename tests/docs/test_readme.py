@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from placement_svc.config import Settings, default_text, variable
+from placement_svc.demo import cloud
 from tests.support.curl import AS_ADMIN, CurlResponse, run
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 SET_UP_LINES = [
     "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/placement-svc demo",
@@ -18,9 +20,11 @@ SET_UP_LINES = [
 ]
 
 
-@pytest.fixture
-def tour(live: str) -> list[CurlResponse]:
-    """The responses to the curl lines of the tour, in their order."""
+@pytest.fixture(params=["empty", "demo"])
+def tour(live: str, request: pytest.FixtureRequest) -> list[CurlResponse]:
+    """The responses to the curl lines of the tour, in their order: of an empty service, and of the demo."""
+    if request.param == "demo":
+        cloud.load(request.getfixturevalue("database"), cloud.records(cloud.HOSTS))
     return [run(line, live) for line in README.splitlines() if line.startswith("curl ")]
 
 
@@ -60,6 +64,12 @@ def test_settings_table_is_that_of_the_code() -> None:
 
 
 def test_links_do_not_depend_on_where_the_readme_is_shown() -> None:
-    targets = re.findall(r"\]\(([^)]*)\)", README)
+    targets = re.findall(r"(?<!!)\[[^\]]*\]\(([^)]*)\)", README)
     assert targets
     assert [target for target in targets if not re.match(r"https?://|#", target)] == []
+
+
+def test_pictures_exist() -> None:
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", README)
+    assert pictures
+    assert [picture for picture in pictures if not (ROOT / picture).is_file()] == []

@@ -5,10 +5,13 @@ from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import Engine
 
 from placement_svc import config
 from placement_svc.cli import main
 from placement_svc.config import Settings
+from tests.support.cloud import uuid_of
+from tests.support.placement_groups import add_members
 from tests.support.sample_cloud import Call, fill
 
 
@@ -27,6 +30,10 @@ def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Res
 
 
 @pytest.fixture
-def cloud(call: Call) -> None:
-    """The sample cloud, in the database."""
+def cloud(call: Call, engine: Engine) -> None:
+    """The sample cloud and placement groups, in the database."""
     fill(call)
+    group = {"policy": "soft-anti-affinity", "max_per_domain": 2, "across": [uuid_of("B"), uuid_of("A")]}
+    call("PUT", f"/placement_groups/{uuid_of('group')}", group)
+    call("PUT", f"/placement_groups/{uuid_of('empty')}", {"policy": "affinity"})
+    add_members(engine, uuid_of("group"), [uuid_of("untyped").upper()])

@@ -16,7 +16,14 @@ from sqlalchemy import Engine, text
 
 from placement_svc.db import maintenance
 from tests.support.cloud import uuid_of
-from tests.support.records import consumer, lines, provider, reported_problems, vcpus
+from tests.support.records import (
+    consumer,
+    lines,
+    placement_group,
+    provider,
+    reported_problems,
+    vcpus,
+)
 from tests.support.sample_cloud import Call
 from tests.support.snapshot import snapshot
 
@@ -171,6 +178,30 @@ HOST = provider("host", inventories=vcpus(8, min_unit=2, max_unit=6, step_size=2
             for amount in (1, 5, 8)
         ),
         (
+            [placement_group("g", []), placement_group("g", [])],
+            [f"lines 1, 2: several placement groups have the uuid {uuid_of('g')}"],
+        ),
+        (
+            [placement_group("group", [])],
+            [f"line 1: a placement group with the uuid {uuid_of('group')} already exists"],
+        ),
+        (
+            [placement_group("g", ["owner"]), placement_group("h", ["nobody"])],
+            [
+                f"line 1: consumer {uuid_of('owner')} is already a member of a placement group",
+                f"line 2: the member {uuid_of('nobody')} of a placement group does not exist",
+            ],
+        ),
+        (
+            [
+                placement_group("g", ["x"]),
+                HOST,
+                consumer("x", {"host": {"VCPU": 2}}),
+                placement_group("h", ["x"]),
+            ],
+            [f"lines 1, 4: consumer {uuid_of('x')} is a member of several placement groups"],
+        ),
+        (
             [provider("a", "nobody"), HOST, HOST],
             [
                 f"line 1: the parent {uuid_of('nobody')} of resource provider {uuid_of('a')} does not exist",
@@ -185,8 +216,9 @@ def test_contradictions_are_reported_by_line_and_nothing_is_imported(
 ) -> None:
     run("import", "-", input=lines(provider("present", inventories=vcpus(8))))
     run("import", "-", input=lines(consumer("owner", {"present": {"VCPU": 1}})))
+    run("import", "-", input=lines(placement_group("group", ["owner"])))
     before = snapshot(engine)
-    assert len(before["allocations"]) == 1
+    assert len(before["allocations"]) == len(before["placement_group_members"]) == 1
     assert reported_problems(run("import", "-", input=lines(*values))) == sorted(problems)
     assert snapshot(engine) == before
 
@@ -259,6 +291,7 @@ def test_rows_of_every_table_are_staged_in_batches(
     values: Iterable[Any] = [
         *(provider(f"p{n}", f"p{n - 1}" if n % 10 else None, **fields) for n in range(50)),
         *(consumer(f"c{n}", {f"p{n}": {"VCPU": 1, "DISK_GB": 2}}) for n in range(50)),
+        *(placement_group(f"g{n}", [f"c{n}", f"c{n + 25}"]) for n in range(25)),
     ]
     assert run("import", "-", input=lines(*values)).exit_code == 0
     data = snapshot(engine)
@@ -269,6 +302,8 @@ def test_rows_of_every_table_are_staged_in_batches(
         "inventories": 100,
         "consumers": 50,
         "allocations": 100,
+        "placement_groups": 25,
+        "placement_group_members": 50,
     }
     assert max(len(path) for _, _, _, _, path, _ in data["providers"]) == 10
 

@@ -61,6 +61,12 @@ def test_a_file_of_an_older_version_is_imported_with_an_option(app: Any, run: Ru
     assert imported.stdout == "Imported 2 resource providers and 1 consumers\n"
 
 
+def test_counts_from_before_placement_groups_are_valid(app: Any, run: Run) -> None:
+    file = lines(provider("host")).replace(b',"placement_group":0', b"")
+    assert b"placement_group" not in file
+    assert run("import", "-", input=file).exit_code == 0
+
+
 def test_a_file_with_other_counts_is_refused(app: Any, run: Run, engine: Engine) -> None:
     before = snapshot(engine)
     records = FILE.splitlines(keepends=True)

@@ -9,7 +9,8 @@ import schemathesis
 from flask import Flask
 from jsonschema import Draft202012Validator
 
-from placement_svc import demo
+from placement_svc.db.engine import Database
+from placement_svc.demo import cloud
 from placement_svc.openapi.examples import EXAMPLES
 from placement_svc.openapi.operations import OPERATIONS
 from tests.conftest import Api
@@ -23,10 +24,13 @@ FIRST = {
     "show_consumer": "replace_consumer_allocations",
     "list_consumers": "replace_consumer_allocations",
     "list_projects": "replace_consumer_allocations",
+    "list_placement_groups": "replace_placement_group",
+    "show_placement_group": "replace_placement_group",
+    "delete_placement_group": "replace_placement_group",
 }
 """Operations whose example needs what the example of another one creates."""
 
-ALTERNATIVES = {"rp_uuid"}
+ALTERNATIVES = {"rp_uuid", "group_policy"}
 """Query parameters that exclude the one in the example."""
 
 EMPTY = {
@@ -34,6 +38,7 @@ EMPTY = {
     "show_versions",
     "show_usages",
     "show_allocations",
+    "show_placement_group",
     "list_provider_allocations",
 }
 """Operations that need no other data, or whose objects the demo does not have."""
@@ -46,9 +51,9 @@ def schema(shared_app: Flask) -> Any:
 
 
 @pytest.fixture
-def demo_cloud(live: str) -> None:
-    """Create the cloud of the demo."""
-    demo.load(demo.DemoClient(int(live.rpartition(":")[2])), demo.cloud(demo.HOSTS))
+def demo_cloud(database: Database) -> None:
+    """Create the cloud of the demo without racks."""
+    cloud.load(database, cloud.records(hosts=0))
 
 
 @pytest.fixture(scope="module")

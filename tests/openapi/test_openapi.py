@@ -47,7 +47,9 @@ RESPONSE_CHECKS = [
 
 API_PAGE = Path(__file__).parents[2] / "docs/api.md"
 
-HOST, CHILD, SERVER, AGGREGATE = (uuid_of(name) for name in ("host", "child", "server", "aggregate"))
+HOST, CHILD, SERVER, AGGREGATE, GROUP = (
+    uuid_of(name) for name in ("host", "child", "server", "aggregate", "group")
+)
 AT_HOST = f"/resource_providers/{HOST}"
 VCPU = {"VCPU": {"total": 8}}
 
@@ -133,6 +135,29 @@ VALID_REQUESTS = [
         "explanations.explain_candidates",
         "/allocation_candidates/explanation?resources=VCPU:9&resources_A=VCPU:1&required_A=CUSTOM_BLUE",
     ),
+    ValidRequest(
+        "fits.show_fits",
+        f"/allocation_candidates/capacity?resources=VCPU:1&group_by=aggregate&without={CHILD}&limit=1",
+    ),
+    ValidRequest("fits.show_fits", "/allocation_candidates/capacity?resources_A=VCPU:1&max=1"),
+    ValidRequest(
+        "claims.place_consumers",
+        "/claims",
+        {
+            "request": "resources=VCPU:1",
+            "consumers": [
+                {
+                    "uuid": uuid_of("other server"),
+                    "project_id": "project",
+                    "user_id": "user",
+                    "consumer_type": "INSTANCE",
+                    "consumer_generation": None,
+                }
+            ],
+            "min_count": 1,
+            "dry_run": True,
+        },
+    ),
     ValidRequest("allocations.show_allocations", f"/allocations/{SERVER}"),
     ValidRequest("allocations.show_allocations", f"/allocations/{CHILD}"),
     ValidRequest("allocations.list_allocations", f"/allocations?rp_uuid=in:{HOST},{CHILD}"),
@@ -142,6 +167,19 @@ VALID_REQUESTS = [
     ValidRequest("capacity.show_capacity", "/capacity?group_by=trait&sort_by=-used:VCPU"),
     ValidRequest("consumers.show_consumer", f"/consumers/{SERVER}"),
     ValidRequest("consumers.list_projects", "/projects?sort_by=VCPU&limit=1"),
+    ValidRequest(
+        "placement_groups.replace_placement_group",
+        f"/placement_groups/{GROUP}",
+        {"policy": "anti-affinity", "across": [AGGREGATE]},
+    ),
+    ValidRequest(
+        "placement_groups.replace_placement_group",
+        f"/placement_groups/{GROUP}",
+        {"policy": "soft-affinity", "across": "root"},
+    ),
+    ValidRequest("placement_groups.list_placement_groups", "/placement_groups?limit=1"),
+    ValidRequest("placement_groups.show_placement_group", f"/placement_groups/{GROUP}"),
+    ValidRequest("placement_groups.delete_placement_group", f"/placement_groups/{GROUP}"),
     ValidRequest("allocations.list_provider_allocations", f"{AT_HOST}/allocations"),
     ValidRequest("aggregates.list_aggregates", "/aggregates"),
     ValidRequest("aggregates.show_aggregate", f"/aggregates/{AGGREGATE}"),
@@ -241,7 +279,7 @@ def test_document_names_microversions_of_parameters(document: dict[str, Any]) ->
         "resources": "1.4",
         "in_tree": "1.14",
         "required": "1.18",
-        **dict.fromkeys(("include", "limit", "marker", "sort_by")),
+        **dict.fromkeys(("include", "limit", "marker", "sort_by", "stale")),
     }
 
 

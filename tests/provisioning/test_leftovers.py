@@ -1,4 +1,4 @@
-"""What a killed command leaves is removed by the next one; what belongs to a running one stays."""
+"""The next command removes the leftovers of a killed one, and nothing that belongs to a running one."""
 
 import os
 import signal
@@ -96,14 +96,14 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_killed_demo_is_removed_by_the_next_one(start: Start, temporary: Path) -> None:
-    process, port = start("demo")
+    process, port = start("demo", "--hosts", "0")
     [directory] = temporary.glob("placement-svc-demo-*")
     server = postmaster(directory / "data")
     kill(process)
     # The processes that the demo has started still run.
     assert Client(port)("GET", "/").status == 200
     assert is_alive(server)
-    start("demo", port=port)
+    start("demo", "--hosts", "0", port=port)
     # At first, the killed demo's service may still respond.
     wait_until(lambda: not directory.exists())
     assert not is_alive(server)
@@ -112,7 +112,7 @@ def test_killed_demo_is_removed_by_the_next_one(start: Start, temporary: Path) -
 
 
 def test_demo_killed_with_its_service_is_removed_by_serve(start: Start, temporary: Path) -> None:
-    process, port = start("demo")
+    process, port = start("demo", "--hosts", "0")
     [directory] = temporary.glob("placement-svc-demo-*")
     server = postmaster(directory / "data")
     os.killpg(int((directory / "service.lock").read_text()), signal.SIGKILL)
@@ -145,7 +145,7 @@ def test_killed_service_is_removed_by_the_next_one(
 def test_running_commands_are_left_alone(start: Start, temporary: Path) -> None:
     data_dir = temporary.parent / "second"
     _, first = start("serve", PLACEMENT_DATA_DIR=str(data_dir))
-    _, second = start("demo")
+    _, second = start("demo", "--hosts", "0")
     before = set(temporary.iterdir())
     servers = [postmaster(data_dir), postmaster(next(temporary.glob("*-demo-*")) / "data")]
     remove_leftovers()

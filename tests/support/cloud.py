@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid5
 
 MAX_INT = 2147483647
+CONSUMERS = ("consumer", "other_consumer")
+"""The names of the consumers of a cloud."""
+
 SHARING = "MISC_SHARES_VIA_AGGREGATE"
 
 Call = Callable[..., tuple[int, Any]]
@@ -21,6 +24,7 @@ _UNITS = {
     "step": "step_size",
     "ratio": "allocation_ratio",
     "used": "used",
+    "other": "used_by_other",
 }
 _PROVIDER = re.compile(
     r"(?P<name>\w+)(<(?P<parent>\w+))?(\{(?P<inventories>[^}]*)\})?(?P<sharing>\$)?(#(?P<traits>[\w,]+))?(@(?P<aggregates>[\w,]+))?"
@@ -34,7 +38,10 @@ def uuid_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The inventory of a resource class on a provider; `used` is the sum of all its allocations."""
+    """The inventory of a resource class on a provider; `used` is the sum of all its allocations.
+
+    The consumer called `other_consumer` has `used_by_other` of it, the one called `consumer` has the rest.
+    """
 
     total: int
     reserved: int = 0
@@ -43,6 +50,7 @@ class Inventory:
     step_size: int = 1
     allocation_ratio: float = 1.0
     used: int = 0
+    used_by_other: int = 0
 
     def __str__(self) -> str:
         given = [
@@ -51,6 +59,10 @@ class Inventory:
             if getattr(self, unit) != getattr(Inventory(self.total), unit)
         ]
         return " ".join([str(self.total), *given])
+
+    def used_by(self, consumer: str) -> int:
+        """Return what one of `CONSUMERS` has allocated."""
+        return self.used_by_other if consumer == "other_consumer" else self.used - self.used_by_other
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,26 @@ class Provider:
                 "@" + ",".join(sorted(self.aggregates)) if self.aggregates else "",
             ]
         )
+
+
+def without_consumers(cloud: "Cloud", names: frozenset[str]) -> "Cloud":
+    """Return the cloud without the allocations of the consumers with these names."""
+    return Cloud(
+        tuple(
+            replace(
+                provider,
+                inventories={
+                    name: replace(
+                        inventory,
+                        used=sum(inventory.used_by(each) for each in CONSUMERS if each not in names),
+                        used_by_other=0 if "other_consumer" in names else inventory.used_by_other,
+                    )
+                    for name, inventory in provider.inventories.items()
+                },
+            )
+            for provider in cloud.providers
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -146,9 +178,9 @@ def _read_provider(text: str) -> Provider:
 
 def load(cloud: Cloud, request: Call) -> None:
     """
-    Create the cloud over HTTP, at microversion 1.39; one consumer has all allocations.
+    Create the cloud over HTTP, at microversion 1.39; two consumers have all allocations.
 
-    The consumer claims from inventories without limits, which the cloud's own inventories then replace. So
+    The consumers claim from inventories without limits, which the cloud's own inventories then replace. So
     `used` may exceed the capacity or violate the units, as after a reduction (`docs/spec/resources.md 4`).
 
     Raises:
@@ -173,17 +205,24 @@ def load(cloud: Cloud, request: Call) -> None:
                     "resource_provider_generation"
                 ]
 
-    usages = _usages(cloud)
-    if usages:
-        unlimited = {uuid: {name: {"total": MAX_INT} for name in used} for uuid, used in usages.items()}
-        claim = {
-            "allocations": {uuid: {"resources": used} for uuid, used in usages.items()},
-            "project_id": "project",
-            "user_id": "user",
-            "consumer_generation": None,
-            "consumer_type": "INSTANCE",
+    usages = {name: _usages(cloud, name) for name in CONSUMERS}
+    if any(usages.values()):
+        unlimited: dict[str, dict[str, Any]] = {}
+        for used_by_consumer in usages.values():
+            for uuid, used in used_by_consumer.items():
+                unlimited.setdefault(uuid, {}).update({name: {"total": MAX_INT} for name in used})
+        claims = {
+            uuid_of(name): {
+                "allocations": {uuid: {"resources": used} for uuid, used in of_consumer.items()},
+                "project_id": "project",
+                "user_id": "user",
+                "consumer_generation": None,
+                "consumer_type": "INSTANCE",
+            }
+            for name, of_consumer in usages.items()
+            if of_consumer
         }
-        _reshape(request, unlimited, generations, {uuid_of("consumer"): claim})
+        _reshape(request, unlimited, generations, claims)
         created = _send(request, "GET", "/resource_providers")["resource_providers"]
         generations = {provider["uuid"]: provider["generation"] for provider in created}
 
@@ -203,16 +242,19 @@ def unload(cloud: Cloud, request: Call) -> None:
     Raises:
         AssertionError: a request was refused.
     """
-    if _usages(cloud):
-        _send(request, "DELETE", f"/allocations/{uuid_of('consumer')}")
+    for name in CONSUMERS:
+        if _usages(cloud, name):
+            _send(request, "DELETE", f"/allocations/{uuid_of(name)}")
     for provider in reversed(cloud.providers):
         _send(request, "DELETE", f"/resource_providers/{provider.uuid}")
 
 
-def _usages(cloud: Cloud) -> dict[str, dict[str, int]]:
+def _usages(cloud: Cloud, consumer: str) -> dict[str, dict[str, int]]:
     usages = {
         provider.uuid: {
-            name: inventory.used for name, inventory in provider.inventories.items() if inventory.used
+            name: used
+            for name, inventory in provider.inventories.items()
+            if (used := inventory.used_by(consumer))
         }
         for provider in cloud.providers
     }

@@ -3,29 +3,35 @@
 import re
 from typing import Any
 
-from placement_svc.schemas.allocation_candidates import GROUP_KEYS, SUFFIX, GroupQuery, WholeRequestQuery
+from placement_svc.schemas.candidates_query import GROUP_KEYS, SUFFIX, ExtendedRequestQuery, GroupQuery
 from placement_svc.schemas.capacity import CapacityQuery
 from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
 from placement_svc.schemas.explanation import ExplanationQuery
+from placement_svc.schemas.fits import FitsQuery
+from placement_svc.schemas.placement_groups import PlacementGroupsQuery
 from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
+from placement_svc.schemas.staleness import StaleQuery
 from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 
 CANDIDATES = "/allocation_candidates"
 EXPLANATION = "/allocation_candidates/explanation"
+FITS = "/allocation_candidates/capacity"
 SCHEMAS: dict[str, tuple[Any, ...]] = {
-    "/resource_providers": (ProviderQuery, ExtendedProviderQuery),
-    CANDIDATES: (GroupQuery, WholeRequestQuery),
-    "/allocation_candidates/empty": (EmptyAnswersQuery,),
-    EXPLANATION: (GroupQuery, ExplanationQuery),
-    "/traits": (TraitQuery,),
-    "/allocations": (AllocationsQuery,),
-    "/capacity": (CapacityQuery,),
-    "/consumers": (ConsumersQuery,),
-    "/projects": (ProjectsQuery,),
-    "/usages": (UsagesQuery,),
+    "/resource_providers": (ProviderQuery, ExtendedProviderQuery, StaleQuery),
+    CANDIDATES: (GroupQuery, ExtendedRequestQuery, StaleQuery),
+    "/allocation_candidates/empty": (EmptyAnswersQuery, StaleQuery),
+    EXPLANATION: (GroupQuery, ExplanationQuery, StaleQuery),
+    FITS: (GroupQuery, FitsQuery, StaleQuery),
+    "/traits": (TraitQuery, StaleQuery),
+    "/allocations": (AllocationsQuery, StaleQuery),
+    "/capacity": (CapacityQuery, StaleQuery),
+    "/consumers": (ConsumersQuery, StaleQuery),
+    "/placement_groups": (PlacementGroupsQuery,),
+    "/projects": (ProjectsQuery, StaleQuery),
+    "/usages": (UsagesQuery, StaleQuery),
 }
 """The schemas of the query of each GET request that has one."""
 

@@ -57,6 +57,20 @@ _QUERIES = {
           JOIN resource_providers AS provider ON provider.id = provider_id
           JOIN resource_classes AS class ON class.id = resource_class_id
     """,
+    "placement_groups": """
+        SELECT uuid, policy, max_per_domain,
+               ARRAY(SELECT aggregate_uuid
+                       FROM placement_group_aggregates
+                      WHERE group_id = id
+                      ORDER BY position) AS aggregates
+          FROM placement_groups
+    """,
+    "placement_group_members": """
+        SELECT placement_group.uuid, consumer.uuid AS consumer
+          FROM placement_group_members
+          JOIN placement_groups AS placement_group ON placement_group.id = group_id
+          JOIN consumers AS consumer ON consumer.id = consumer_id
+    """,
 }
 
 
