@@ -30,6 +30,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from placement_svc.db import names, providers
 from placement_svc.db.filters import is_any
 from placement_svc.db.pages import Order, select_page, to_page
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
     aggregates,
     allocations,
@@ -47,7 +48,7 @@ from placement_svc.domain.pages import Page, PageRequest, Position, SortKey
 from placement_svc.domain.providers import ProviderFilter
 
 _AMOUNTS = ("total", "reserved", "capacity", "used", "free", "max_free")
-_roots = resource_providers.alias("roots")
+_roots = shared(resource_providers.alias("roots"))
 _no_name: ColumnElement[str] = func.text("")
 
 _KEYS: dict[Grouping, tuple[ColumnElement[int], ColumnElement[str]]] = {

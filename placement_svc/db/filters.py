@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates
 from placement_svc.domain.inventory import MAX_INTEGER
 
@@ -39,8 +40,8 @@ It states all further ones as one condition on arrays. PostgreSQL would plan eac
 1,000 of them for minutes.
 """
 
-_member_of = provider_aggregates.alias("member_of")
-_any_inventory = inventories.alias("any_inventory")
+_member_of = shared(provider_aggregates.alias("member_of"))
+_any_inventory = shared(inventories.alias("any_inventory"))
 
 
 def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:

@@ -13,6 +13,7 @@ from placement_svc.db import names
 from placement_svc.db.capacity import amounts_of_groups
 from placement_svc.db.filters import is_any
 from placement_svc.db.pages import Order, select_page, to_page
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
     aggregates,
     consumers,
@@ -25,8 +26,8 @@ from placement_svc.domain.capacity import Grouping
 from placement_svc.domain.hosts import Host, HostFilter, ObjectCounts
 from placement_svc.domain.pages import Page, PageRequest, Position, SortKey
 
-roots = resource_providers.alias("roots")
-_member = resource_providers.alias("member")
+roots = shared(resource_providers.alias("roots"))
+_member = shared(resource_providers.alias("member"))
 
 
 def count_objects(connection: Connection) -> ObjectCounts:

@@ -13,14 +13,15 @@ from sqlalchemy import ColumnElement, Connection, and_, select
 
 from placement_svc.db import names, provider_parts, providers
 from placement_svc.db.pages import Order, select_page, to_page
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.pages import Page, PageRequest, Position, SortKey
 from placement_svc.domain.providers import Provider, ProviderDetails, ProviderFilter
 
 _FIELDS = tuple(Provider.__dataclass_fields__)
 
-_parent = resource_providers.alias("parent")
-_root = resource_providers.alias("root")
+_parent = shared(resource_providers.alias("parent"))
+_root = shared(resource_providers.alias("root"))
 
 # PostgreSQL evaluates the subqueries for parent and root after LIMIT, by keys. For joins with 1,000 rows, it
 # reads all providers; and in the order of an amount, it sorts the joined rows of all providers.

@@ -25,6 +25,7 @@ from placement_svc.db.provider_trees import (
     lock_tree_shape_shared,
     move_branch,
 )
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
@@ -43,8 +44,8 @@ GENERATION_CHANGED = (
 """The error message for an outdated generation in requests about traits and aggregates."""
 
 providers = resource_providers
-_parents = resource_providers.alias("parents")
-_roots = resource_providers.alias("roots")
+_parents = shared(resource_providers.alias("parents"))
+_roots = shared(resource_providers.alias("roots"))
 
 modified = func.coalesce(providers.c.updated_at, providers.c.created_at)
 select_providers = (

@@ -15,6 +15,7 @@ from placement_svc.db.explanation.patterns import (
 from placement_svc.db.filters import in_any_aggregate, is_any
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import (
@@ -27,8 +28,8 @@ from placement_svc.domain.explanation import (
 )
 from placement_svc.domain.root_tests import Bits, DemandTest
 
-_own = provider_aggregates.alias("own_aggregate")
-_served = provider_aggregates.alias("served_aggregate")
+_own = shared(provider_aggregates.alias("own_aggregate"))
+_served = shared(provider_aggregates.alias("served_aggregate"))
 
 
 def free_amounts(

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from placement_svc.db.explanation.patterns import inventory_row, provider_row, read_pattern, select_patterns
 from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 from placement_svc.domain.errors import NotFound
 from placement_svc.domain.memory import MemoryBudget
@@ -25,7 +26,7 @@ ROOT_SIZE = 50
 PATTERN_SIZE = 150
 """Bytes of memory that a pattern around a root needs besides its bits, approximately."""
 
-_root = resource_providers.alias("root")
+_root = shared(resource_providers.alias("root"))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.explanation import (
     AggregateCondition,
@@ -38,10 +39,10 @@ from placement_svc.domain.root_tests import Bits
 WORD_BITS = 60
 """The conditions for which one bigint of a pattern has bits."""
 
-provider_row = resource_providers.alias("provider")
+provider_row = shared(resource_providers.alias("provider"))
 """The providers in `select_patterns`."""
 
-inventory_row = inventories.alias("inventory")
+inventory_row = shared(inventories.alias("inventory"))
 """The inventories in `select_patterns`."""
 
 

@@ -36,6 +36,7 @@ from placement_svc.db.filters import (
     in_any_aggregate_of,
 )
 from placement_svc.db.search.criteria import ResolvedMembership, SupplierCriteria
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
 from placement_svc.domain.inventory import MAX_INTEGER
 
@@ -68,9 +69,9 @@ _COLUMNS = (
 _ADDED_COLUMNS = (column("added_class_ids", _integers), column("added_provider_ids", _integers))
 """The columns that demands have if one of them has inventories of its own (`SupplierCriteria.added`)."""
 
-_tree_aggregates = provider_aggregates.alias("tree_aggregates")
-_first = inventories.alias("first_inventory")
-_supplier = resource_providers.alias("supplier")
+_tree_aggregates = shared(provider_aggregates.alias("tree_aggregates"))
+_first = shared(inventories.alias("first_inventory"))
+_supplier = shared(resource_providers.alias("supplier"))
 
 
 @dataclass(frozen=True)

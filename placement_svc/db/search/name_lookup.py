@@ -26,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
 from sqlalchemy.types import Double, Integer, String
 
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
     aggregates,
     inventories,
@@ -144,7 +145,7 @@ def _max_count() -> ColumnElement[int]:
     )
 
 
-_maximum = select(_max_count().label("max_count")).cte("maximum").prefix_with("MATERIALIZED")
+_maximum = shared(select(_max_count().label("max_count")).cte("maximum").prefix_with("MATERIALIZED"))
 _MAX_COUNT = select(_maximum.c.max_count).scalar_subquery()
 
 

@@ -16,6 +16,7 @@ from placement_svc.db.filters import has_traits, is_any
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
 from placement_svc.db.search.tree_conditions import is_after_cursor
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, resource_providers
 
 MAX_SETS = 8
@@ -30,8 +31,8 @@ class SetSize(Enum):
     ANY = auto()
 
 
-_member_of = provider_aggregates.alias("member_of")
-_provider = resource_providers.alias("provider")
+_member_of = shared(provider_aggregates.alias("member_of"))
+_provider = shared(resource_providers.alias("provider"))
 
 
 def roots_in_sets(

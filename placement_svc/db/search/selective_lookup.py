@@ -24,6 +24,7 @@ from placement_svc.db.search.tree_conditions import (
     roots,
     sharing_aggregates,
 )
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import resource_providers
 
 MAX_JOINED_DEMANDS = 5
@@ -36,7 +37,7 @@ The planning time grows faster than the number of joins: with 20 of them, it too
 MAX_FILTERED_DEMANDS = 16
 """The number of demands up to which `same_subtree` is an extra filter: each becomes two subqueries."""
 
-_descendant = resource_providers.alias("descendant")
+_descendant = shared(resource_providers.alias("descendant"))
 
 
 def select_anchors(

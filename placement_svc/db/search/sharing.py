@@ -13,6 +13,7 @@ from placement_svc.db.filters import in_each_aggregate_set
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS, demand_rows, is_supplier
 from placement_svc.db.search.suppliers import supplier_query
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -41,7 +42,7 @@ class SharedSupply:
 SharedSupplies = Mapping[SupplierCriteria, tuple[SharedSupply, ...]]
 """The supplies of sharing providers by the criteria of a demand; criteria that none can meet are absent."""
 
-_sharing_providers = (
+_sharing_providers = shared(
     select(
         resource_providers.c.id,
         resource_providers.c.root_id,

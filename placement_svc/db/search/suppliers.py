@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, false, func, not_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, false, func, not_, or_, select
 from sqlalchemy.sql.visitors import iterate
 
 from placement_svc.db.filters import (
@@ -18,6 +18,7 @@ from placement_svc.db.filters import (
     is_any,
 )
 from placement_svc.db.search.criteria import SupplierCriteria
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 
 MAX_JOINED_CLASSES = 4
@@ -40,13 +41,8 @@ class SupplierQuery:
         return replace(self, query=self.query.offset(0))
 
 
-@cache
-def _inventory(number: int) -> FromClause:
-    """Return an alias of the inventories, always the same one: see `placement_svc.db.filters`."""
-    return inventories.alias(f"inventory_{number}")
-
-
-_provider = resource_providers.alias("supplier")
+_inventories = [shared(inventories.alias(f"inventory_{number}")) for number in range(MAX_JOINED_CLASSES)]
+_provider = shared(resource_providers.alias("supplier"))
 
 
 def supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
@@ -61,7 +57,7 @@ def supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
 def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
     joined, others = criteria.resources[:MAX_JOINED_CLASSES], criteria.resources[MAX_JOINED_CLASSES:]
     conditions: list[ColumnElement[bool]] = [
-        fits(_inventory(number), class_id, amount, criteria.added_providers(class_id))
+        fits(_inventories[number], class_id, amount, criteria.added_providers(class_id))
         for number, (class_id, amount) in enumerate(joined)
     ]
     provider_id, root_id = _key_columns(len(joined))
@@ -92,11 +88,11 @@ def unsuffixed_supplier_query(
     resources = [resource for criteria in all_criteria for resource in criteria.resources]
     if len(resources) > MAX_SINGLE_CONDITIONS:
         added = frozenset[tuple[int, int]]().union(*(criteria.added for criteria in all_criteria))
-        fits_one = fits_any(_inventory(0), resources, added)
+        fits_one = fits_any(_inventories[0], resources, added)
     else:
         fits_one = or_(
             *(
-                fits(_inventory(0), class_id, amount, criteria.added_providers(class_id))
+                fits(_inventories[0], class_id, amount, criteria.added_providers(class_id))
                 for criteria in all_criteria
                 for class_id, amount in criteria.resources
             )
@@ -107,7 +103,7 @@ def unsuffixed_supplier_query(
 def _select_suppliers(inventory_count: int, conditions: Sequence[ColumnElement[bool]]) -> SupplierQuery:
     """Return the query for the providers that meet all conditions.
 
-    The conditions refer to the inventories `_inventory(0)` to `_inventory(inventory_count - 1)` of one
+    The conditions refer to the inventories `_inventories[0]` to `_inventories[inventory_count - 1]` of one
     provider and to the provider's own row, `_provider`. The latter is joined whenever a condition reads it,
     so that no condition can cause a cross join.
     """
@@ -117,7 +113,7 @@ def _select_suppliers(inventory_count: int, conditions: Sequence[ColumnElement[b
         return SupplierQuery(query.where(*conditions), provider_id, root_id)
     query = select(provider_id, root_id)
     for number in range(1, inventory_count):
-        inventory = _inventory(number)
+        inventory = _inventories[number]
         query = query.join(inventory, inventory.c.provider_id == provider_id)
     if any(map(_reads_provider_row, conditions)):
         # The root's id lets PostgreSQL read the providers of a tree before their inventories.
@@ -128,7 +124,7 @@ def _select_suppliers(inventory_count: int, conditions: Sequence[ColumnElement[b
 def _key_columns(inventory_count: int) -> tuple[ColumnElement[int], ColumnElement[int]]:
     """Return the columns of the provider's id and its root's id; the inventories have both."""
     if inventory_count:
-        return _inventory(0).c.provider_id, _inventory(0).c.root_id
+        return _inventories[0].c.provider_id, _inventories[0].c.root_id
     return _provider.c.id, _provider.c.root_id
 
 

@@ -16,10 +16,11 @@ from placement_svc.db.filters import (
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
 from placement_svc.db.search.suppliers import SupplierQuery, unsuffixed_supplier_query
+from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, resource_providers
 
-roots = resource_providers.alias("roots")
-tree_aggregates = provider_aggregates.alias("tree_aggregates")
+roots = shared(resource_providers.alias("roots"))
+tree_aggregates = shared(provider_aggregates.alias("tree_aggregates"))
 """The aggregates of all providers of a tree."""
 
 at_or_after_start = roots.c.uuid > bindparam("start", type_=String)
