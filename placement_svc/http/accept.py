@@ -39,9 +39,10 @@ def accepts_json(header: str | None) -> bool:
 
 
 def prefers_html(header: str | None) -> bool:
-    """Return whether an `Accept` header ranks HTML before JSON, as that of a browser does."""
-    accept = None if _allows_anything(header) else _parse(header or "")
-    return accept is not None and accept.quality(HTML) > accept.quality(JSON)
+    """Return whether an `Accept` header names HTML and ranks it before JSON, as that of a browser does."""
+    accept = _parse(header or "") or MIMEAccept()
+    names_html = any(name.partition(";")[0].rstrip().lower() == HTML for name in accept.values())
+    return names_html and accept.quality(HTML) > accept.quality(JSON)
 
 
 def error_format(header: str | None) -> str:

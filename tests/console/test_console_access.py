@@ -218,6 +218,8 @@ def test_root_is_a_page_for_browsers_only(app: Flask) -> None:
         "*/*",
         "text/html;q=0.5,application/json",
         "application/json,text/html",
+        "text/*",
+        "text",
     ):
         assert client.get("/", headers={"Accept": accept}).content_type == "application/json"
     assert client.get("/").content_type == "application/json"
