@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.errors import Invalid, Unavailable
 from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
-from placement_svc.domain.splitting import smallest_sets
+from placement_svc.domain.split_suppliers import SplitSupplier
+from placement_svc.domain.splitting import SplittingTask, all_suppliers, smallest_sets
 
 MEMORY = MemoryBudget(100 * MEGABYTE)
 
@@ -73,3 +76,47 @@ def test_many_step_sizes_are_bounded_by_the_memory() -> None:
     providers = [(number, UnitLimits(1, amount // 2, step)) for number, step in enumerate(steps * 20)]
     with pytest.raises(Invalid):
         next(iter(smallest_sets(providers, amount, Deadline.of(600), MemoryBudget(MEGABYTE))))
+
+
+class OneTree:
+    """A tree of providers with one unit each: the root is 0."""
+
+    def path(self, provider_id: int) -> tuple[int, ...]:
+        return (0, provider_id)
+
+    def trait_ids(self, provider_id: int) -> frozenset[int]:
+        return frozenset()
+
+    def max_allocatable(self, provider_id: int, resource_class: str) -> int:
+        return 1
+
+    def units(self, provider_id: int, resource_class: str) -> UnitLimits:
+        return UnitLimits(1, 1, 1)
+
+    def uuid(self, provider_id: int) -> str:
+        return f"{provider_id:04}"
+
+
+@pytest.mark.parametrize("others", [29, 31])
+def test_combining_splits_ends_with_a_candidate_or_at_the_deadline(others: int) -> None:
+    demands = (Demand("", (("VCPU", 30),)), *(Demand(f"_{n}", (("VCPU", 1),)) for n in range(others)))
+    rules = CombinationRules(demands, splittable=frozenset([0]))
+    suppliers = [tuple(range(1, 61))] * len(demands)
+    candidates = combine_around(0, rules, suppliers, OneTree(), Deadline.of(2), MEMORY)
+    if others < 30:
+        first = next(candidates)
+        split = first[0]
+        assert isinstance(split, SplitSupplier)
+        assert len(split.parts) == 30
+        assert {part.provider_id for part in split.parts}.isdisjoint(first[1:])
+    else:
+        with pytest.raises(Unavailable):
+            next(candidates)
+
+
+def test_all_splits_of_an_ordered_search_are_bounded_by_the_memory() -> None:
+    rules = CombinationRules((Demand("", (("VCPU", 30),)),), splittable=frozenset([0]))
+    suppliers = [tuple(range(1, 61))]
+    memory = MemoryBudget(MEGABYTE)
+    with pytest.raises(Invalid):
+        all_suppliers(SplittingTask(rules, suppliers, 0, OneTree(), Deadline.of(60), memory))

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
 
-from tests.conftest import LoadCloud
-from tests.support.cloud import read
+from tests.conftest import LoadCloud, examples
+from tests.db.search.test_candidates_property import NO_DEADLINE, compare
+from tests.support.cloud import Cloud, read
 from tests.support.oracle import Group, Request, response_errors
+from tests.support.strategies import NEWEST, scenarios
 
 Api = Callable[..., Any]
 
@@ -85,6 +88,18 @@ def test_search_returns_the_splits(api: Api, load_cloud: LoadCloud, case: str) -
     assert response.status_code == 200, response.json
     assert response_errors(cloud, request, response.json) == []
     assert len(response.json["allocation_requests"]) == count
+
+
+@settings(NO_DEADLINE, max_examples=examples(40))
+@given(scenario=scenarios(NEWEST).filter(lambda drawn: any(each.can_split for each in drawn[1])))
+def test_splits_agree_with_oracle(
+    api: Api,
+    clean_database: Callable[[], None],
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+) -> None:
+    cloud, requests = scenario
+    compare(api, clean_database, load_cloud, cloud, [each for each in requests if each.can_split])
 
 
 def test_limit_bounds_the_work_of_many_splits(api: Api, load_cloud: LoadCloud) -> None:
