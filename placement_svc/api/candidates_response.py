@@ -13,7 +13,8 @@ from typing import Any
 
 from placement_svc.db.search.candidates import SearchResult
 from placement_svc.db.search.trees import ClassInventories, TraitSet, TreeProvider
-from placement_svc.domain.demands import allocations_of, mappings_of
+from placement_svc.domain.demands import Demand, allocations_of, mappings_of
+from placement_svc.domain.split_suppliers import divided
 from placement_svc.http.json import dumps
 from placement_svc.http.microversion import since
 from placement_svc.observability import request_stats
@@ -69,22 +70,32 @@ class CandidatesResponse:
         stats.candidates = 0
         for candidate in self._result.deadline.checked(self._result.candidates):
             stats.candidates += 1
+            if self._result.may_split:
+                demands, ids = divided(self._result.demands, candidate)
+                supplier_ids.update(compress(ids, [bool(demand.resources) for demand in demands]))
+                text, pick = template_of(tuple(map(ids.index, ids)), tuple(demands))
+                yield text % pick([uuids[id_] for id_ in ids])
+                continue
             supplier_ids.update(compress(candidate, has_resources))
             text, pick = template_of(tuple(map(candidate.index, candidate)))
             yield text % pick([uuids[id_] for id_ in candidate])
 
-    def _template(self, first_demands: tuple[int, ...]) -> Template:
+    def _template(
+        self, first_demands: tuple[int, ...], demands: tuple[Demand, ...] | None = None
+    ) -> Template:
         """Return the template of all candidates that assign the same demands to a common supplier.
 
         For each demand, `first_demands` has the index of the first demand with the same supplier. Such
-        candidates differ only in the uuids of their suppliers.
+        candidates differ only in the uuids of their suppliers. `demands` are those of a candidate whose
+        classes may be split (None: those of the request).
         """
-        text = dumps(self._allocation_request([f"<{index}>" for index in first_demands])).decode()
+        placeholders = [f"<{index}>" for index in first_demands]
+        body = self._allocation_request(demands or self._result.demands, placeholders)
+        text = dumps(body).decode()
         indexes = map(int, _PLACEHOLDER.findall(text))
         return _PLACEHOLDER.sub("%s", text), itemgetter(*indexes)
 
-    def _allocation_request(self, uuids: Sequence[str]) -> dict[str, Any]:
-        demands = self._result.demands
+    def _allocation_request(self, demands: Sequence[Demand], uuids: Sequence[str]) -> dict[str, Any]:
         allocations = allocations_of(demands, uuids)
         body: dict[str, Any] = {}
         if self._shows_list:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     ColumnElement,
     FromClause,
@@ -44,6 +45,10 @@ _member_of = shared(provider_aggregates.alias("member_of"))
 _any_inventory = shared(inventories.alias("any_inventory"))
 
 
+ANY_PART = 0
+"""The amount that stands for any amount that an inventory can give: a part of a class that is split."""
+
+
 def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
     """Return the condition that `column` is one of `values`, which are sent as one array parameter."""
     return column == any_(literal(sorted(values), ARRAY(column.type)))
@@ -54,12 +59,13 @@ def fits(
 ) -> ColumnElement[bool]:
     """Return the condition that `inventory` is of this class and a new allocation can get `amount` of it.
 
-    The inventories of the providers `added_provider_ids` count too. Served by the indexes on
-    (root_id, resource_class_id) and on (resource_class_id, max_allocatable), and by the primary key.
+    The amount can be `ANY_PART`. The inventories of the providers `added_provider_ids` count too. Served by
+    the indexes on (root_id, resource_class_id) and on (resource_class_id, max_allocatable), and by the
+    primary key.
     """
     if amount > MAX_INTEGER:
         return false()
-    can_give = fits_units(inventory, amount)
+    can_give = gives_part(inventory) if amount == ANY_PART else fits_units(inventory, amount)
     if added_provider_ids:
         can_give = or_(can_give, is_any(inventory.c.provider_id, added_provider_ids))
     return and_(inventory.c.resource_class_id == resource_class_id, can_give)
@@ -72,6 +78,18 @@ def fits_units(inventory: FromClause, amount: int | ColumnElement[int]) -> Colum
     return func.fits_units(
         amount, inventory.c.min_unit, inventory.c.max_allocatable, inventory.c.step_size, type_=Boolean
     )
+
+
+def gives_part(inventory: FromClause) -> ColumnElement[bool]:
+    """Return the condition that a new allocation can get any amount of `inventory`, whatever its class."""
+    # The first condition can use the index.
+    return and_(inventory.c.max_allocatable >= 1, inventory.c.max_allocatable >= least_amount(inventory))
+
+
+def least_amount(inventory: FromClause) -> ColumnElement[int]:
+    """Return the smallest amount that the units of `inventory` allow, whether it is free or not."""
+    step_size = cast(inventory.c.step_size, BigInteger)
+    return (inventory.c.min_unit + step_size - 1) // step_size * step_size
 
 
 def fits_all(
@@ -136,10 +154,10 @@ def fits_any(
     """
     possible = [resource for resource in resources if resource[1] <= MAX_INTEGER]
     requested = _pairs("requested", "class_id", "amount", possible)
-    return exists().where(
-        requested.c.class_id == inventory.c.resource_class_id,
-        fits_units_or_added(inventory, requested.c.amount, added_inventories(added)),
-    )
+    can_give = fits_units_or_added(inventory, requested.c.amount, added_inventories(added))
+    if any(amount == ANY_PART for _, amount in possible):
+        can_give = or_(can_give, and_(requested.c.amount == ANY_PART, gives_part(inventory)))
+    return exists().where(requested.c.class_id == inventory.c.resource_class_id, can_give)
 
 
 def _pairs(table: str, first: str, second: str, pairs: Collection[tuple[int, int]]) -> TableValuedAlias:

@@ -23,6 +23,7 @@ from placement_svc.db.tables import aggregates, provider_aggregates, resource_pr
 from placement_svc.domain.claiming import claim_all
 from placement_svc.domain.errors import BadQueryValue
 from placement_svc.domain.fits import Fits, FitsRequest, RootFits, binding_of, requested_amounts
+from placement_svc.domain.split_claiming import claim_all_with_splits
 from placement_svc.domain.wording import list_sorted_names
 
 
@@ -41,7 +42,8 @@ def count_fits(connection: Connection, fits_request: FitsRequest, options: Searc
     suppliers = read_suppliers(connection, criteria, anchors, options, freed=freed)
     roots = [root_suppliers(anchor, suppliers.uuids) for anchor in deadline.checked(anchors)]
     roots.sort(key=lambda root: suppliers.uuids[root.id])
-    run = claim_all(
+    claim = claim_all_with_splits if criteria.rules.splittable else claim_all
+    run = claim(
         criteria.rules, roots, suppliers.inventories, fits_request.max_claims, deadline, options.memory
     )
     amounts = requested_amounts(fits_request.request)

@@ -18,7 +18,7 @@ from placement_svc.db.search.ordered_anchors import AnchorSource
 from placement_svc.db.search.sharing import find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import SimulatedSuppliers, read_suppliers, root_suppliers
 from placement_svc.domain.allocations import check_generations
-from placement_svc.domain.candidates import combine
+from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import NoCandidates
@@ -29,6 +29,7 @@ from placement_svc.domain.placement_rule import PlacementRule
 from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
 from placement_svc.domain.placing import Placed, Placer, Rotation, TreeOrder
 from placement_svc.domain.ranked_placing import RankedOrder
+from placement_svc.domain.split_suppliers import divided
 from placement_svc.observability import request_stats
 
 
@@ -195,8 +196,9 @@ class _PlacementSearch:
         return [self._suppliers.uuids[id_] for id_ in self._suppliers.read_ids]
 
     def _placement(self, number: int, placed: Placed) -> Placement:
-        demands, uuids, names = self._criteria.rules.demands, self._suppliers.uuids, self._suppliers.names
-        supplier_uuids = [uuids[id_] for id_ in placed.candidate]
+        uuids, names = self._suppliers.uuids, self._suppliers.names
+        demands, ids = divided(self._criteria.rules.demands, placed.candidate)
+        supplier_uuids = [uuids[id_] for id_ in ids]
         root_id = min(placed.root_ids, key=uuids.__getitem__)
         return Placement(
             claim=replace(self._consumers[number], allocations=allocations_of(demands, supplier_uuids)),
@@ -264,11 +266,14 @@ class _PlacementSearch:
     def _tree_order(self, inventories: SimulatedInventories, facts: SupplierFacts) -> TreeOrder:
         rules, deadline, memory = self._criteria.rules, self._deadline, self._memory
         if self._criteria.ordering is None:
-            return Rotation(lambda suppliers: combine(rules, suppliers, inventories, deadline, memory))
+            return Rotation(
+                lambda root: combine_around(root.id, rules, root.suppliers, inventories, deadline, memory)
+            )
         return RankedOrder(
             self._criteria.ordering,
             facts,
-            lambda suppliers: TreeSuppliers(rules, suppliers, inventories, deadline, memory),
+            lambda root: TreeSuppliers(root.id, rules, root.suppliers, inventories, deadline, memory),
+            may_split=bool(rules.splittable),
         )
 
     def _read(self, anchors: Sequence[Anchor]) -> Sequence[RootSuppliers]:

@@ -41,8 +41,11 @@ def free_amounts(
     provider counts once. One statement: it reads all providers, and their inventories of these classes.
     """
     distinct = dict.fromkeys(criteria.by_demand)
-    bits = number_conditions(condition for each in distinct for condition in _conditions(each))
-    tests = [(each, _demand_test(each, bits)) for each in distinct]
+    # Providers of other trees must have the whole amount.
+    alone = {each: each.whole or each for each in distinct}
+    every = [*distinct, *alone.values()]
+    bits = number_conditions(condition for each in every for condition in _conditions(each))
+    tests = [(each, _demand_test(each, bits), _demand_test(alone[each], bits)) for each in distinct]
     class_ids = {class_id for each in distinct for class_id, _ in each.resources}
     totals = dict.fromkeys(class_ids, 0)
     query = _select_free(criteria, bits, class_ids, removed_root_ids)
@@ -50,8 +53,8 @@ def free_amounts(
         root, own = read_pattern(root_pattern), read_pattern(pattern)
         if any(
             test.supplies(root, own, is_shared=False)
-            or (shares and test.supplies(test.needed_of_root, own, is_shared=True))
-            for each, test in tests
+            or (shares and of_other.supplies(of_other.needed_of_root, own, is_shared=True))
+            for each, test, of_other in tests
             if class_id in dict(each.resources)
         ):
             totals[class_id] += int(amount)

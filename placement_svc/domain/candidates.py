@@ -10,12 +10,20 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from sys import getsizeof
 
-from placement_svc.domain.combining import Combining, Constraint, ProviderLookup, SuppliersByDemand
+from placement_svc.domain.combining import (
+    Combining,
+    Constraint,
+    ProviderLookup,
+    SuppliersByDemand,
+    UnitLookup,
+)
 from placement_svc.domain.constraints import constraints_of
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.split_suppliers import PART_SIZE, SplitSupplier
+from placement_svc.domain.splitting import SplittingTask, supplier_chunks
 
 MAX_FAILURES = 300_000
 """Combinations around one anchor that may fail in a row before the request is refused."""
@@ -39,12 +47,18 @@ ITEM_SIZE = 150
 """Bytes of memory that an item of a set in a failed state needs, approximately."""
 
 Candidate = tuple[int, ...]
-"""An allocation candidate: for each demand the id of the provider that supplies it."""
+"""An allocation candidate: for each demand the id of the provider that supplies it, or a `SplitSupplier`."""
 
 
 def candidate_size(candidate: Candidate) -> int:
     """Return how many bytes of memory a candidate in a list or set needs, approximately."""
     return 150 + 8 * len(candidate)
+
+
+def split_candidate_size(candidate: Candidate) -> int:
+    """Return the same for a candidate that may have splits, whose parts it needs too."""
+    parts = sum(len(each.parts) for each in candidate if isinstance(each, SplitSupplier))
+    return candidate_size(candidate) + PART_SIZE * parts
 
 
 def round_robin(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
@@ -60,6 +74,26 @@ def round_robin(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate
         remaining = unfinished
 
 
+def combine_around(
+    root_id: int,
+    rules: CombinationRules,
+    suppliers: SuppliersByDemand,
+    providers: UnitLookup,
+    deadline: Deadline,
+    memory: MemoryBudget,
+) -> Iterator[Candidate]:
+    """Yield each candidate around the anchor `root_id`, also those in which several providers supply a class.
+
+    Raises what `combine` raises.
+    """
+    if not rules.splittable:
+        return combine(rules, suppliers, providers, deadline, memory)
+    chunks = supplier_chunks(SplittingTask(rules, suppliers, root_id, providers, deadline, memory))
+    return itertools.chain.from_iterable(
+        combine(rules, chunk, providers, deadline, memory) for chunk in chunks
+    )
+
+
 def combine(
     rules: CombinationRules,
     suppliers: SuppliersByDemand,
@@ -67,7 +101,7 @@ def combine(
     deadline: Deadline,
     memory: MemoryBudget,
 ) -> Iterator[Candidate]:
-    """Yield each candidate around one anchor.
+    """Yield each candidate around one anchor, with one of the suppliers for each demand.
 
     Raises `Invalid` when more than `MAX_FAILURES` combinations fail in a row or `memory` does not suffice,
     and `Unavailable` when the combining exceeds `deadline`.

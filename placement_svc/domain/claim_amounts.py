@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.demands import Demand
+from placement_svc.domain.inventory import UnitLimits
+from placement_svc.domain.split_suppliers import divided
 
 InventoryKey = tuple[int, str]
 """An inventory: the id of the provider, and the resource class."""
@@ -30,10 +32,10 @@ class RootSuppliers:
         return {id(ids): ids for ids in self.suppliers}.values()
 
 
-def amounts_of(demands: Iterable[Demand], suppliers: Iterable[int]) -> Amounts:
+def amounts_of(demands: Sequence[Demand], suppliers: Sequence[int]) -> Amounts:
     """Return the amounts of a claim, summed over all demands; `suppliers` has the supplier of each."""
     amounts = Counter[InventoryKey]()
-    for demand, provider_id in zip(demands, suppliers, strict=True):
+    for demand, provider_id in zip(*divided(demands, suppliers), strict=True):
         for name, amount in demand.resources:
             amounts[provider_id, name] += amount
     return amounts
@@ -41,15 +43,19 @@ def amounts_of(demands: Iterable[Demand], suppliers: Iterable[int]) -> Amounts:
 
 @dataclass
 class SimulatedInventories:
-    """The inventories of suppliers, which simulated claims use up: a `ProviderLookup`.
+    """The inventories of suppliers, which simulated claims use up: a `UnitLookup`.
 
-    `paths` and `traits` are by provider id.
+    `paths`, `traits` and `uuids` are by provider id. `min_unit` and `step_size` have the classes that may be
+    split.
     """
 
     free: dict[InventoryKey, int] = field(default_factory=dict)
     max_unit: dict[InventoryKey, int] = field(default_factory=dict)
     paths: dict[int, tuple[int, ...]] = field(default_factory=dict)
     traits: dict[int, frozenset[int]] = field(default_factory=dict)
+    uuids: dict[int, str] = field(default_factory=dict)
+    min_unit: dict[InventoryKey, int] = field(default_factory=dict)
+    step_size: dict[InventoryKey, int] = field(default_factory=dict)
 
     def path(self, provider_id: int) -> tuple[int, ...]:
         """Return the ids from the provider's root down to itself."""
@@ -64,14 +70,22 @@ class SimulatedInventories:
         key = provider_id, resource_class
         return min(self.free[key], self.max_unit[key])
 
+    def units(self, provider_id: int, resource_class: str) -> UnitLimits:
+        """Return the amounts that a new allocation can get."""
+        key = provider_id, resource_class
+        return UnitLimits(self.min_unit[key], self.max_allocatable(*key), self.step_size[key])
+
+    def uuid(self, provider_id: int) -> str:
+        """Return the uuid of a provider."""
+        return self.uuids[provider_id]
+
     def copy(self) -> "SimulatedInventories":
         """Return the same inventories; claims in one of both do not change the other."""
-        return SimulatedInventories(dict(self.free), self.max_unit, self.paths, self.traits)
+        return replace(self, free=dict(self.free))
 
     def part(self, keys: Iterable[InventoryKey]) -> "SimulatedInventories":
         """Return a copy of some of the inventories."""
-        free = {key: self.free[key] for key in keys}
-        return SimulatedInventories(free, self.max_unit, self.paths, self.traits)
+        return replace(self, free={key: self.free[key] for key in keys})
 
     def times(self, amounts: Amounts) -> int:
         """Return how many claims of these amounts are free."""

@@ -6,12 +6,14 @@ constraint at each step.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.split_suppliers import provider_ids_of
 
 SuppliersByDemand = Sequence[Sequence[int]]
 """For each demand the ids of the providers that can supply it around one anchor."""
@@ -33,6 +35,19 @@ class ProviderLookup(Protocol):
         """
 
 
+class UnitLookup(ProviderLookup, Protocol):
+    """The data that splitting a class among several providers needs, too."""
+
+    def units(self, provider_id: int, resource_class: str) -> UnitLimits:
+        """Return the amounts that a new allocation can get.
+
+        The resource class is one of `CombinationRules.splittable_classes`.
+        """
+
+    def uuid(self, provider_id: int) -> str:
+        """Return the uuid of a provider that can supply a class of `CombinationRules.splittable_classes`."""
+
+
 class Combining(NamedTuple):
     """The task of combining the suppliers around one anchor.
 
@@ -45,6 +60,14 @@ class Combining(NamedTuple):
     providers: ProviderLookup
     deadline: Deadline
     memory: MemoryBudget
+
+    @property
+    def trait_ids(self) -> Callable[[int], frozenset[int]]:
+        """The function that returns the ids of the traits of a supplier: of all providers of a split."""
+        of_provider = self.providers.trait_ids
+        if not self.rules.splittable:
+            return of_provider
+        return lambda supplier: frozenset[int]().union(*map(of_provider, provider_ids_of(supplier)))
 
 
 class Constraint(ABC):

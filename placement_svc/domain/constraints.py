@@ -3,11 +3,13 @@
 import functools
 import operator
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from itertools import chain
 
 from placement_svc.domain.combining import Combining, Constraint, ProviderLookup
 from placement_svc.domain.matching import can_all_differ
 from placement_svc.domain.same_subtree import same_subtree_constraints
+from placement_svc.domain.split_suppliers import SplitSupplier, provider_ids_of
 from placement_svc.domain.subtree_exclusion import subtree_exclusion_constraints
 
 
@@ -19,7 +21,7 @@ def constraints_of(combining: Combining) -> list[Constraint]:
     rules = combining.rules
     constraints: list[Constraint] = []
     if rules.summed_classes:
-        constraints.append(_SummedAmounts(combining))
+        constraints.append((_SummedParts if rules.splittable else _SummedAmounts)(combining))
     if rules.isolated:
         constraints.append(_Isolated(combining))
     if rules.same_subtree:
@@ -37,6 +39,7 @@ class _SummedAmounts(Constraint):
 
     def __init__(self, combining: Combining) -> None:
         self.combining = combining
+        self.suppliers = combining.suppliers
         self.amounts = combining.rules.summed_amounts
         self.max_allocatable = combining.providers.max_allocatable
         self.assigned: dict[tuple[int, str], int] = {}
@@ -67,7 +70,7 @@ class _SummedAmounts(Constraint):
         last_use: dict[tuple[int, str], int] = {}
         seen: set[tuple[int, str]] = set()
         for step, demand in reversed(list(enumerate(self.combining.order))):
-            suppliers = self.combining.suppliers[demand]
+            suppliers = self.suppliers[demand]
             for name, _ in self.amounts[demand]:
                 # Many demands can have the same suppliers.
                 if (id(suppliers), name) not in seen:
@@ -80,13 +83,48 @@ class _SummedAmounts(Constraint):
         """Return whether demands with the same suppliers request no more in total than these can supply."""
         checked = self.combining.deadline.checked
         totals: Counter[tuple[str, tuple[int, ...]]] = Counter()
-        for amounts, ids in checked(zip(self.amounts, self.combining.suppliers, strict=True)):
+        for amounts, ids in checked(zip(self.amounts, self.suppliers, strict=True)):
             for name, amount in amounts:
                 totals[name, tuple(ids)] += amount
         return all(
             amount <= sum(self.max_allocatable(id_, name) for id_ in checked(ids))
             for (name, ids), amount in totals.items()
         )
+
+
+class _SummedParts(_SummedAmounts):
+    """The same constraint where several providers may supply a demand in parts."""
+
+    def __init__(self, combining: Combining) -> None:
+        super().__init__(combining)
+        suppliers = list(combining.suppliers)
+        for demand in combining.rules.splittable:
+            ids = (provider_ids_of(each) for each in combining.deadline.checked(suppliers[demand]))
+            suppliers[demand] = sorted(set(chain.from_iterable(ids)))
+        self.suppliers = suppliers
+
+    def _parts(self, demand: int, supplier: int) -> Iterable[tuple[tuple[int, str], int]]:
+        """Return the amounts that each provider of a supplier supplies to a demand."""
+        names = [name for name, _ in self.amounts[demand]]
+        if isinstance(supplier, SplitSupplier):
+            return [((part.provider_id, name), part.amount) for name in names for part in supplier.parts]
+        return [((supplier, name), amount) for name, amount in self.amounts[demand]]
+
+    def allows(self, demand: int, provider_id: int) -> bool:
+        return all(
+            self.assigned.get(key, 0) + amount <= self.max_allocatable(*key)
+            for key, amount in self._parts(demand, provider_id)
+        )
+
+    def assign(self, demand: int, provider_id: int) -> None:
+        for key, amount in self._parts(demand, provider_id):
+            self.assigned[key] = self.assigned.get(key, 0) + amount
+
+    def unassign(self, demand: int, provider_id: int) -> None:
+        for key, amount in self._parts(demand, provider_id):
+            remaining = self.assigned.pop(key) - amount
+            if remaining:
+                self.assigned[key] = remaining
 
 
 class _Isolated(Constraint):
@@ -161,7 +199,7 @@ def _any_choice_has_required(combining: Combining) -> bool:
     It is enough if, for the unsuffixed demand with the fewest suppliers, each supplier has a trait of every
     required set. That is so where hosts have no children, or have them for other groups only.
     """
-    rules, trait_ids = combining.rules, combining.providers.trait_ids
+    rules, trait_ids = combining.rules, combining.trait_ids
     unsuffixed = (
         ids for ids, suffixed in zip(combining.suppliers, rules.suffixed, strict=True) if not suffixed
     )
@@ -182,7 +220,7 @@ class _UnsuffixedRequired(Constraint):
     def __init__(self, combining: Combining) -> None:
         self.required = combining.rules.unsuffixed_required
         self.suffixed = combining.rules.suffixed
-        self.trait_ids = combining.providers.trait_ids
+        self.trait_ids = combining.trait_ids
         self.satisfied_by: dict[frozenset[int], int] = {}
         """The sets that a provider with certain traits satisfies; most providers have the same traits."""
         self.satisfied_after = [0]

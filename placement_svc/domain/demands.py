@@ -1,7 +1,7 @@
 """Demands: the parts of a request that one provider each must supply, and the rules for combining providers.
 
 A *demand* is what one provider must supply whole: a suffixed group, or one resource class of the
-unsuffixed group (`docs/spec/candidates.md 3`).
+unsuffixed group (`docs/spec/candidates.md 3`). Only a class in `can_split` may have several suppliers.
 """
 
 import functools
@@ -38,9 +38,10 @@ class CombinationRules:
     `unsuffixed_required` holds the any-of sets of trait ids in the `required` of the unsuffixed group:
     for each set, at least one supplier of that group has one of its traits. Each member of
     `same_subtree` is a set of indexes into `demands`, and so is `isolate`: those of the demands whose
-    suppliers supply no other suffixed demand. With `one_provider_per_tree`, a candidate uses at
-    most one provider of each tree (before microversion 1.29). Without `adds_amounts`, what one provider
-    supplies to several demands is not added up; only explanations use that.
+    suppliers supply no other suffixed demand. Several providers of one tree may supply each of the demands
+    `splittable`, which have one class (`docs/spec/extensions.md 2.8`). With `one_provider_per_tree`, a
+    candidate uses at most one provider of each tree (before microversion 1.29). Without `adds_amounts`,
+    what one provider supplies to several demands is not added up; only explanations use that.
     """
 
     demands: tuple[Demand, ...]
@@ -49,6 +50,7 @@ class CombinationRules:
     group_policy: GroupPolicy = GroupPolicy.NONE
     isolate: frozenset[int] = frozenset()
     subtree_exclusions: tuple[SubtreeExclusion, ...] = ()
+    splittable: frozenset[int] = frozenset()
     one_provider_per_tree: bool = False
     adds_amounts: bool = True
 
@@ -63,6 +65,11 @@ class CombinationRules:
         if self.group_policy is GroupPolicy.ISOLATE:
             return frozenset(index for index, is_suffixed in enumerate(self.suffixed) if is_suffixed)
         return self.isolate
+
+    @functools.cached_property
+    def splittable_classes(self) -> frozenset[str]:
+        """The resource classes that several providers may supply to one demand."""
+        return frozenset(name for index in self.splittable for name, _ in self.demands[index].resources)
 
     @functools.cached_property
     def summed_classes(self) -> frozenset[str]:
@@ -115,6 +122,7 @@ def combination_rules(
         subtree_exclusions=subtree_exclusions,
         group_policy=request.group_policy,
         isolate=indexes_of(request.isolate, demands),
+        splittable=splittable_indexes(request.can_split, demands),
         one_provider_per_tree=one_provider_per_tree,
     )
 
@@ -122,6 +130,15 @@ def combination_rules(
 def indexes_of(suffixes: Collection[str], demands: Sequence[Demand]) -> frozenset[int]:
     """Return the indexes of the demands of the groups with these suffixes."""
     return frozenset(index for index, demand in enumerate(demands) if demand.suffix in suffixes)
+
+
+def splittable_indexes(can_split: Collection[str], demands: Sequence[Demand]) -> frozenset[int]:
+    """Return the indexes of the demands of the unsuffixed group for these resource classes."""
+    return frozenset(
+        index
+        for index, demand in enumerate(demands)
+        if not demand.suffix and not dict(demand.resources).keys().isdisjoint(can_split)
+    )
 
 
 def subtree_rules(

@@ -103,7 +103,9 @@ class CandidatesRequest:
     `root_member_of` is one on its own aggregates, and `limit` is the largest number of candidates to return
     (None: all). A provider that supplies a group with a suffix in `isolate` supplies no other group with a
     suffix (`docs/spec/extensions.md 2.2`). The allocations of the consumers with the uuids `ignore_consumer`
-    count as free. Candidates with more of the `preferred` traits come first.
+    count as free. Candidates with more of the `preferred` traits come first. Several
+    providers of one tree may supply parts of the classes `can_split` of the unsuffixed group
+    (`docs/spec/extensions.md 2.8`).
     """
 
     groups: tuple[RequestGroup, ...]
@@ -116,3 +118,10 @@ class CandidatesRequest:
     ignore_consumer: frozenset[str] = frozenset()
     preferred: frozenset[str] = frozenset()
     order_by: OrderBy | None = None
+    can_split: frozenset[str] = frozenset()
+
+    def least_amounts(self, group: RequestGroup) -> Mapping[str, int]:
+        """Return the amounts by resource class that each provider must have of which a group uses some."""
+        if group.suffix or not self.can_split:
+            return group.resources
+        return {name: 1 if name in self.can_split else amount for name, amount in group.resources.items()}

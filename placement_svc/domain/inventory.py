@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from placement_svc.domain.errors import Invalid
 
@@ -11,6 +12,21 @@ MAX_INTEGER = 2**31 - 1
 
 MAX_CAPACITY = 4 * 10**18
 """The limit of a capacity in both directions, so that a bigint can hold it for every allocation ratio."""
+
+
+class UnitLimits(NamedTuple):
+    """The amounts that a new allocation can get of an inventory: multiples of step_size in a range.
+
+    `max_unit` is that of the inventory or what is free, whichever is less.
+    """
+
+    min_unit: int
+    max_unit: int
+    step_size: int
+
+    def fits_units(self, amount: int) -> bool:
+        """Return whether a new allocation can get `amount`."""
+        return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,16 @@ class MostClaims:
         for _, demand in self.demands:
             for name, amount in demand.resources:
                 amounts.setdefault(name, []).append(amount)
+        may_be_split = rules.splittable_classes
         self._repeated = {
-            name: (sum(each), math.gcd(*each)) for name, each in amounts.items() if len(each) > 1
+            name: (sum(each), 1 if name in may_be_split else math.gcd(*each))
+            for name, each in amounts.items()
+            if len(each) > 1
         }
-        """For each class that several demands request, the sum and the greatest divisor of the amounts."""
+        """For each class that several demands request, the sum and the greatest divisor of the amounts.
+
+        The parts of a class that is split have no common divisor.
+        """
         self._steps = StepBudget(MAX_STEPS, deadline)
         self._generated = 0
         """How many candidates have been generated."""
@@ -110,23 +116,28 @@ class MostClaims:
 
         If a single demand has resources, each claim has one supplier, and no choice gives more.
         """
-        if len(self.demands) == 1:
+        if len(self.demands) == 1 and not self._rules.splittable:
             return True
-        bound = sum(self._bound([root]) for root in self._deadline.checked(roots))
-        return count == (min(bound, self._bound(roots)) if len(roots) > 1 else bound)
+        bound = sum(self.bound([root]) for root in self._deadline.checked(roots))
+        return count == (min(bound, self.bound(roots)) if len(roots) > 1 else bound)
 
-    def _bound(self, roots: Sequence[RootSuppliers]) -> int:
+    def bound(self, roots: Sequence[RootSuppliers]) -> int:
         """Return an upper bound by each demand, and by each class that several demands request."""
         times_of, free = self._inventories.times_of, self._inventories.free
         bounds = []
         ids_by_class: dict[str, set[int]] = {name: set() for name in self._repeated}
         for number, demand in self.demands:
             ids = frozenset[int]().union(*(root.suppliers[number] for root in roots))
-            bounds.append(sum(times_of(demand, id_) for id_ in self._deadline.checked(ids)))
+            if number in self._rules.splittable:
+                [(name, amount)] = demand.resources
+                usable = sum(max(free[id_, name], 0) for id_ in self._deadline.checked(ids))
+                bounds.append(usable // amount)
+            else:
+                bounds.append(sum(times_of(demand, id_) for id_ in self._deadline.checked(ids)))
             for name in self._repeated.keys() & dict(demand.resources).keys():
                 ids_by_class[name] |= ids
         for name, (total, divisor) in self._repeated.items():
-            usable = sum(free[id_, name] // divisor * divisor for id_ in ids_by_class[name])
+            usable = sum(max(free[id_, name], 0) // divisor * divisor for id_ in ids_by_class[name])
             bounds.append(usable // total)
         return min(bounds)
 

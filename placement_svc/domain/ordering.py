@@ -4,6 +4,7 @@ The *rank* of a candidate is its score and its key as two numbers, of which the 
 rank of a tree is the lowest rank of its candidates.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,11 +12,13 @@ from itertools import combinations
 from operator import eq, ge, gt
 
 from placement_svc.domain.candidates import Candidate, combine
-from placement_svc.domain.combining import ProviderLookup, SuppliersByDemand
+from placement_svc.domain.combining import SuppliersByDemand, UnitLookup
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.groups import OrderBy, OrderMethod
 from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.split_suppliers import SplitSupplier, provider_ids_of
+from placement_svc.domain.splitting import SplittingTask, all_suppliers
 
 ID_SIZE = 100
 """Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
@@ -108,13 +111,23 @@ def _key(ordering: Ordering, facts: SupplierFacts, provider_id: int) -> int:
 
 @dataclass(frozen=True)
 class TreeSuppliers:
-    """The suppliers around one anchor, and what is needed to combine them."""
+    """The suppliers around the anchor `root_id`, and what is needed to combine them."""
 
+    root_id: int
     rules: CombinationRules
     suppliers: SuppliersByDemand
-    providers: ProviderLookup
+    providers: UnitLookup
     deadline: Deadline
     memory: MemoryBudget
+
+    def with_splits(self) -> "TreeSuppliers | None":
+        """Return the same suppliers, in which each split is one supplier; None if a class has none."""
+        suppliers = all_suppliers(
+            SplittingTask(
+                self.rules, self.suppliers, self.root_id, self.providers, self.deadline, self.memory
+            )
+        )
+        return None if suppliers is None else replace(self, suppliers=suppliers)
 
     def combine(
         self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()
@@ -135,6 +148,12 @@ def ordered_candidates(
     Candidates of the same rank are in an order that depends on uuids only. The candidates of each rank are
     found by themselves: a rank restricts the suppliers, and demands that they have certain traits together.
     """
+    if tree.rules.splittable:
+        with_splits = tree.with_splits()
+        if with_splits is None:
+            return
+        tree = with_splits
+        facts = _facts_with_splits(ordering, facts, tree.suppliers)
     tree.memory.reserve(ID_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values())))
     by_uuid = _each_list(
         tree.suppliers, lambda ids: sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
@@ -146,6 +165,28 @@ def ordered_candidates(
         for key, traits, suppliers in _key_levels(ordering, facts, tree.deadline, by_size[size]):
             for candidate in tree.combine(suppliers, traits):
                 yield (-size, key), candidate
+
+
+def _facts_with_splits(
+    ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand
+) -> SupplierFacts:
+    """Return the facts about splits too: those of all their providers together, and the best amount."""
+    of_splits = SupplierFacts()
+    for number in ordering.unsuffixed_demands:
+        for split in suppliers[number]:
+            if isinstance(split, SplitSupplier):
+                ids = provider_ids_of(split)
+                of_splits.uuids[split] = ",".join(facts.uuids[id_] for id_ in ids)
+                preferred = frozenset[int]().union(*(facts.preferred.get(id_, ()) for id_ in ids))
+                of_splits.preferred[split] = preferred
+                if number in ordering.class_demands:
+                    best = max if ordering.spreads else min
+                    of_splits.free[split] = best(facts.free[id_] for id_ in ids)
+    return SupplierFacts(
+        free=ChainMap(of_splits.free, facts.free),
+        preferred=ChainMap(of_splits.preferred, facts.preferred),
+        uuids=ChainMap(of_splits.uuids, facts.uuids),
+    )
 
 
 def _each_list(

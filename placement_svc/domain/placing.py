@@ -19,6 +19,7 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.placement_rule import PlacementRule, Rank
+from placement_svc.domain.split_suppliers import provider_ids_of
 
 TREE_SIZE = 600
 """Bytes of memory that a tree in the heap needs, approximately."""
@@ -53,8 +54,8 @@ class Rotation:
 
     improves = False
 
-    def __init__(self, combine_suppliers: Callable[[SuppliersByDemand], Iterator[Candidate]]) -> None:
-        self._combine = combine_suppliers
+    def __init__(self, combine_root: Callable[[RootSuppliers], Iterator[Candidate]]) -> None:
+        self._combine = combine_root
         self._turns = Counter[int]()
         self._positions: dict[int, int] = {}
 
@@ -65,7 +66,7 @@ class Rotation:
     def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
         """Yield the candidates of a tree: all are equal."""
         key = self.bound(root)
-        return ((key, candidate) for candidate in self._combine(root.suppliers))
+        return ((key, candidate) for candidate in self._combine(root))
 
     def record(self, root: RootSuppliers, amounts: Amounts) -> None:
         """Put the tree behind those that were used less often."""
@@ -188,10 +189,12 @@ class Placer:
         self._inventories.claim(amounts, 1)
         self._order.record(tree.root, amounts)
         changed = {tree.root.id}
-        for id_ in set(placed.candidate):
+        for id_ in {id_ for supplier in placed.candidate for id_ in provider_ids_of(supplier)}:
             changed.add(self._root_id(id_))
             changed.update(self._served_roots.get(id_, ()))
-        improved = set(changed) if self._order.improves else {tree.root.id}
+        # A tree can have its first candidate once no provider can supply a whole class any more.
+        all_may_improve = self._order.improves or self._rules.splittable
+        improved = set(changed) if all_may_improve else {tree.root.id}
         if self._rule is not None:
             improved.update(self._rule.record(consumer_uuid, placed.root_ids))
         for root_id in self._deadline.checked(changed & self._trees.keys()):
@@ -240,25 +243,35 @@ class Placer:
                 yield (rank, key), Placed(candidate, root_ids)
 
     def _only_sharing(self, root: RootSuppliers) -> RootSuppliers:
-        """Return a root without the suppliers of resources that are not sharing providers."""
-        suppliers = [
-            [id_ for id_ in ids if id_ in self._sharing_ids] if demand.resources else ids
-            for demand, ids in zip(self._rules.demands, root.suppliers, strict=True)
-        ]
+        """Return a root without the suppliers of resources that are not sharing providers.
+
+        Which splits there are depends on all suppliers of a class, so it keeps those if one of them shares.
+        """
+        suppliers: list[Sequence[int]] = []
+        for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True)):
+            sharing = [id_ for id_ in ids if id_ in self._sharing_ids]
+            keeps_all = not demand.resources or (sharing and number in self._rules.splittable)
+            suppliers.append(ids if keeps_all else sharing)
         return RootSuppliers(root.id, suppliers)
 
     def _available(self, suppliers: SuppliersByDemand) -> list[Sequence[int]]:
-        """Return for each demand the suppliers that can still supply it."""
+        """Return for each demand the suppliers that can still supply it, all of a class that may be split."""
         times_of, checked = self._inventories.times_of, self._deadline.checked
+        splittable = self._rules.splittable
         return [
-            [id_ for id_ in checked(ids) if times_of(demand, id_)] if demand.resources else ids
-            for demand, ids in zip(self._rules.demands, suppliers, strict=True)
+            [id_ for id_ in checked(ids) if times_of(demand, id_)]
+            if demand.resources and number not in splittable
+            else ids
+            for number, (demand, ids) in enumerate(zip(self._rules.demands, suppliers, strict=True))
         ]
 
     def _roots_of(self, candidate: Candidate) -> frozenset[int]:
         """Return the roots of a consumer with this candidate."""
         suppliers = {
-            id_ for demand, id_ in zip(self._rules.demands, candidate, strict=True) if demand.resources
+            id_
+            for demand, supplier in zip(self._rules.demands, candidate, strict=True)
+            if demand.resources
+            for id_ in provider_ids_of(supplier)
         }
         return frozenset(map(self._root_id, suppliers.difference(self._sharing_ids) or suppliers))
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 
 from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.claim_amounts import Amounts, RootSuppliers
-from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.groups import OrderMethod
 from placement_svc.domain.ordering import (
     Ordering,
@@ -19,17 +18,24 @@ from placement_svc.domain.placing import Key
 class RankedOrder:
     """A `TreeOrder`: the keys are the ranks of candidates, followed by the uuid of the root.
 
-    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers.
+    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. If a
+    class `may_split`, a tree can have better candidates after a placement: several providers supply the class
+    as soon as no single one can.
     """
 
     def __init__(
-        self, ordering: Ordering, facts: SupplierFacts, to_tree: Callable[[SuppliersByDemand], TreeSuppliers]
+        self,
+        ordering: Ordering,
+        facts: SupplierFacts,
+        to_tree: Callable[[RootSuppliers], TreeSuppliers],
+        *,
+        may_split: bool,
     ) -> None:
         self._ordering = ordering
         self._facts = facts
         self._to_tree = to_tree
         order_by = ordering.order_by
-        self.improves = order_by is not None and order_by.method is OrderMethod.PACK
+        self.improves = may_split or (order_by is not None and order_by.method is OrderMethod.PACK)
         self._resource_class = order_by.resource_class if order_by else None
 
     def bound(self, root: RootSuppliers) -> Key:
@@ -38,7 +44,7 @@ class RankedOrder:
 
     def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
         """Yield the candidates of a tree by rank."""
-        tree = self._to_tree(root.suppliers)
+        tree = self._to_tree(root)
         reserved = tree.memory.reserved
         try:
             for rank, candidate in ordered_candidates(self._ordering, self._facts, tree):

@@ -21,6 +21,7 @@ from placement_svc.domain.groups import (
 from placement_svc.domain.wording import list_names, list_sorted_names
 from placement_svc.schemas.base import UUID, matches, version_hint
 from placement_svc.schemas.candidate_extensions import (
+    parse_can_split,
     parse_extended_same_subtree,
     parse_ignore_consumer,
     parse_isolate,
@@ -95,6 +96,7 @@ def parse_request(pairs: Pairs, version: Version, *, extended: bool) -> Candidat
         isolate=isolate,
         limit=int(limits[0]) if limits and len(limits[0]) <= MAX_LIMIT_DIGITS else None,
         ignore_consumer=parse_ignore_consumer(_values(pairs, "ignore_consumer")),
+        can_split=parse_can_split(_values(pairs, "can_split"), groups),
         preferred=parse_preferred(_values(pairs, "preferred"), groups),
         order_by=parse_order_by(_values(pairs, "order_by"), groups),
     )

@@ -44,6 +44,23 @@ def parse_extended_same_subtree(value: str) -> SameSubtree:
     return SameSubtree(suffixes, excluded)
 
 
+def parse_can_split(values: Sequence[str], groups: Iterable[RequestGroup]) -> frozenset[str]:
+    """Return the resource classes in the values of `can_split`; raise `BadQueryValue`.
+
+    They are those that the unsuffixed group requests, or some of them.
+    """
+    names = frozenset(piece.strip() for value in values for piece in value.split(","))
+    if "" in names:
+        raise BadQueryValue("Empty string (no resource class) can not be specified in `can_split`")
+    requested = frozenset[str]().union(*(group.resources for group in groups if not group.suffix))
+    if unknown := names - requested:
+        raise BadQueryValue(
+            "The resource classes of 'can_split' must be in the 'resources' parameter without suffix."
+            f" Got: {list_sorted_names(unknown, quote)}"
+        )
+    return names
+
+
 def parse_preferred(values: Sequence[str], groups: Sequence[RequestGroup]) -> frozenset[str]:
     """Return the traits in the values of `preferred`; raise `BadQueryValue`."""
     pieces = [piece.strip() for value in values for piece in value.split(",")]

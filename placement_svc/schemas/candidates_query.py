@@ -133,6 +133,17 @@ class ExtendedRequestQuery(WholeRequestQuery):
             "repeats": True,
         },
     )
+    can_split = String(
+        metadata={
+            "description": (
+                "Resource classes of the unsuffixed group of which several providers of one tree may supply"
+                " parts, where no provider can supply the whole amount (extension). If the key is repeated,"
+                " the classes of all values count."
+            ),
+            "pattern": "^[A-Z0-9_]+(,[A-Z0-9_]+)*$",
+            "repeats": True,
+        },
+    )
     preferred = String(
         metadata={
             "description": (

@@ -133,7 +133,9 @@ def parse_claims_request(
         raise Invalid(f"{_PREFIX}'consumers' has the same uuid twice.")
     moved = [consumer.consumer_uuid for consumer in consumers if consumer.generation is not None]
     pairs = _request_pairs(loaded["request"], max_groups, max_items)
-    query = quote_url(loaded["request"], safe="!$&'()*+,;=:@/?%-._~")
+    # An explanation knows no splits.
+    explained = "&".join(pair for pair in loaded["request"].split("&") if not pair.startswith("can_split="))
+    query = quote_url(explained, safe="!$&'()*+,;=:@/?%-._~")
     wanted = PlacementRequest(
         request=replace(parse_request(pairs, version, extended=True), ignore_consumer=frozenset(moved)),
         consumers=consumers,

@@ -130,6 +130,10 @@ VALID_REQUESTS = [
         "allocation_candidates.list_candidates",
         "/allocation_candidates?resources=VCPU:1&resources_A=VCPU:1&required_A=CUSTOM_BLUE&limit=1",
     ),
+    ValidRequest(
+        "allocation_candidates.list_candidates",
+        "/allocation_candidates?resources=VCPU:9&can_split=VCPU&order_by=spread:VCPU",
+    ),
     ValidRequest("empty_answers.list_empty_answers", "/allocation_candidates/empty?limit=1"),
     ValidRequest(
         "explanations.explain_candidates",

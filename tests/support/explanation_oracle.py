@@ -468,6 +468,14 @@ class Explainer:
         tested = {one for one in filters_of(group) if one.code != "free"}
         if group.suffix:
             return supplies_group(self.cloud, group, root, provider, tested)
+        if name in self.request.can_split and self.cloud.root(provider) == root:
+            # Any part counts.
+            inventory = provider.inventories.get(name)
+            if inventory is None or not any(
+                unit_fits(inventory, amount) for amount in range(1, capacity(inventory) + 1)
+            ):
+                return False
+            tested = {one for one in tested if one.code not in ("unit", "capacity")}
         return supplies_class(self.cloud, group, root, provider, name, tested)
 
 

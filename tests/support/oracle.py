@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations as pairs
 from itertools import product
-from math import floor, prod
+from math import ceil, floor, lcm, prod
 from typing import Any
 from urllib.parse import urlencode
 
@@ -78,6 +78,7 @@ class Request:
     version: str = "1.39"
     preferred: frozenset[str] = frozenset()
     order_by: str | None = None
+    can_split: frozenset[str] = frozenset()
 
     @property
     def is_ordered(self) -> bool:
@@ -115,6 +116,7 @@ class Request:
         parameters += [("ignore_consumer", uuid_of(name)) for name in sorted(self.ignore_consumer)]
         parameters += [("preferred", ",".join(sorted(self.preferred)))] if self.preferred else []
         parameters += [("order_by", self.order_by)] if self.order_by else []
+        parameters += [("can_split", ",".join(sorted(self.can_split)))] if self.can_split else []
         return urlencode(parameters, safe=":,!")
 
 
@@ -187,6 +189,11 @@ def is_in_tree(cloud: Cloud, provider: Provider, group: Group) -> bool:
 def supplies(
     cloud: Cloud, group: Group, anchor: Provider, provider: Provider, name: str, amount: int
 ) -> bool:
+    return fits(provider.inventories.get(name), amount) and may_supply(cloud, group, anchor, provider)
+
+
+def may_supply(cloud: Cloud, group: Group, anchor: Provider, provider: Provider) -> bool:
+    """Return whether a provider meets rules 2 to 6."""
     in_tree_of_anchor = cloud.root(provider) == anchor
     shared_with_anchor = (
         anchor in anchors(cloud, provider)
@@ -194,8 +201,7 @@ def supplies(
         and in_required_aggregates(provider, group)
     )
     return (
-        fits(provider.inventories.get(name), amount)  # rule 1
-        and (in_tree_of_anchor or shared_with_anchor)  # rule 2
+        (in_tree_of_anchor or shared_with_anchor)  # rule 2
         and is_in_tree(cloud, provider, group)  # rule 3
         and not group.not_in_tree & {other.name for other in cloud.tree(anchor)}
         and (in_required_aggregates(provider, group) or in_required_aggregates(anchor, group))  # rule 4
@@ -205,21 +211,70 @@ def supplies(
     )
 
 
-def unsuffixed_choices(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Choice]:
-    suppliers = [
-        [provider for provider in cloud.providers if supplies(cloud, group, anchor, provider, name, amount)]
-        for name, amount in group.resources.items()
-    ]
+Parts = tuple[tuple[Provider, str, int], ...]
+"""The providers that supply a class, and the amount of the class that each supplies."""
+
+
+def unsuffixed_choices(
+    cloud: Cloud, group: Group, anchor: Provider, can_split: frozenset[str] = frozenset()
+) -> Iterator[Choice]:
+    suppliers: list[list[Parts]] = []
+    for name, amount in group.resources.items():
+        found: list[Parts] = [
+            ((provider, name, amount),)
+            for provider in cloud.providers
+            if supplies(cloud, group, anchor, provider, name, amount)
+        ]
+        if not found and name in can_split:
+            found = splits(cloud, group, anchor, name, amount)
+        suppliers.append(found)
     for chosen in product(*suppliers):
-        traits = frozenset().union(*(provider.traits for provider in chosen))
+        parts = [part for of_class in chosen for part in of_class]
+        traits = frozenset().union(*(provider.traits for provider, _, _ in parts))
         if all(any_of & traits for any_of in group.required):
             yield Choice(
-                providers=frozenset(provider.name for provider in chosen),
-                amounts=tuple(
-                    (provider.name, name, amount)
-                    for provider, (name, amount) in zip(chosen, group.resources.items(), strict=True)
-                ),
+                providers=frozenset(provider.name for provider, _, _ in parts),
+                amounts=tuple((provider.name, name, amount) for provider, name, amount in parts),
             )
+
+
+# can_split (`docs/spec/extensions.md 2.8`)
+
+
+def splits(cloud: Cloud, group: Group, anchor: Provider, name: str, amount: int) -> list[Parts]:
+    """Return the splits of a class that no provider can supply alone."""
+    possible = [
+        provider
+        for provider in cloud.tree(anchor)
+        if name in provider.inventories and may_supply(cloud, group, anchor, provider)
+    ]
+    for size in range(2, len(possible) + 1):
+        found = [split for members in pairs(possible, size) if (split := split_among(members, name, amount))]
+        if found:
+            return found
+    return []
+
+
+def split_among(members: Sequence[Provider], name: str, amount: int) -> Parts | None:
+    """Return the part of each provider of a set; None if the set does not suffice."""
+    members = sorted(members, key=lambda provider: provider.uuid)
+    step = lcm(*(provider.inventories[name].step_size for provider in members))
+    low, high = {}, {}
+    for provider in members:
+        inventory = provider.inventories[name]
+        free = floor((inventory.total - inventory.reserved) * inventory.allocation_ratio) - inventory.used
+        low[provider.name] = ceil(max(inventory.min_unit, step) / step) * step
+        high[provider.name] = floor(min(free, inventory.max_unit) / step) * step
+    if any(low[name] > high[name] for name in low):
+        return None
+    if amount % step or not sum(low.values()) <= amount <= sum(high.values()):
+        return None
+    parts: list[tuple[Provider, str, int]] = []
+    for number, provider in enumerate(members):
+        rest = amount - sum(part for _, _, part in parts)
+        after = sum(low[other.name] for other in members[number + 1 :])
+        parts.append((provider, name, min(high[provider.name], rest - after)))
+    return tuple(parts)
 
 
 # 3.3 Suffixed group with resources at an anchor, 3.4 resourceless suffixed group (D5 and D6 corrected)
@@ -348,7 +403,7 @@ def choices_at(cloud: Cloud, request: Request, anchor: Provider) -> list[list[Ch
         list(
             suffixed_choices(cloud, group, anchor)
             if group.suffix
-            else unsuffixed_choices(cloud, group, anchor)
+            else unsuffixed_choices(cloud, group, anchor, request.can_split)
         )
         for group in request.groups
     ]

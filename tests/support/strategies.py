@@ -103,11 +103,17 @@ def clouds(draw: st.DrawFn) -> Cloud:
 
 @st.composite
 def requests(
-    draw: st.DrawFn, cloud: Cloud, versions: Sequence[str] = NEWEST, *, may_be_extended: bool = True
+    draw: st.DrawFn,
+    cloud: Cloud,
+    versions: Sequence[str] = NEWEST,
+    *,
+    may_be_extended: bool = True,
+    may_split: bool = True,
 ) -> Request:
     """Draw a valid request for the cloud at one of the microversions, with only the keys of that version.
 
-    At 1.39 a request that `may_be_extended` can have the keys of the extensions.
+    At 1.39 a request that `may_be_extended` can have the keys of the extensions, and one that `may_split`
+    also `can_split`.
     """
     request = Request((), version=draw(st.sampled_from(versions)))
     extended = may_be_extended and request.since("1.39")
@@ -127,6 +133,9 @@ def requests(
             draw(st.integers(0, len(groups))), draw(_unsuffixed_group(request, cloud, serving, target_root))
         )
 
+    can_split = frozenset[str]()
+    if extended and may_split and one_in_four(draw):
+        groups, can_split = draw(_split_amounts(cloud.tree(target_root), groups))
     assume(extended or not any(group.not_in_tree for group in groups))
     same_subtree: list[frozenset[str]] = []
     if request.since("1.36") and suffixes and (targets == below or one_in_four(draw)):
@@ -167,8 +176,27 @@ def requests(
         limit=draw(st.sampled_from([None, None, 1, 2, 5, 1000])) if request.since("1.16") else None,
         ignore_consumer=ignored,
         version=request.version,
+        can_split=can_split,
     )
     return replace(request, **draw(_order(request))) if extended else request
+
+
+@st.composite
+def _split_amounts(
+    draw: st.DrawFn, tree: Sequence[Provider], groups: Sequence[Group]
+) -> tuple[list[Group], frozenset[str]]:
+    """Draw classes that may be split, and for some of them amounts that mostly need a split in the tree."""
+    resources = next((group.resources for group in groups if not group.suffix), {})
+    can_split = draw(subsets(resources, 1, 3))
+    amounts = {}
+    for name in sorted(can_split):
+        most = [max(_allocatable(provider.inventories.get(name)), default=0) for provider in tree]
+        if sum(most) > 1 and draw(st.booleans()):
+            amounts[name] = draw(st.integers(min(max(most) + 1, sum(most)), sum(most)))
+    changed = [
+        group if group.suffix else replace(group, resources={**resources, **amounts}) for group in groups
+    ]
+    return changed, can_split
 
 
 @st.composite
@@ -187,11 +215,15 @@ def _order(draw: st.DrawFn, request: Request) -> dict[str, Any]:
 
 @st.composite
 def scenarios(
-    draw: st.DrawFn, versions: Sequence[str] = NEWEST, *, may_be_extended: bool = True
+    draw: st.DrawFn,
+    versions: Sequence[str] = NEWEST,
+    *,
+    may_be_extended: bool = True,
+    may_split: bool = True,
 ) -> tuple[Cloud, list[Request]]:
     """Draw a cloud and requests for it; no request has too many combinations for the oracle."""
     cloud = draw(clouds())
-    feasible = requests(cloud, versions, may_be_extended=may_be_extended).filter(
+    feasible = requests(cloud, versions, may_be_extended=may_be_extended, may_split=may_split).filter(
         lambda request: combinations(cloud, request) <= MOST_COMBINATIONS
     )
     return cloud, [draw(feasible) for _ in range(draw(st.integers(1, 10)))]

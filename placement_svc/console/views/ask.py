@@ -27,6 +27,7 @@ from placement_svc.domain.fits import Fits
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import Provider, ProviderFilter
+from placement_svc.domain.split_suppliers import divided
 from placement_svc.http.errors import status_of
 from placement_svc.http.json import dumps
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
@@ -170,7 +171,8 @@ def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
         found = reads().read(_find, replace(parsed, limit=limit), search_options(parsed), drawn)
     is_few = found is None or len(found.rows) < min(FEW, limit)
     explanation = None
-    if (is_few or "root" in dict(pairs) or "explain" in own) and allows("allocation_candidates:explain"):
+    explains = (is_few and not parsed.can_split) or "root" in dict(pairs) or "explain" in own
+    if explains and allows("allocation_candidates:explain"):
         explanation = explain_pairs(pairs)
     return {
         "candidates": found,
@@ -203,9 +205,10 @@ def _find(
     result = find_candidates(connection, wanted, options)
     rows, roots = [], []
     for candidate in result.candidates:
-        uuids = [result.trees.uuids[id_] for id_ in candidate]
-        rows.append(CandidateRow(allocations_of(result.demands, uuids), mappings_of(result.demands, uuids)))
-        roots.append({result.trees.providers[id_][3] for id_ in candidate})
+        demands, ids = divided(result.demands, candidate)
+        uuids = [result.trees.uuids[id_] for id_ in ids]
+        rows.append(CandidateRow(allocations_of(demands, uuids), mappings_of(demands, uuids)))
+        roots.append({result.trees.providers[id_][3] for id_ in ids})
     named = {uuid for row in rows for uuids in row.mappings.values() for uuid in uuids}
     named |= {result.trees.uuids[id_] for ids in roots for id_ in ids}
     providers = _details(connection, named)

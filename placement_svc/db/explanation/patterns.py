@@ -22,7 +22,7 @@ from sqlalchemy import (
     true,
 )
 
-from placement_svc.db.filters import has_traits, in_any_aggregate, is_any
+from placement_svc.db.filters import ANY_PART, has_traits, in_any_aggregate, is_any, least_amount
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.explanation import (
@@ -148,6 +148,8 @@ def passes_amount(inventory: FromClause, condition: AmountCondition) -> ColumnEl
         return true()
     amount = condition.amount
     columns = inventory.c
+    if amount == ANY_PART:
+        return _passes_part(inventory, condition.code)
     if condition.code is FilterCode.UNIT:
         if amount > MAX_INTEGER:
             return false()
@@ -158,6 +160,17 @@ def passes_amount(inventory: FromClause, condition: AmountCondition) -> ColumnEl
     if condition.code is FilterCode.CAPACITY:
         return columns.capacity >= limit
     return columns.capacity - columns.used >= limit
+
+
+def _passes_part(inventory: FromClause, code: FilterCode) -> ColumnElement[bool]:
+    """Return the condition that an inventory passes a filter on amounts for some amount."""
+    columns = inventory.c
+    limits = {
+        FilterCode.UNIT: columns.max_unit,
+        FilterCode.CAPACITY: columns.capacity,
+        FilterCode.FREE: columns.capacity - columns.used,
+    }
+    return limits[code] >= least_amount(inventory)
 
 
 def _provider_conditions(word: Mapping[Condition, int]) -> dict[int, ColumnElement[bool]]:

@@ -20,7 +20,13 @@ from placement_svc.db.search.repeated_candidates import RepeatedCandidates
 from placement_svc.db.search.root_sets import has_small_set
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.trees import TreeFetcher, Trees
-from placement_svc.domain.candidates import Candidate, candidate_size, combine, round_robin
+from placement_svc.domain.candidates import (
+    Candidate,
+    candidate_size,
+    combine_around,
+    round_robin,
+    split_candidate_size,
+)
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import Demand
 from placement_svc.domain.groups import CandidatesRequest
@@ -52,12 +58,16 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The candidates of a request, in the order of their generation, and their provider trees."""
+    """The candidates of a request, in the order of their generation, and their provider trees.
+
+    `may_split` is whether a `SplitSupplier` may be in a candidate.
+    """
 
     demands: Sequence[Demand]
     candidates: Iterable[Candidate]
     trees: Trees
     deadline: Deadline
+    may_split: bool = False
 
 
 def find_candidates(
@@ -66,7 +76,8 @@ def find_candidates(
     """Return the candidates of a request.
 
     Five statements: names, sharing providers (omitted if no provider shares), anchors, providers of the
-    trees, their inventories and traits; and one more if amounts of several groups have to be summed. The
+    trees, their inventories and traits; one more if amounts of several groups have to be summed, and one if
+    classes may be split. The
     last three or four run again for each further batch, of which there are at most two. A request that
     ignores consumers has one more, at the start. More groups, trees or candidates make a statement larger,
     but add none.
@@ -80,9 +91,12 @@ def find_candidates(
     )
     shared_supplies = find_shared_supplies(connection, criteria, options.deadline, options.memory)
     limit = min((n for n in (request.limit, options.max_candidates) if n is not None), default=None)
-    trees = Trees(options.summary_classes, criteria.rules.summed_classes, options.memory, freed)
+    rules = criteria.rules
+    trees = Trees(
+        options.summary_classes, rules.summed_classes, options.memory, freed, rules.splittable_classes
+    )
     with ThreadPoolExecutor(1) as executor:
-        combining_needs_traits = bool(criteria.rules.unsuffixed_required or request.preferred)
+        combining_needs_traits = bool(rules.unsuffixed_required or request.preferred)
         fetcher = TreeFetcher(connection, executor, trees, combining_needs_traits)
         search: CandidateSearch | OrderedSearch
         if criteria.ordering is None:
@@ -101,7 +115,7 @@ def find_candidates(
             search = OrderedSearch(source, fetcher)
         candidates = search.find_all() if limit is None else search.find(limit)
         fetcher.wait()
-        return SearchResult(criteria.rules.demands, candidates, trees, options.deadline)
+        return SearchResult(rules.demands, candidates, trees, options.deadline, bool(rules.splittable))
 
 
 class CandidateSearch:
@@ -191,8 +205,9 @@ class CandidateSearch:
 
     def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates, and reserve the memory that keeping them needs."""
+        size = split_candidate_size if self._criteria.rules.splittable else candidate_size
         for candidate in candidates:
-            self._options.memory.reserve(candidate_size(candidate))
+            self._options.memory.reserve(size(candidate))
             yield candidate
 
     def _combine(self, anchor: Anchor) -> Iterator[Candidate]:
@@ -201,7 +216,12 @@ class CandidateSearch:
         supplier_ids: Sequence[Sequence[int]] = anchor.supplier_ids
         if options.randomize:
             supplier_ids = [random.sample(ids, len(ids)) for ids in options.deadline.checked(supplier_ids)]
-        candidates = combine(
-            self._criteria.rules, supplier_ids, self._fetcher.trees, options.deadline, options.memory
+        candidates = combine_around(
+            anchor.id,
+            self._criteria.rules,
+            supplier_ids,
+            self._fetcher.trees,
+            options.deadline,
+            options.memory,
         )
         return self._repeated.new_candidates(candidates)

@@ -1,15 +1,17 @@
 """The criteria of a search: a request for allocation candidates with ids instead of names."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import os_traits
 from sqlalchemy import Connection
 
+from placement_svc.db.filters import ANY_PART
 from placement_svc.db.search.ignored_consumers import (
     NOTHING_FREED,
     FreedInventories,
     providers_fitting_only_without,
+    providers_giving_parts_only_without,
 )
 from placement_svc.db.search.name_lookup import RARITY_THRESHOLD, NamesLookup, look_up_names
 from placement_svc.domain.demands import CombinationRules, Demand, combination_rules, demands_of
@@ -45,6 +47,9 @@ class SupplierCriteria:
     `added` are pairs of class id and provider id: inventories that can give the amount of `resources` only
     because consumers are ignored.
 
+    If several providers of a tree may supply the demand, its amount is `ANY_PART`, and `whole` has the
+    criteria for a provider that supplies it alone, as sharing providers of other trees must.
+
     `is_rare` means that fewer than `RARITY_THRESHOLD` inventories can give one of the amounts of the group;
     `has_rare_traits`, that fewer providers have the traits of one of the sets that it requires.
     """
@@ -58,6 +63,7 @@ class SupplierCriteria:
     is_rare: bool
     not_in_tree: frozenset[int] = frozenset()
     added: frozenset[tuple[int, int]] = frozenset()
+    whole: "SupplierCriteria | None" = None
 
     def added_providers(self, class_id: int) -> list[int]:
         """Return the providers whose inventories of a class are in `added`."""
@@ -88,8 +94,9 @@ class SearchCriteria:
     `by_demand` holds the supplier criteria of each of `rules.demands`. `root_required` is a condition on the
     traits of the anchor, and `root_member_of` on its own aggregates. The anchor is also in none of the
     aggregates `unsuffixed_forbidden` and is no root of the trees `unsuffixed_not_in_tree`: those that the
-    unsuffixed group forbids. Of the sets that the request requires one of, `small_trait_sets` and
-    `small_aggregate_sets` have so few providers that all their roots are best listed.
+    unsuffixed group forbids. `split_amounts` are triples of the index of a demand, the id of its class and
+    its amount, which several providers of a tree may supply. Of the sets that the request requires one of,
+    `small_trait_sets` and `small_aggregate_sets` have so few providers that all their roots are best listed.
     """
 
     rules: CombinationRules
@@ -100,6 +107,7 @@ class SearchCriteria:
     unsuffixed_not_in_tree: frozenset[int]
     small_trait_sets: frozenset[frozenset[int]]
     small_aggregate_sets: frozenset[frozenset[int]]
+    split_amounts: tuple[tuple[int, int, int], ...] = ()
     sharing_trait_id: int | None
     """The id of MISC_SHARES_VIA_AGGREGATE; None if no provider has it."""
     ordering: Ordering | None = field(default=None, compare=False)
@@ -137,7 +145,7 @@ def resolve_criteria(
     trait_sets = set(root_required.any_of)
     aggregate_sets = set(root_member_of.any_of)
     for group in request.groups:
-        resolved = _ResolvedGroup.of(names, group)
+        resolved = _ResolvedGroup.of(names, group, request)
         trait_sets.update(resolved.required.any_of)
         aggregate_sets.update(resolved.member_of.any_of)
         for demand in demands_of(group):
@@ -151,6 +159,10 @@ def resolve_criteria(
     rules = combination_rules(
         request, demands, unsuffixed_required, one_provider_per_tree=one_provider_per_tree
     )
+    # Stored amounts say nothing about a tree in which consumers are ignored.
+    split_amounts = () if freed else tuple(_split_amounts(rules, by_demand))
+    for number in rules.splittable:
+        by_demand[number] = _split_criteria(by_demand[number], demands[number], freed)
     preferred = _resolve_traits(names, Membership(tuple(frozenset([name]) for name in request.preferred)))
     return SearchCriteria(
         rules=rules,
@@ -161,6 +173,7 @@ def resolve_criteria(
         unsuffixed_not_in_tree=unsuffixed_not_in_tree,
         small_trait_sets=frozenset(filter(names.has_few_providers, trait_sets)),
         small_aggregate_sets=frozenset(filter(names.has_few_members, aggregate_sets)),
+        split_amounts=split_amounts,
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,
         ordering=Ordering.of(rules, frozenset().union(*preferred.any_of), request.order_by),
     )
@@ -179,14 +192,15 @@ class _ResolvedGroup:
     is_rare: bool
 
     @classmethod
-    def of(cls, names: NamesLookup, group: RequestGroup) -> "_ResolvedGroup":
-        """Return `group` with ids; raises `UnknownName` for an unknown trait or resource class."""
+    def of(cls, names: NamesLookup, group: RequestGroup, request: CandidatesRequest) -> "_ResolvedGroup":
+        """Return a group of `request` with ids; raises `UnknownName` for an unknown trait or class."""
         class_ids = _resolve_classes(names, group)
         required = _resolve_traits(names, group.required)
         member_of = _resolve(names.aggregates, group.member_of)
         in_tree = None if group.in_tree is None else names.root_ids.get(group.in_tree, UNKNOWN_TREE)
         has_rare_traits = any(any_of.isdisjoint(names.frequent_traits) for any_of in required.any_of)
-        counts = (names.inventories_by_amount.get(resource, 0) for resource in group.resources.items())
+        amounts = request.least_amounts(group).items()
+        counts = (names.inventories_by_amount.get(resource, 0) for resource in amounts)
         return cls(
             class_ids=class_ids,
             required=required,
@@ -212,6 +226,22 @@ class _ResolvedGroup:
             is_rare=self.is_rare,
             added=providers_fitting_only_without(freed, demand.resources) if freed else frozenset(),
         )
+
+
+def _split_amounts(
+    rules: CombinationRules, by_demand: Sequence[SupplierCriteria]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the values of `SearchCriteria.split_amounts`."""
+    for number in sorted(rules.splittable):
+        [(class_id, amount)] = by_demand[number].resources
+        yield number, class_id, amount
+
+
+def _split_criteria(whole: SupplierCriteria, demand: Demand, freed: FreedInventories) -> SupplierCriteria:
+    """Return the criteria of a provider that can supply the demand alone, or a part of it."""
+    [(class_id, _)], [(name, _)] = whole.resources, demand.resources
+    added = providers_giving_parts_only_without(freed, name)
+    return replace(whole, resources=((class_id, ANY_PART),), added=added, whole=whole)
 
 
 def _resolve_classes(names: NamesLookup, group: RequestGroup) -> Mapping[str, int]:

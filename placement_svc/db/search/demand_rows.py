@@ -17,6 +17,7 @@ from sqlalchemy import (
     Select,
     TableValuedAlias,
     Text,
+    and_,
     any_,
     column,
     func,
@@ -33,6 +34,7 @@ from placement_svc.db.filters import (
     count_sets_with_aggregate,
     count_sets_with_trait,
     fits_units_or_added,
+    gives_part,
     in_any_aggregate_of,
 )
 from placement_svc.db.search.criteria import ResolvedMembership, SupplierCriteria
@@ -68,6 +70,8 @@ _COLUMNS = (
 )
 _ADDED_COLUMNS = (column("added_class_ids", _integers), column("added_provider_ids", _integers))
 """The columns that demands have if one of them has inventories of its own (`SupplierCriteria.added`)."""
+_GIVES_PART_COLUMN = column("gives_part", Boolean)
+"""The column that demands have if several providers of a tree may supply one of them."""
 
 _tree_aggregates = shared(provider_aggregates.alias("tree_aggregates"))
 _first = shared(inventories.alias("first_inventory"))
@@ -94,7 +98,9 @@ def demand_rows(
     recordset = func.jsonb_to_recordset(literal(orjson.dumps(rows).decode(), Text).cast(JSONB))
     columns: Sequence[Any] = _COLUMNS
     if any(each.added for each in all_criteria.values()):
-        columns = [*_COLUMNS, *_ADDED_COLUMNS]
+        columns = [*columns, *_ADDED_COLUMNS]
+    if any(each.whole for each in all_criteria.values()):
+        columns = [*columns, _GIVES_PART_COLUMN]
     table = recordset.table_valued(*columns).render_derived(name="demand", with_types=True)
     return select(table).cte("demands").prefix_with("MATERIALIZED")
 
@@ -117,6 +123,7 @@ def _row(number: int, criteria: SupplierCriteria, sharing: SharingIds) -> dict[s
         "in_tree": criteria.in_tree,
         "not_in_tree": sorted(criteria.not_in_tree),
         "is_unsuffixed": criteria.is_unsuffixed,
+        "gives_part": criteria.whole is not None,
         "sharing_provider_ids": sorted(sharing.provider_ids),
         "sharing_aggregate_ids": sorted(sharing.aggregate_ids),
         "added_class_ids": [class_id for class_id, _ in criteria.added],
@@ -195,12 +202,15 @@ def _matching_with_resources(demand: FromClause) -> Select[int]:
     added = None
     if "added_class_ids" in demand.c:
         added = _unnest("added", class_id=demand.c.added_class_ids, provider_id=demand.c.added_provider_ids)
+    fits_first = fits_units_or_added(_first, demand.c.amount, added)
+    if "gives_part" in demand.c:
+        fits_first = or_(fits_first, and_(demand.c.gives_part, gives_part(_first)))
     return (
         select(_first.c.provider_id)
         .join(_supplier, _supplier.c.id == _first.c.provider_id)
         .where(
             _first.c.resource_class_id == demand.c.class_id,
-            fits_units_or_added(_first, demand.c.amount, added),
+            fits_first,
             or_(
                 _is_empty(demand.c.other_class_ids),
                 count_fitting(_first.c.provider_id, others, added)

@@ -51,6 +51,11 @@ class FreedInventory(NamedTuple):
         """The largest amount that a new allocation can get."""
         return min(self.capacity - self.used, self.max_unit)
 
+    @property
+    def least_amount(self) -> int:
+        """The smallest amount that the units of the inventory allow."""
+        return -(-self.min_unit // self.step_size) * self.step_size
+
     def fits_only_without(self, amount: int) -> bool:
         """Return whether a new allocation can get `amount`, but not with the ignored allocations."""
         if amount <= self.stored_max_allocatable:
@@ -124,6 +129,20 @@ def providers_fitting_only_without(
         if amount <= MAX_INTEGER
         for provider_id, inventory in freed.get(name, {}).items()
         if inventory.fits_only_without(amount)
+    )
+
+
+def providers_giving_parts_only_without(
+    freed: FreedInventories, resource_class: str
+) -> frozenset[tuple[int, int]]:
+    """Return pairs of class id and provider id: the inventories of a class that can give any amount at all.
+
+    Those that can give one anyway are not among them.
+    """
+    return frozenset(
+        (inventory.class_id, provider_id)
+        for provider_id, inventory in freed.get(resource_class, {}).items()
+        if inventory.fits_only_without(inventory.least_amount)
     )
 
 

@@ -85,7 +85,8 @@ def look_up_names(connection: Connection, request: CandidatesRequest) -> NamesLo
     groups = request.groups
     trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_required.names, *request.preferred}
     trait_names.update(name for group in groups for name in group.required.names)
-    amounts = {item for group in groups for item in group.resources.items() if item[1] <= MAX_INTEGER}
+    all_amounts = {item for group in groups for item in request.least_amounts(group).items()}
+    amounts = [item for item in all_amounts if item[1] <= MAX_INTEGER]
     values = {
         "resource_classes": [name for group in groups for name in group.resources],
         "traits": list(trait_names),

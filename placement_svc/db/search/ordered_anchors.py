@@ -161,7 +161,7 @@ class AnchorSource:
         return min((amount for _, amount in self._class_amounts()), default=0)
 
     def _class_amounts(self) -> Iterator[tuple[int, int]]:
-        """Yield the id of the class of `order_by` and the amount for each demand that asks for it."""
+        """Yield the id of the class of `order_by` and the least amount of each demand that asks for it."""
         wanted = self.ordering.order_by.resource_class if self.ordering.order_by else None
         for demand in self.ordering.class_demands:
             of_demand = self.criteria.rules.demands[demand].resources
@@ -169,4 +169,5 @@ class AnchorSource:
                 of_demand, self.criteria.by_demand[demand].resources, strict=True
             ):
                 if name == wanted:
-                    yield class_id, amount
+                    is_split = demand in self.criteria.rules.splittable
+                    yield class_id, 1 if is_split else amount

@@ -8,7 +8,7 @@ from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.ordered_anchors import END, AnchorSource, Position
 from placement_svc.db.search.repeated_candidates import FirstAnchors, RepeatedCandidates
 from placement_svc.db.search.trees import TreeFetcher
-from placement_svc.domain.candidates import Candidate, candidate_size, round_robin
+from placement_svc.domain.candidates import Candidate, candidate_size, round_robin, split_candidate_size
 from placement_svc.domain.ordering import TreeSuppliers, ordered_candidates
 from placement_svc.observability import request_stats
 
@@ -84,6 +84,7 @@ class OrderedSearch:
         for anchor in anchors:
             source.memory.reserve(TREE_SIZE)
             tree = TreeSuppliers(
+                anchor.id,
                 source.criteria.rules,
                 anchor.supplier_ids,
                 self._fetcher.trees,
@@ -100,6 +101,7 @@ class OrderedSearch:
 
     def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates, and reserve the memory that keeping them needs."""
+        size = split_candidate_size if self._source.criteria.rules.splittable else candidate_size
         for candidate in candidates:
-            self._source.memory.reserve(candidate_size(candidate))
+            self._source.memory.reserve(size(candidate))
             yield candidate

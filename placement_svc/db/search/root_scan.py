@@ -17,6 +17,7 @@ from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.tree_conditions import (
     at_or_after_start,
+    has_amounts_to_split,
     has_unsuffixed_required,
     is_after_cursor,
     is_allowed_root,
@@ -74,4 +75,7 @@ def conditions_on_roots(
     scanned_roots: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Return the conditions on each scanned root, besides the condition that every demand has a supplier."""
-    return has_unsuffixed_required(scanned_roots, criteria, shared_supplies)
+    return [
+        *has_unsuffixed_required(scanned_roots, criteria, shared_supplies),
+        *has_amounts_to_split(scanned_roots, criteria, shared_supplies),
+    ]

@@ -16,6 +16,7 @@ from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.suppliers import MAX_JOINED_CLASSES, supplier_query
 from placement_svc.db.search.tree_conditions import (
+    has_amounts_to_split,
     has_supplier,
     has_unsuffixed_required,
     is_after_cursor,
@@ -86,6 +87,7 @@ def select_anchors(
         has_others = [has_all_suppliers(demands, joined_roots.c.id)]
     remaining_conditions = [
         *has_others,
+        *has_amounts_to_split(joined_roots, criteria, shared_supplies),
         *has_unsuffixed_required(joined_roots, criteria, shared_supplies),
         *_same_subtree(joined_roots, criteria, shared_supplies),
     ]

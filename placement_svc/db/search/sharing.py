@@ -70,7 +70,8 @@ def find_shared_supplies(
     distinct = [each for each in dict.fromkeys(criteria.by_demand) if each.allows_sharing_providers]
     if not distinct:
         return {}
-    numbered = dict(enumerate(distinct))
+    # Only the providers of one tree share a demand among them.
+    numbered = {number: each.whole or each for number, each in enumerate(distinct)}
     if len(distinct) > MAX_SUBQUERY_DEMANDS:
         query: Any = _select_by_rows(numbered)
     else:

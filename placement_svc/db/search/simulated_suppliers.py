@@ -49,6 +49,9 @@ class SimulatedSuppliers:
     read_ids: set[int] = field(default_factory=set)
     """The suppliers whose inventories have been read."""
 
+    def __post_init__(self) -> None:
+        self.inventories.uuids = self.uuids
+
 
 def class_ids_of(criteria: SearchCriteria) -> dict[str, int]:
     """Return the ids of the requested classes by name."""
@@ -124,13 +127,17 @@ def _read_inventories(
 ) -> None:
     names_by_id = {id_: name for name, id_ in class_ids_of(criteria).items()}
     values = {"ids": _as_text(ids), "class_ids": _as_text(names_by_id)}
-    for id_, class_id, free, max_unit in options.deadline.checked(
+    splittable = criteria.rules.splittable_classes
+    for id_, class_id, free, max_unit, min_unit, step_size in options.deadline.checked(
         each_driver_row(connection, _INVENTORIES, values)
     ):
         options.memory.reserve(INVENTORY_SIZE)
         key = id_, names_by_id[class_id]
         found.inventories.free[key] = free
         found.inventories.max_unit[key] = max_unit
+        if key[1] in splittable:
+            found.inventories.min_unit[key] = min_unit
+            found.inventories.step_size[key] = step_size
 
 
 def is_one_of(column: Column[int], ids: Collection[int]) -> ColumnElement[bool]:
@@ -178,4 +185,6 @@ _INVENTORIES = select(
     inventories.c.resource_class_id,
     inventories.c.capacity - inventories.c.used,
     inventories.c.max_unit,
+    inventories.c.min_unit,
+    inventories.c.step_size,
 ).where(inventories.c.provider_id == _any("ids"), inventories.c.resource_class_id == _any("class_ids"))

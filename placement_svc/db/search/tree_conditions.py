@@ -3,7 +3,22 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Label, and_, bindparam, case, exists, func, not_, or_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Label,
+    and_,
+    bindparam,
+    case,
+    exists,
+    false,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+)
 from sqlalchemy.types import String
 
 from placement_svc.db.filters import (
@@ -17,11 +32,13 @@ from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
 from placement_svc.db.search.suppliers import SupplierQuery, unsuffixed_supplier_query
 from placement_svc.db.shared_clauses import shared
-from placement_svc.db.tables import provider_aggregates, resource_providers
+from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
+from placement_svc.domain.inventory import MAX_CAPACITY
 
 roots = shared(resource_providers.alias("roots"))
 tree_aggregates = shared(provider_aggregates.alias("tree_aggregates"))
 """The aggregates of all providers of a tree."""
+_inventory = shared(inventories.alias("split_inventory"))
 
 at_or_after_start = roots.c.uuid > bindparam("start", type_=String)
 
@@ -76,10 +93,14 @@ def has_supplier(
     in_tree = matching.query.where(matching.root_id == root.c.id).exists()
     if not aggregate_ids:
         return in_tree
-    served = exists().where(
+    return or_(in_tree, _is_served(root, aggregate_ids))
+
+
+def _is_served(root: FromClause, aggregate_ids: Collection[int]) -> ColumnElement[bool]:
+    """Return the condition that a tree has a member in one of these aggregates."""
+    return exists().where(
         tree_aggregates.c.root_id == root.c.id, is_any(tree_aggregates.c.aggregate_id, aggregate_ids)
     )
-    return or_(in_tree, served)
 
 
 def sharing_aggregates(shared_supplies: SharedSupplies, supplier_criteria: SupplierCriteria) -> set[int]:
@@ -109,6 +130,31 @@ def has_unsuffixed_required(
         return
     matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), required).with_optimization_fence()
     yield or_(has_supplier(root, matching, ()), and_(*has_each))
+
+
+def has_amounts_to_split(
+    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
+) -> Iterable[ColumnElement[bool]]:
+    """Yield the condition that a tree has enough of each class that may be split, or is served with it.
+
+    It is an extra filter: the sum counts all providers of the tree, and ignores their units.
+    """
+    for demand, class_id, amount in criteria.split_amounts:
+        if amount > MAX_CAPACITY:
+            yield false()
+            continue
+        allocatable = (
+            select(func.sum(_inventory.c.max_allocatable))
+            .where(
+                _inventory.c.root_id == root.c.id,
+                _inventory.c.resource_class_id == class_id,
+                _inventory.c.max_allocatable > 0,
+            )
+            .scalar_subquery()
+        )
+        is_enough = allocatable >= literal(amount, BigInteger)
+        aggregate_ids = sharing_aggregates(shared_supplies, criteria.by_demand[demand])
+        yield or_(is_enough, _is_served(root, aggregate_ids)) if aggregate_ids else is_enough
 
 
 def _has_supplier_with_any_of(

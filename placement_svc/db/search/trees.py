@@ -25,6 +25,7 @@ from sqlalchemy.types import Boolean, Integer, String
 from placement_svc.db.engine import driver_rows
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
+from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MemoryBudget
 
 MIN_TREES_FOR_THREAD = 100
@@ -63,7 +64,8 @@ class Trees:
     """The providers of the trees that have been fetched so far.
 
     It is the `ProviderLookup` of the combining. `summary_classes` are the resource classes that the
-    summaries show (None: all), `summed_classes` those whose `max_allocatable` is needed. `freed` are the
+    summaries show (None: all), `summed_classes` those whose `max_allocatable` is needed, and
+    `splittable_classes` those whose `units` are. `freed` are the
     inventories that replace the stored ones, as the request ignores the allocations of consumers.
     """
 
@@ -73,11 +75,13 @@ class Trees:
         summed_classes: Collection[str],
         memory: MemoryBudget,
         freed: FreedInventories = NOTHING_FREED,
+        splittable_classes: Collection[str] = (),
     ) -> None:
         self.memory = memory
         self._freed = freed
         self.summary_classes = summary_classes
         self.summed_classes = summed_classes
+        self.splittable_classes = splittable_classes
         self.providers: dict[int, TreeProvider] = {}
         """All providers, by id."""
         self.uuids: dict[int, str] = {}
@@ -88,13 +92,14 @@ class Trees:
         """The traits of each provider that has any."""
         self._trait_ids: dict[int, frozenset[int]] = {}
         self._max_allocatable: dict[tuple[int, str], int] = {}
+        self._units: dict[tuple[int, str], UnitLimits] = {}
         self._paths: dict[int, tuple[int, ...]] = {}
 
     def fetch_providers(self, connection: Connection, root_ids: Sequence[int]) -> None:
         """Fetch the providers of the trees with these roots, and the amounts that can be allocated.
 
-        One statement, and a second one if there are `summed_classes`. Their cost is proportional to the size
-        of the trees: they use the indexes on root_id.
+        One statement, one more if there are `summed_classes`, and one if there are `splittable_classes`.
+        Their cost is proportional to the size of the trees: they use the indexes on root_id.
         """
         rows = driver_rows(connection, _PROVIDERS, {"root_ids": _array(root_ids)})
         self.memory.reserve(PROVIDER_SIZE * len(rows))
@@ -105,6 +110,14 @@ class Trees:
             for provider_id, name, max_allocatable in driver_rows(connection, _MAX_ALLOCATABLE, values):
                 freed = self._freed.get(name, {}).get(provider_id)
                 self._max_allocatable[provider_id, name] = freed.max_allocatable if freed else max_allocatable
+        if self.splittable_classes:
+            values = {"root_ids": _array(root_ids), "splittable_classes": sorted(self.splittable_classes)}
+            for provider_id, name, *units in driver_rows(connection, _UNITS, values):
+                freed = self._freed.get(name, {}).get(provider_id)
+                limits = UnitLimits(*units)
+                if freed:
+                    limits = limits._replace(max_unit=freed.max_allocatable)
+                self._units[provider_id, name] = limits
 
     def fetch_inventories_and_traits(self, connection: Connection, root_ids: Sequence[int]) -> None:
         """Fetch the inventories and traits of these trees.
@@ -160,6 +173,14 @@ class Trees:
     def max_allocatable(self, provider_id: int, resource_class: str) -> int:
         """Return the largest amount of one of `summed_classes` that a new allocation can get."""
         return self._max_allocatable[provider_id, resource_class]
+
+    def units(self, provider_id: int, resource_class: str) -> UnitLimits:
+        """Return the amounts of one of `splittable_classes` that a new allocation can get."""
+        return self._units[provider_id, resource_class]
+
+    def uuid(self, provider_id: int) -> str:
+        """Return the uuid of a provider."""
+        return self.uuids[provider_id]
 
 
 class TreeFetcher:
@@ -226,6 +247,18 @@ _MAX_ALLOCATABLE = (
     select(inventories.c.provider_id, resource_classes.c.name, inventories.c.max_allocatable)
     .join(resource_classes, resource_classes.c.id == inventories.c.resource_class_id)
     .where(inventories.c.root_id == _ROOT_IDS, resource_classes.c.name == _any("summed_classes", String))
+)
+
+_UNITS = (
+    select(
+        inventories.c.provider_id,
+        resource_classes.c.name,
+        inventories.c.min_unit,
+        inventories.c.max_allocatable,
+        inventories.c.step_size,
+    )
+    .join(resource_classes, resource_classes.c.id == inventories.c.resource_class_id)
+    .where(inventories.c.root_id == _ROOT_IDS, resource_classes.c.name == _any("splittable_classes", String))
 )
 
 _summary_class_ids = select(resource_classes.c.id).where(

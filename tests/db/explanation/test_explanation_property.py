@@ -39,7 +39,7 @@ MOVED = (
 )
 @example(scenario=ON_PAPER)
 @example(scenario=MOVED)
-@given(scenario=scenarios())
+@given(scenario=scenarios(may_split=False))
 def test_explanation_agrees_with_oracle(
     api: Api,
     clean_database: Callable[[], None],

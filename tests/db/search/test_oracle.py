@@ -244,6 +244,7 @@ def test_query_has_every_parameter() -> None:
         ignore_consumer=frozenset(["C"]),
         preferred=frozenset("P"),
         order_by="spread:V",
+        can_split=frozenset("V"),
     )
     sent = {without_suffix(key) for key, _ in parse_qsl(request.query())}
     assert sent == keys(CANDIDATES) - StaleQuery().fields.keys()
@@ -269,6 +270,7 @@ def test_query_has_every_parameter() -> None:
             f"ignore_consumer={uuid_of('C')}",
             "preferred=P",
             "order_by=spread:V",
+            "can_split=V",
         ]
     )
 

@@ -1,0 +1,210 @@
+"""Simulated claims of a request whose classes may be split (`docs/spec/extensions.md 4`).
+
+Candidates can appear while claims use up inventories: a class is split as soon as no provider can supply its
+whole amount. But a candidate stays one as long as its amounts are free, so it can be claimed several times.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+
+from placement_svc.domain.candidates import combine_around
+from placement_svc.domain.claim_amounts import (
+    ClaimKind,
+    InventoryKey,
+    RootSuppliers,
+    SimulatedInventories,
+    amounts_of,
+)
+from placement_svc.domain.claiming import ClaimRun, RootClaims
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.most_claims import MostClaims, connected_roots
+from placement_svc.domain.packing import StepBudget, StepsExhausted
+
+MAX_STEPS = 2000
+"""The claims at one root that are tried to find the greatest number of them."""
+
+MAX_STEPS_IN_ALL = 20_000
+"""The claims that are tried for a request."""
+
+MAX_LENGTH = 200
+"""The most claims at one root up to which their greatest number is searched."""
+
+Run = Sequence[ClaimKind]
+"""Claims in their order."""
+
+
+def claim_all_with_splits(
+    rules: CombinationRules,
+    roots: Sequence[RootSuppliers],
+    inventories: SimulatedInventories,
+    max_claims: int,
+    deadline: Deadline,
+    memory: MemoryBudget,
+) -> ClaimRun:
+    """Do what `claim_all` does, for a request whose classes may be split; raises what `combine` raises."""
+    return _SplitClaimer(rules, roots, inventories, max_claims, deadline, memory).run()
+
+
+class _SplitClaimer:
+    """One run of claims."""
+
+    def __init__(
+        self,
+        rules: CombinationRules,
+        roots: Sequence[RootSuppliers],
+        inventories: SimulatedInventories,
+        max_claims: int,
+        deadline: Deadline,
+        memory: MemoryBudget,
+    ) -> None:
+        self._rules = rules
+        self._roots = roots
+        self._initial = inventories
+        self._inventories = inventories.copy()
+        self._remaining = max_claims
+        self._deadline = deadline
+        self._memory = memory
+        self._most = MostClaims(rules, inventories, deadline, memory)
+        self._steps = MAX_STEPS_IN_ALL
+        self._claims: dict[int, RootClaims] = {}
+        self._is_exact = True
+        self._is_cut = False
+
+    def run(self) -> ClaimRun:
+        """Return the claims of all roots."""
+        connected = connected_roots(self._roots, self._initial, self._deadline)
+        alone = {roots[0].id for roots in connected if len(roots) == 1}
+        for root in self._deadline.checked(self._roots):
+            self._claim_at(root, is_alone=root.id in alone)
+        for roots in connected:
+            if len(roots) > 1:
+                self._finish(roots)
+        claims = [self._claims[root.id] for root in self._roots if root.id in self._claims]
+        return ClaimRun(claims, self._is_exact and not self._is_cut, self._inventories)
+
+    def _finish(self, roots: Sequence[RootSuppliers]) -> None:
+        """Claim at connected roots until none has a candidate: a claim at one can give another its first."""
+        while any(self._claim_at(root, is_alone=False) for root in roots):
+            pass
+        total = sum(self._claims[root.id].count for root in roots if root.id in self._claims)
+        if not self._most.is_greatest(total, roots):
+            self._is_exact = False
+
+    def _claim_at(self, root: RootSuppliers, *, is_alone: bool) -> bool:
+        """Claim at a root until it has no candidate; return whether there was any claim."""
+        if self._is_cut:
+            return False
+        before = self._inventories.part(self._keys(root))
+        claims = list(self._simple_run(root))
+        count = sum(times for _, times in claims)
+        if is_alone and not self._most.is_greatest(count, [root]):
+            longest = self._longest_run(root, before, count)
+            if longest is None:
+                self._is_exact = False
+            elif longest:
+                self._inventories.free.update(before.free)
+                claims = [(kind, 1) for kind in longest[: self._remaining]]
+                for kind, times in claims:
+                    self._inventories.claim(dict(kind), times)
+                count = len(claims)
+        self._remaining -= count
+        self._is_cut = not self._remaining and next(self._kinds(root, self._inventories), None) is not None
+        if claims:
+            former = self._claims[root.id].count if root.id in self._claims else 0
+            last = dict(claims[-1][0])
+            self._claims[root.id] = RootClaims(root.id, former + count, last, is_cut=self._is_cut)
+        return count > 0
+
+    def _keys(self, root: RootSuppliers) -> set[InventoryKey]:
+        """Return the inventories that claims at a root can use."""
+        return {
+            (id_, name)
+            for demand, ids in zip(self._rules.demands, root.suppliers, strict=True)
+            for name, _ in demand.resources
+            for id_ in ids
+        }
+
+    def _kinds(self, root: RootSuppliers, inventories: SimulatedInventories) -> Iterator[ClaimKind]:
+        """Yield the kind of each candidate at a root."""
+        able = [
+            [id_ for id_ in ids if number in self._rules.splittable or inventories.times_of(demand, id_)]
+            if demand.resources
+            else ids
+            for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True))
+        ]
+        candidates = combine_around(root.id, self._rules, able, inventories, self._deadline, self._memory)
+        for candidate in candidates:
+            yield frozenset(amounts_of(self._rules.demands, candidate).items())
+
+    def _simple_run(self, root: RootSuppliers) -> Iterator[tuple[ClaimKind, int]]:
+        """Claim until a root has no candidate, or the maximum is reached; yield each kind and its number.
+
+        Half of the possible claims of a candidate are made, so that one supplier is not used up early.
+        """
+        left = self._remaining
+        while left and (kind := next(self._kinds(root, self._inventories), None)) is not None:
+            self._deadline.check()
+            amounts = dict(kind)
+            times = min(-(-self._inventories.times(amounts) // 2), left)
+            self._inventories.claim(amounts, times)
+            left -= times
+            yield kind, times
+
+    def _longest_run(self, root: RootSuppliers, inventories: SimulatedInventories, known: int) -> Run | None:
+        """Return the longest run at a root, empty if it has `known` claims; None if it is not found."""
+        bound = self._most.bound([root])
+        if bound > MAX_LENGTH or not self._steps:
+            return None
+        budget = StepBudget(min(MAX_STEPS, self._steps), self._deadline)
+        steps = budget.steps
+        try:
+            return self._search(root, inventories.copy(), budget, known, bound)
+        except StepsExhausted:
+            return None
+        finally:
+            self._steps -= steps - budget.steps
+
+    def _search(
+        self,
+        root: RootSuppliers,
+        inventories: SimulatedInventories,
+        budget: StepBudget,
+        known: int,
+        bound: int,
+    ) -> Run:
+        """Return the longest run of more than `known` claims by a depth-first search, empty if there is none.
+
+        No run has more than `bound` claims. The search changes `inventories`.
+        """
+        longest: Run = ()
+        length = known
+        chosen: list[ClaimKind] = []
+        reached: dict[Hashable, int] = {}
+
+        def next_kinds() -> Iterator[ClaimKind]:
+            """Return the kinds of the next claim, none if the state was reached with as many claims."""
+            state = tuple(inventories.free.values())
+            if reached.get(state, -1) >= len(chosen):
+                return iter(())
+            reached[state] = len(chosen)
+            kinds: dict[ClaimKind, None] = {}
+            for kind in self._kinds(root, inventories):
+                budget.take()
+                kinds[kind] = None
+            return iter(kinds)
+
+        untried = [next_kinds()]
+        while untried and length < bound:
+            kind = next(untried[-1], None)
+            if kind is None:
+                untried.pop()
+                if chosen:
+                    inventories.claim(dict(chosen.pop()), -1)
+                continue
+            inventories.claim(dict(kind), 1)
+            chosen.append(kind)
+            if len(chosen) > length:
+                length, longest = len(chosen), tuple(chosen)
+            untried.append(next_kinds())
+        return longest
