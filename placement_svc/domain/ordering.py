@@ -4,10 +4,12 @@ The *rank* of a candidate is its score and its key as two numbers, of which the 
 rank of a tree is the lowest rank of its candidates.
 """
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import heappop, heappush
 from itertools import combinations
+from math import inf
 from operator import eq, ge, gt
 
 from placement_svc.domain.candidates import Candidate, combine
@@ -22,6 +24,12 @@ ID_SIZE = 100
 
 Rank = tuple[int, int]
 """The negative score, and the key: what is free of the class, negative for `spread`, 0 without a class."""
+
+Position = tuple[float, float, str]
+"""The place of a tree in the order: its rank, and its uuid (with a random order, a random text)."""
+
+RankedCandidates = Iterator[tuple[Rank, Candidate]]
+"""The candidates of a tree by rank, with their ranks."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +135,35 @@ class TreeSuppliers:
         return combine(rules, suppliers, self.providers, self.deadline, self.memory)
 
 
-def ordered_candidates(
-    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers
-) -> Iterator[tuple[Rank, Candidate]]:
+def by_score(trees: Iterable[tuple[Position, RankedCandidates]]) -> Iterator[Candidate]:
+    """Yield the candidates of all trees by score; the cost depends on how many are taken.
+
+    `trees` are in the order of their positions. Of each score, the first candidate of each tree comes first,
+    then the second of each, and so on, with the trees in the order of their uuids.
+    """
+    following: list[tuple[float, int, str, Candidate, RankedCandidates]] = []
+    """A heap of the next candidate of each tree: its score, its number among those of this score, uuid."""
+
+    def add(uuid: str, candidates: RankedCandidates, last: tuple[float, int]) -> None:
+        ranked = next(candidates, None)
+        if ranked is not None:
+            (score, _), candidate = ranked
+            number = last[1] + 1 if score == last[0] else 0
+            heappush(following, (score, number, uuid, candidate, candidates))
+
+    def until(position: tuple[float, int, str]) -> Iterator[Candidate]:
+        while following and following[0][:3] <= position:
+            score, number, uuid, candidate, candidates = heappop(following)
+            yield candidate
+            add(uuid, candidates, (score, number))
+
+    for (score, _, uuid), candidates in trees:
+        add(uuid, candidates, (score, -1))
+        yield from until((score, 0, uuid))
+    yield from until((inf, 0, ""))
+
+
+def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
     """Yield the candidates of a tree by rank, with their ranks; the cost depends on how many are taken.
 
     Candidates of the same rank are in an order that depends on uuids only. The candidates of each rank are
