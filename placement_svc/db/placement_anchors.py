@@ -11,11 +11,12 @@ from sqlalchemy import Connection
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 from placement_svc.db.search.criteria import SearchCriteria
-from placement_svc.db.search.ordered_anchors import END, AnchorSource, Position
+from placement_svc.db.search.ordered_anchors import END, AnchorSource
 from placement_svc.db.search.root_sets import has_small_set
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.ordering import Position
 from placement_svc.domain.placing import Key
 
 CHUNK_GROWTH = 4

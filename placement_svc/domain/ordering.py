@@ -5,10 +5,12 @@ rank of a tree is the lowest rank of its candidates.
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import heappop, heappush
 from itertools import combinations
+from math import inf
 from operator import eq, ge, gt
 
 from placement_svc.domain.candidates import Candidate, combine
@@ -25,6 +27,12 @@ ID_SIZE = 100
 
 Rank = tuple[int, int]
 """The negative score, and the key: what is free of the class, negative for `spread`, 0 without a class."""
+
+Position = tuple[float, float, str]
+"""The place of a tree in the order: its rank, and its uuid (with a random order, a random text)."""
+
+RankedCandidates = Iterator[tuple[Rank, Candidate]]
+"""The candidates of a tree by rank, with their ranks."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +86,11 @@ class SupplierFacts:
     uuids: MutableMapping[int, str] = field(default_factory=dict)
 
 
-def candidate_rank(ordering: Ordering, facts: SupplierFacts, candidate: Candidate) -> Rank:
-    """Return the rank of a candidate."""
-    return _rank(ordering, facts, [(id_,) for id_ in candidate])
-
-
 def best_rank(ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand) -> Rank:
     """Return a rank that is at most that of each candidate with these suppliers.
 
     It takes the best supplier of each demand, as if no constraint excluded their combination.
     """
-    return _rank(ordering, facts, suppliers)
-
-
-def _rank(ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand) -> Rank:
     preferred = facts.preferred
     unsuffixed = _distinct(suppliers, ordering.unsuffixed_demands) if ordering.preferred else set()
     score = len(frozenset[int]().union(*(preferred[id_] for id_ in unsuffixed if id_ in preferred)))
@@ -140,9 +139,35 @@ class TreeSuppliers:
         return combine(rules, suppliers, self.providers, self.deadline, self.memory)
 
 
-def ordered_candidates(
-    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers
-) -> Iterator[tuple[Rank, Candidate]]:
+def by_score(trees: Iterable[tuple[Position, RankedCandidates]]) -> Iterator[Candidate]:
+    """Yield the candidates of all trees by score; the cost depends on how many are taken.
+
+    `trees` are in the order of their positions. Of each score, the first candidate of each tree comes first,
+    then the second of each, and so on, with the trees in the order of their uuids.
+    """
+    following: list[tuple[float, int, str, Candidate, RankedCandidates]] = []
+    """A heap of the next candidate of each tree: its score, its number among those of this score, uuid."""
+
+    def add(uuid: str, candidates: RankedCandidates, last: tuple[float, int]) -> None:
+        ranked = next(candidates, None)
+        if ranked is not None:
+            (score, _), candidate = ranked
+            number = last[1] + 1 if score == last[0] else 0
+            heappush(following, (score, number, uuid, candidate, candidates))
+
+    def until(position: tuple[float, int, str]) -> Iterator[Candidate]:
+        while following and following[0][:3] <= position:
+            score, number, uuid, candidate, candidates = heappop(following)
+            yield candidate
+            add(uuid, candidates, (score, number))
+
+    for (score, _, uuid), candidates in trees:
+        add(uuid, candidates, (score, -1))
+        yield from until((score, 0, uuid))
+    yield from until((inf, 0, ""))
+
+
+def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
     """Yield the candidates of a tree by rank, with their ranks; the cost depends on how many are taken.
 
     Candidates of the same rank are in an order that depends on uuids only. The candidates of each rank are

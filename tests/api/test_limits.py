@@ -1,6 +1,6 @@
 """Limits on the size of a request."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -29,8 +29,8 @@ def limited(database_url: str) -> Iterator[Flask]:
 def send(limited: Flask) -> Callable[..., TestResponse]:
     """A function that sends requests to `limited`."""
 
-    def send(method: str, path: str, json: Any = None) -> TestResponse:
-        return limited.test_client().open(path, method=method, json=json, headers=ADMIN)
+    def send(method: str, path: str, json: Any = None, headers: Mapping[str, str] = {}) -> TestResponse:
+        return limited.test_client().open(path, method=method, json=json, headers={**ADMIN, **headers})
 
     return send
 
@@ -80,6 +80,18 @@ def test_number_of_list_items_is_limited(
     assert f"lists more than {MAXIMUM} items" in detail(send("GET", path(MAXIMUM + 1)))
     within = send("GET", path(MAXIMUM))
     assert within.status_code == 200 or "more than" not in detail(within)
+
+
+def test_ignored_consumers_have_a_limit_of_their_own(send: Callable[..., TestResponse]) -> None:
+    def ignoring(count: int) -> str:
+        ignored = "".join(f"&ignore_consumer={uuid4()}" for _ in range(count))
+        return f"/allocation_candidates?resources=VCPU:1{ignored}"
+
+    extended = {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+    assert send("GET", ignoring(1000), headers=extended).status_code == 200
+    refused = send("GET", ignoring(1001), headers=extended)
+    assert "'ignore_consumer' names 1001 consumers" in detail(refused)
+    assert refused.json["errors"][0]["code"] == "placement.query.bad_value"  # type: ignore[index]
 
 
 def test_lists_of_each_group_are_limited_separately(send: Callable[..., TestResponse]) -> None:

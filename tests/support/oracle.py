@@ -470,8 +470,28 @@ def rank(cloud: Cloud, request: Request, candidate: Candidate) -> tuple[int, int
     return -score, key
 
 
-def ordered_ranks(cloud: Cloud, request: Request) -> list[set[tuple[tuple[int, int], Candidate]]]:
-    """Return for each place of the answer the candidates that may be there, with their ranks.
+Place = set[tuple[tuple[int, int], Candidate]]
+"""The candidates that may be at one place of the answer, which have the same rank, with this rank."""
+
+
+def ordered_ranks(cloud: Cloud, request: Request) -> list[Place]:
+    """Return the places of the answer: by tree with `order_by`, else by score, and then by tree."""
+    trees = ordered_trees(cloud, request)
+    if request.order_by:
+        return in_turn([places for _, places in trees])
+    scores = sorted({rank for _, places in trees for place in places for rank, _ in place})
+    by_uuid = [places for _, places in sorted(trees, key=lambda tree: tree[0])]
+    return [
+        place
+        for score in scores
+        for place in in_turn(
+            [[place for place in places if {rank for rank, _ in place} == {score}] for places in by_uuid]
+        )
+    ]
+
+
+def ordered_trees(cloud: Cloud, request: Request) -> list[tuple[str, list[Place]]]:
+    """Return the uuids of the trees in their order, with the places of their candidates.
 
     Each tree has its candidates at places of its own; those of equal rank are in any order there.
     """
@@ -482,12 +502,17 @@ def ordered_ranks(cloud: Cloud, request: Request) -> list[set[tuple[tuple[int, i
             best = min(rank(cloud, request, candidate) for candidate in found)
             trees.append((best, anchor.uuid, found))
     taken: set[Candidate] = set()
-    queues = []
-    for _, _, found in sorted(trees, key=lambda tree: tree[:2]):
+    ordered = []
+    for _, uuid, found in sorted(trees, key=lambda tree: tree[:2]):
         new = sorted(rank(cloud, request, candidate) for candidate in found - taken)
         pool = {(rank(cloud, request, candidate), candidate) for candidate in found - taken}
         taken |= found
-        queues.append([{pair for pair in pool if pair[0] == each} for each in new])
+        ordered.append((uuid, [{pair for pair in pool if pair[0] == each} for each in new]))
+    return ordered
+
+
+def in_turn(queues: Sequence[Sequence[Place]]) -> list[Place]:
+    """Return the first place of each queue, then the second of each, and so on."""
     rounds = max(map(len, queues), default=0)
     return [queue[number] for number in range(rounds) for queue in queues if number < len(queue)]
 
@@ -518,7 +543,7 @@ def random_order_errors(cloud: Cloud, request: Request, listed: Sequence[Candida
     for candidate in listed:
         [root] = {cloud.root(cloud.provider(name)).name for name in suppliers([candidate])}
         by_root.setdefault(root, []).append(rank(cloud, request, candidate)[0])
-    best = ordered_ranks(cloud, replace(request, order_by=None))
+    best = in_turn([places for _, places in ordered_trees(cloud, replace(request, order_by=None))])
     expected = [min(score for (score, _), _ in pairs) for pairs in best[: len(by_root)]]
     firsts = [scores[0] for scores in by_root.values()]
     in_trees = all(scores == sorted(scores) for scores in by_root.values())

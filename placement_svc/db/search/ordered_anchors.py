@@ -13,7 +13,7 @@ from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import read_facts
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import Ordering, Rank, SupplierFacts, best_rank
+from placement_svc.domain.ordering import Ordering, Position, Rank, SupplierFacts, best_rank
 
 FIRST_BATCH = (2, 40)
 """The first batch has this multiple of the limit, plus this number of roots."""
@@ -29,9 +29,6 @@ BATCH_GROWTH = 4
 
 MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots of a batch that must be anchors; otherwise all anchors are found at once."""
-
-Position = tuple[float, float, str]
-"""The place of a tree in the order: its rank, and its uuid (with a random order, a random text)."""
 
 END: Position = (math.inf, math.inf, "")
 """A position behind all trees."""

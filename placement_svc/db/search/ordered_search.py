@@ -1,15 +1,21 @@
 """The search for candidates in the order of `preferred` and `order_by` (`docs/spec/extensions.md 2`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import chain, count, islice
 
 from placement_svc.db.search.anchors import Anchor
-from placement_svc.db.search.ordered_anchors import END, AnchorSource, Position
+from placement_svc.db.search.ordered_anchors import END, AnchorSource
 from placement_svc.db.search.repeated_candidates import FirstAnchors, RepeatedCandidates
 from placement_svc.db.search.trees import TreeFetcher
 from placement_svc.domain.candidates import Candidate, candidate_size, round_robin, split_candidate_size
-from placement_svc.domain.ordering import TreeSuppliers, ordered_candidates
+from placement_svc.domain.ordering import (
+    Position,
+    RankedCandidates,
+    TreeSuppliers,
+    by_score,
+    ordered_candidates,
+)
 from placement_svc.observability import request_stats
 
 TREE_SIZE = 1500
@@ -30,28 +36,32 @@ class OrderedSearch:
         self._numbers = count()
         self._pending: list[tuple[Position, int, Anchor]] = []
         """A heap of the trees that are to be combined, by their bounds."""
-        self._found: list[tuple[Position, int, Anchor, Iterator[Candidate]]] = []
+        self._found: list[tuple[Position, int, Anchor, RankedCandidates]] = []
         """A heap of the trees that have candidates, by their positions."""
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all trees are fetched, and their first candidates found."""
-        return round_robin(list(self._trees(None)))
+        return self._in_order(list(self._trees(None)))
 
     def find(self, limit: int) -> list[Candidate]:
         """Return the first `limit` candidates."""
-        candidates: list[Candidate] = []
+        return list(islice(self._reserving(self._in_order(self._trees(limit))), limit))
+
+    def _in_order(self, trees: Iterable[tuple[Position, RankedCandidates]]) -> Iterator[Candidate]:
+        """Yield the candidates of these trees in the order of the response."""
+        if self._source.ordering.order_by is None:
+            yield from by_score(trees)
+            return
         generators: list[Iterator[Candidate]] = []
-        for tree in self._trees(limit):
-            generator = self._reserving(tree)
+        for _, ranked in trees:
+            generator = (candidate for _, candidate in ranked)
             first = next(generator, None)
             if first is not None:
-                candidates.append(first)
+                yield first
                 generators.append(generator)
-            if len(candidates) == limit:
-                return candidates
-        return candidates + list(islice(round_robin(generators), limit - len(candidates)))
+        yield from round_robin(generators)
 
-    def _trees(self, chunk: int | None) -> Iterator[Iterator[Candidate]]:
+    def _trees(self, chunk: int | None) -> Iterator[tuple[Position, RankedCandidates]]:
         """Yield the candidates of each tree, tree by tree in order.
 
         At most `chunk` trees are combined at first (None: all).
@@ -60,8 +70,8 @@ class OrderedSearch:
         while True:
             next_bound = min(self._pending[0][0] if self._pending else END, source.horizon)
             while self._found and self._found[0][0] <= next_bound:
-                _, _, anchor, candidates = heappop(self._found)
-                yield self._first_anchors.new_candidates(anchor, candidates)
+                position, _, anchor, candidates = heappop(self._found)
+                yield position, self._first_anchors.new_candidates(anchor, candidates)
             if self._pending and self._pending[0][0] <= source.horizon:
                 self._combine_next(chunk)
                 chunk = chunk and chunk * CHUNK_GROWTH
@@ -94,10 +104,8 @@ class OrderedSearch:
             ranked = ordered_candidates(source.ordering, source.facts, tree)
             first = next(ranked, None)
             if first is not None:
-                rank, candidate = first
-                candidates = chain([candidate], (each for _, each in ranked))
-                position = source.position(anchor, rank)
-                heappush(self._found, (position, next(self._numbers), anchor, candidates))
+                position = source.position(anchor, first[0])
+                heappush(self._found, (position, next(self._numbers), anchor, chain([first], ranked)))
 
     def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates, and reserve the memory that keeping them needs."""

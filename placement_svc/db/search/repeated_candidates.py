@@ -7,6 +7,7 @@ from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.candidates import Candidate, candidate_size
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.ordering import RankedCandidates
 
 ID_SIZE = 60
 """Bytes of memory that an id in a set needs, approximately."""
@@ -91,7 +92,7 @@ class FirstAnchors:
         self._seen: dict[tuple[frozenset[int], ...], None] = {}
         """The supplies of sharing providers to the anchors so far, for each demand."""
 
-    def new_candidates(self, anchor: Anchor, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    def new_candidates(self, anchor: Anchor, candidates: RankedCandidates) -> RankedCandidates:
         """Return those candidates of the next anchor that no earlier one has."""
         if not self._sharing_ids:
             return candidates
@@ -102,7 +103,7 @@ class FirstAnchors:
         if all(shared) and shared not in self._seen:
             self._memory.reserve(ID_SIZE * sum(map(len, by_list.values())) + 8 * len(shared))
             self._seen[shared] = None
-        return (each for each in candidates if not self._is_repeated(each, earlier))
+        return (ranked for ranked in candidates if not self._is_repeated(ranked[1], earlier))
 
     def _is_repeated(self, candidate: Candidate, earlier: Sequence[tuple[frozenset[int], ...]]) -> bool:
         if not self._sharing_ids.issuperset(candidate):

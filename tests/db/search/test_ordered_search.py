@@ -74,3 +74,29 @@ def test_random_order_gives_each_host_the_same_chance(api: Callable[..., Any], l
                 drawn.update(names[uuid] for uuid in entry["allocations"])
         # Each of the four has 50 of 200; fewer than 20 has a probability below one in a million.
         assert min(drawn[name] for name in "abcd") >= 20
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("", ["c1", "d1", "d2", "c2"]),
+        ("&order_by=pack:VCPU", ["c1", "d1", "c2", "d2"]),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, None])
+def test_preferred_orders_candidates_and_with_order_by_trees(
+    api: Callable[..., Any], load_cloud: LoadCloud, limit: int | None, order: str, expected: list[str]
+) -> None:
+    cloud = read(
+        "c{}; c1<c{VCPU4}#HW_CPU_X86_AVX; c2<c{VCPU4};"
+        " d{}; d1<d{VCPU8}#HW_CPU_X86_AVX; d2<d{VCPU8}#HW_CPU_X86_AVX"
+    )
+    load_cloud(cloud)
+    assert cloud.provider("c").uuid < cloud.provider("d").uuid
+    names = {provider.uuid: provider.name for provider in cloud.providers}
+    query = f"resources=VCPU:1&preferred=HW_CPU_X86_AVX{order}" + (f"&limit={limit}" if limit else "")
+    response = api("GET", f"/allocation_candidates?{query}", version=EXTENDED)
+    listed = [names[uuid] for each in response.json["allocation_requests"] for uuid in each["allocations"]]
+    of_rank = [{"d1", "d2"} if name in ("d1", "d2") else {name} for name in expected][:limit]
+    assert [name in names for name, names in zip(listed, of_rank, strict=True)] == [True] * len(of_rank)
+    assert len(set(listed)) == len(listed)
