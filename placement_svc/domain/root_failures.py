@@ -74,11 +74,6 @@ class ProviderFailures:
             and self._fails(each, root, pattern, is_shared=is_shared)
         )
 
-    def lacks(self, pattern: int, resource_class: str | None) -> int:
-        """Return how many inventories a provider lacks."""
-        classes = [resource_class] if resource_class else self._inventories
-        return sum(not pattern & self._bits[self._inventories[name]] for name in classes)
-
     def _is_tested(self, each: Filter, pattern: int, resource_class: str | None) -> bool:
         if each.code in AMOUNT_CODES:
             if resource_class not in (None, each.resource_class):
@@ -150,7 +145,7 @@ class ProviderFailures:
         ranked = {}
         for pattern, is_shared in patterns:
             failing = self.failing(root.root, pattern, resource_class, is_shared=is_shared)
-            rank: tuple[object, ...] = (self.lacks(pattern, resource_class), len(failing))
+            rank: tuple[object, ...] = (len(failing),)
             if resource_class:
                 new = [
                     n for n, each in enumerate(self.group.filters) if each in failing and each not in listed

@@ -88,6 +88,20 @@ def test_explanation_covers_the_first_roots_by_uuid(
     assert [each["root"]["name"] for each in lower["nearest"]] == names[:2]
 
 
+def test_a_missing_inventory_is_one_failing_filter(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{}; a<h{VCPU8}; b<h{VCPU4 DISK_GB2}"))
+
+    body = api("GET", f"{PATH}?resources1=VCPU:8,DISK_GB:4").json
+
+    [near] = body["nearest"]
+    [failing] = near["fails"]
+    assert (failing["code"], failing["resource_class"], failing["provider"]["name"]) == (
+        "inventory",
+        "DISK_GB",
+        "a",
+    )
+
+
 def test_number_of_statements_does_not_depend_on_the_cloud(
     app: Flask, api: Api, load_cloud: LoadCloud, clean_database: Callable[[], None]
 ) -> None:

@@ -140,8 +140,7 @@ class NearestOracle:
 
         def rank(provider: Provider) -> tuple[Any, ...]:
             failing = self.failing(group, root, provider, None)
-            lacking = sum(name not in provider.inventories for name in group.resources)
-            return lacking, len(failing), self.gap(group, provider, failing), provider.uuid
+            return len(failing), self.gap(group, provider, failing), provider.uuid
 
         provider = min(around, key=rank)
         failing = self.failing(group, root, provider, None)
