@@ -33,6 +33,7 @@ def count_fits(connection: Connection, fits_request: FitsRequest, options: Searc
     Five statements: names, anchors, providers, inventories, and what is free in all. One more each for
     sharing providers, `without`, aggregates, and ignored consumers.
     """
+    options = options.with_own_memory()
     deadline = options.deadline
     freed = read_freed_inventories(connection, fits_request.request.ignore_consumer, deadline, options.memory)
     reader = InventoryReader(connection, freed)

@@ -83,6 +83,10 @@ class PlacementSearchOptions:
     is_repeatable: bool = False
     spare_trees: int = 0
 
+    def with_own_memory(self) -> "PlacementSearchOptions":
+        """Return these options with a memory budget of which nothing is reserved."""
+        return replace(self, search=self.search.with_own_memory())
+
 
 def find_placements(
     connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions
@@ -94,6 +98,7 @@ def find_placements(
     a provider shares, and one if consumers are moved; three more for each further batch, of which there are
     at most two.
     """
+    options = options.with_own_memory()
     search = _PlacementSearch(connection, wanted, options)
     if options.checks_generations:
         _check_generations(connection, wanted)
@@ -124,6 +129,7 @@ def find_suppliers(
 
     Raises `NoCandidates` if they do not suffice.
     """
+    options = options.with_own_memory()
     search = _PlacementSearch(connection, wanted, options)
     placed = search.run()
     if len(placed) < wanted.min_count:

@@ -1,6 +1,6 @@
 """Claims into placement groups agree with the oracles: each placement is the best that the policy allows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -45,14 +45,6 @@ def domains(group: Mapping[str, Any], cloud: Cloud, candidate: Candidate) -> Dom
     }
     roots = group_oracle.roots([name for name, _, _ in candidate.amounts], providers)
     return frozenset(group_oracle.domain(group, root, providers) for root in roots)
-
-
-def rank(group: Mapping[str, Any], others: Sequence[Domains], mine: Domains) -> tuple[bool, bool, int]:
-    """Return the rank of these domains under a soft policy; smaller is better."""
-    counts = [sum(name in each for each in others) if name else 0 for name in mine]
-    is_anti_affinity = group["policy"].endswith("anti-affinity")
-    number = max(counts) if is_anti_affinity else -min(counts)
-    return not group_oracle.keeps(group, others, mine), None in mine, number
 
 
 @settings(
@@ -121,8 +113,8 @@ def check(
         mine = possible[candidate]
         keeps = group_oracle.keeps(group, others, mine)
         if is_soft:
-            best = min(rank(group, others, each) for each in possible.values())
-            equals = [each for each, its in possible.items() if rank(group, others, its) == best]
+            best = min(group_oracle.rank(group, others, each) for each in possible.values())
+            equals = [each for each, its in possible.items() if group_oracle.rank(group, others, its) == best]
             against += [] if keeps else [claim["consumer_uuid"]]
         elif group["policy"] == "affinity":
             # Another domain may come first, but take fewer of the consumers.

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
-from tests.faults.test_claim import CLAIM, error_detail
+from tests.faults.test_claim import CLAIM, UNKNOWN, error_detail
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read
 from tests.support.postgres_proxy import PostgresProxy
@@ -23,15 +23,19 @@ def used(engine: Engine) -> int:
         return int(connection.execute(text("SELECT sum(used) FROM inventories")).scalar_one())
 
 
+@pytest.mark.parametrize("delivered", [False, True])
 def test_new_consumers_are_not_placed_twice(
-    load_cloud: LoadCloud, postgres_proxy: PostgresProxy, new_app: NewApp, engine: Engine
+    delivered: bool, load_cloud: LoadCloud, postgres_proxy: PostgresProxy, new_app: NewApp, engine: Engine
 ) -> None:
     load_cloud(read("g{VCPU8}; h{VCPU8}"))
     client = new_app(database_url=postgres_proxy.url).test_client()
     sent = body([consumer(str(uuid4())) for _ in range(3)])
-    postgres_proxy.drop_connection_at(CLAIM, delivered=False)
+    postgres_proxy.drop_connection_at(CLAIM, delivered=delivered)
     response = client.post("/claims", json=sent, headers=ADMIN)
-    assert response.status_code == 200
+    if delivered:
+        assert error_detail(response) == UNKNOWN
+    else:
+        assert response.status_code == 200
     assert used(engine) == 3
     again = client.post("/claims", json=sent, headers=ADMIN)
     assert again.status_code == 409

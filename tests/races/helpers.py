@@ -1,7 +1,9 @@
 """Concurrent requests, and their bodies."""
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from contextlib import contextmanager
+from threading import Barrier, Event
 
 ROUNDS = 5
 
@@ -18,6 +20,25 @@ def race(*requests):
 
     with ThreadPoolExecutor(len(requests)) as threads:
         return list(threads.map(send, requests))
+
+
+@contextmanager
+def repeatedly(*actions: Callable[[], None]) -> Iterator[None]:
+    """Repeat each action in a thread of its own until the block ends."""
+    finished = Event()
+
+    def repeat(action: Callable[[], None]) -> None:
+        while not finished.is_set():
+            action()
+
+    with ThreadPoolExecutor(len(actions)) as threads:
+        running = [threads.submit(repeat, action) for action in actions]
+        try:
+            yield
+        finally:
+            finished.set()
+        for one in running:
+            one.result()
 
 
 def statuses(responses):

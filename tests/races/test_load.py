@@ -7,8 +7,6 @@ inventories, traits and trees meanwhile. `pytest --hypothesis-profile=deep` runs
 import random
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Event
 from typing import Any
 from uuid import uuid4
 
@@ -16,8 +14,15 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.conftest import examples
+from tests.races.helpers import repeatedly
 from tests.support.service import Answer, Client, Service
 from tests.support.soundness import audit_faults
+from tests.support.stored_allocations import (
+    Allocations,
+    count_deadlocks,
+    count_overcommitting_commits,
+    stored_consumers,
+)
 
 pytestmark = pytest.mark.long
 
@@ -28,28 +33,6 @@ CONSUMERS = 4
 HOSTS = 3
 MAX_AMOUNT = 6
 """The largest amount that one consumer has on one host."""
-
-OVERCOMMITTED = text("""
-    SELECT count(*)
-      FROM (SELECT used, capacity,
-                   lag(used, 1, CAST(0 AS bigint)) OVER (
-                       PARTITION BY provider_id, resource_class_id ORDER BY id
-                   ) AS before
-              FROM usage_history) AS history
-     WHERE used > capacity AND used > before
-""")
-"""The number of commits that left an inventory used beyond its capacity, and more than before."""
-
-STORED = text("""
-    SELECT consumers.uuid, consumers.generation, resource_providers.uuid, resource_classes.name, used
-      FROM consumers
-      LEFT JOIN allocations ON consumer_id = consumers.id
-      LEFT JOIN resource_providers ON resource_providers.id = provider_id
-      LEFT JOIN resource_classes ON resource_classes.id = resource_class_id
-""")
-
-Allocations = dict[str, dict[str, int]]
-"""Amounts by provider uuid and resource class."""
 
 
 class Ledger:
@@ -185,35 +168,6 @@ def reshape(client: Client, ledger: Ledger, providers: list[str]) -> None:
         ledger.acknowledged(claims)
 
 
-@contextmanager
-def repeatedly(*actions: Callable[[], None]) -> Iterator[None]:
-    """Repeat each action in a thread of its own until the block ends."""
-    finished = Event()
-
-    def repeat(action: Callable[[], None]) -> None:
-        while not finished.is_set():
-            action()
-
-    with ThreadPoolExecutor(len(actions)) as threads:
-        running = [threads.submit(repeat, action) for action in actions]
-        try:
-            yield
-        finally:
-            finished.set()
-        for one in running:
-            one.result()
-
-
-def stored(engine: Engine) -> dict[str, tuple[int, Allocations]]:
-    """Return the stored generation and allocations of each consumer."""
-    found: dict[str, tuple[int, Allocations]] = {}
-    with engine.connect() as connection:
-        for uuid, generation, provider, name, used in connection.execute(STORED):
-            _, amounts = found.setdefault(uuid, (generation, {}))
-            amounts.setdefault(provider, {})[name] = used
-    return found
-
-
 @pytest.fixture(autouse=True)
 def _audited(served_engine: Engine) -> Iterator[None]:
     """Empty the database before each test and audit it afterwards."""
@@ -228,12 +182,10 @@ def _audited(served_engine: Engine) -> Iterator[None]:
         ):
             connection.execute(text(f"DELETE FROM {table}"))
     yield
-    # An inventory may have shrunk after it was claimed; OVERCOMMITTED takes that into account.
+    # An inventory may have shrunk after it was claimed; the count of commits takes that into account.
     assert audit_faults(served_engine).keys() <= {"allocations that exceed the capacity"}
-    with served_engine.connect() as connection:
-        assert connection.scalar(OVERCOMMITTED) == 0
-        deadlocks = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-        assert connection.scalar(deadlocks) == 0
+    assert count_overcommitting_commits(served_engine) == 0
+    assert count_deadlocks(served_engine) == 0
 
 
 @pytest.mark.parametrize("all_fit", [True, False])
@@ -270,7 +222,7 @@ def test_stored_data_is_what_was_acknowledged(service: Service, served_engine: E
     acknowledged = {
         uuid: consumer for ledger in [*ledgers, reshaped] for uuid, consumer in ledger.consumers.items()
     }
-    assert stored(served_engine) == acknowledged
+    assert stored_consumers(served_engine) == acknowledged
     assert reshaped.consumers[reshaped.uuids[0]][0] > 1
 
 
@@ -320,7 +272,7 @@ def test_batched_claims_are_stored_like_single_claims(
 
     with ThreadPoolExecutor(CLIENTS) as threads:
         results = list(threads.map(act, range(CLIENTS)))
-    assert stored(served_engine) == {
+    assert stored_consumers(served_engine) == {
         uuid: consumer for _, consumers in results for uuid, consumer in consumers.items()
     }
     granted = sum(number for number, _ in results)
@@ -371,7 +323,7 @@ def test_overcommitted_counts_commits_beyond_the_capacity(service: Service, serv
         for used, overcommitted in [(8, 0), (9, 1), (8, 1), (9, 2)]:
             connection.execute(text("UPDATE inventories SET used = :used"), {"used": used})
             connection.commit()
-            assert connection.scalar(OVERCOMMITTED) == overcommitted
+            assert count_overcommitting_commits(served_engine) == overcommitted
         connection.execute(text("DELETE FROM inventories"))
         connection.execute(text("DELETE FROM usage_history"))
         connection.commit()

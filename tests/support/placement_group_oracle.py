@@ -40,6 +40,15 @@ def keeps(group: Group, others: Sequence[Collection[str | None]], mine: Collecti
     return len(mine) == 1 and all(count(name) >= count(other) for name in mine for other in occupied)
 
 
+def rank(
+    group: Group, others: Sequence[Collection[str | None]], mine: Collection[str | None]
+) -> tuple[bool, bool, int]:
+    """Return the rank of these domains under a soft policy; smaller is better."""
+    counts = [sum(name in each for each in others) if name else 0 for name in mine]
+    number = max(counts) if group["policy"].endswith("anti-affinity") else -min(counts)
+    return not keeps(group, others, mine), None in mine, number
+
+
 def violations(group: Group, members: Mapping[str, Collection[str | None]]) -> list[str]:
     """Return the members that do not keep the policy, with all others where they are."""
     return sorted(

@@ -33,7 +33,7 @@ class PostgresProxy(ThreadingTCPServer):
     def drop_connection_at(self, prefix: str, *, delivered: bool) -> None:
         """Drop the next connection that sends a statement with this prefix.
 
-        With `delivered`, PostgreSQL gets the statement but the client never gets the result; otherwise
+        With `delivered`, PostgreSQL executes the statement but the client never gets the result; otherwise
         PostgreSQL does not get the statement.
         """
         self._drop = prefix, delivered
@@ -65,6 +65,7 @@ class _Forwarder(BaseRequestHandler):
     def handle(self) -> None:
         with self.server.connect() as upstream, self.request.makefile("rb") as client:
             self.is_dropped = False
+            self.is_executed = threading.Event()
             responses = threading.Thread(target=self._forward_responses, args=(upstream,))
             responses.start()
             self._forward_messages(client, upstream)
@@ -82,12 +83,22 @@ class _Forwarder(BaseRequestHandler):
                     self.is_dropped = True
                     if delivered:
                         upstream.sendall(kind + length + content)
+                        # PostgreSQL cancels a statement whose client has closed its side meanwhile
+                        # (`client_connection_check_interval`).
+                        self.is_executed.wait()
                     return
             upstream.sendall(kind + length + content)
             kind = client.read(1)
 
     def _forward_responses(self, upstream: socket.socket) -> None:
+        end = b""
         while response := upstream.recv(65536):
             if not self.is_dropped:
                 self.request.sendall(response)
+                continue
+            # A result ends with the message ReadyForQuery: its type, its length and the transaction status.
+            end = (end + response)[-6:]
+            if end.startswith(b"Z\0\0\0\5"):
+                self.is_executed.set()
+        self.is_executed.set()
         self.request.shutdown(socket.SHUT_RDWR)

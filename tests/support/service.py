@@ -42,9 +42,13 @@ class Answer:
 
 
 class Client:
-    """A client that sends one request after another, as admin at the newest microversion."""
+    """A client that sends one request after another, as admin at the newest microversion.
 
-    def __init__(self, port: int) -> None:
+    Without `keeps_alive`, each request has a connection of its own, so that any worker may get it.
+    """
+
+    def __init__(self, port: int, *, keeps_alive: bool = True) -> None:
+        self._headers = HEADERS if keeps_alive else HEADERS | {"Connection": "close"}
         self._connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
 
     def __call__(self, method: str, path: str, body: Any = None) -> Answer:
@@ -52,7 +56,8 @@ class Client:
             if self._connection.sock is None:
                 self._connection.connect()
                 self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connection.request(method, path, None if body is None else orjson.dumps(body), HEADERS)
+            sent = None if body is None else orjson.dumps(body)
+            self._connection.request(method, path, sent, self._headers)
             response = self._connection.getresponse()
             content = response.read()
         except (OSError, HTTPException):
@@ -103,9 +108,9 @@ class Service(Program):
         """The URL of the service."""
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self) -> Client:
+    def client(self, *, keeps_alive: bool = True) -> Client:
         """Return a new client."""
-        return Client(self.port)
+        return Client(self.port, keeps_alive=keeps_alive)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
         """Open a connection and send the bytes `sent`."""

@@ -179,7 +179,7 @@ class _Call:
         options: PlacementSearchOptions,
     ) -> T:
         self._searches += 1
-        with _canceled_at(self._deadline):
+        with _canceled_at(options.search.deadline):
             return self._database.read(search, self._wanted, options)
 
 

@@ -64,7 +64,8 @@ def explain(
     each for `root` and ignored consumers, and those of two searches if there are candidates. Relaxations need
     at most six more, two for each further `BATCH_SIZE` changes, and a search for each that is listed.
     """
-    search = options.search
+    search = options.search.with_own_memory()
+    options = replace(options, search=search)
     ignored = explained.request.ignore_consumer
     freed = read_freed_inventories(connection, ignored, search.deadline, search.memory)
     criteria = resolve_criteria(connection, explained.request, one_provider_per_tree=False, freed=freed)

@@ -44,7 +44,8 @@ class SearchOptions:
     `summary_classes` are the resource classes that the summaries show (None: all). `randomize` puts anchors,
     and the suppliers of each demand, in random order. `depth_first` takes all candidates of an anchor before
     those of the next anchor; the default takes one of each anchor, then the next of each.
-    `max_candidates` is an upper bound of the request's limit (None: no bound).
+    `max_candidates` is an upper bound of the request's limit (None: no bound). `memory` is the budget of one
+    search: see `with_own_memory`.
     """
 
     deadline: Deadline
@@ -54,6 +55,14 @@ class SearchOptions:
     randomize: bool = False
     depth_first: bool = False
     max_candidates: int | None = None
+
+    def with_own_memory(self) -> "SearchOptions":
+        """Return these options with a budget of which nothing is reserved.
+
+        Each search starts with one: a read may be repeated on another connection or server, and what the
+        failed attempt has reserved is not used any more.
+        """
+        return replace(self, memory=MemoryBudget(self.memory.limit))
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,7 @@ def find_candidates(
     Without a limit, the candidates are not generated yet when this returns. With `preferred` or `order_by`,
     neither `randomize` nor `depth_first` has an effect.
     """
+    options = options.with_own_memory()
     freed = read_freed_inventories(connection, request.ignore_consumer, options.deadline, options.memory)
     criteria = resolve_criteria(
         connection, request, one_provider_per_tree=options.one_provider_per_tree, freed=freed

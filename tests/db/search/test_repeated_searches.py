@@ -1,0 +1,89 @@
+"""A search that is repeated after a lost connection needs no more memory than one that is not."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from placement_svc.db.engine import Database, connect
+from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
+from placement_svc.db.fits import count_fits
+from placement_svc.db.placement_search import PlacementSearchOptions, find_placements, find_suppliers
+from placement_svc.db.search.candidates import SearchOptions, find_candidates
+from placement_svc.domain.allocations import Claim
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.errors import Invalid
+from placement_svc.domain.explanation import QueryTexts
+from placement_svc.domain.fits import FitsRequest
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.placements import PlacementRequest
+from tests.conftest import LoadCloud
+from tests.support.cloud import read, uuid_of
+from tests.support.postgres_proxy import PostgresProxy
+
+REQUEST = CandidatesRequest((RequestGroup("", {"VCPU": 1}),), limit=10)
+MOST = 1 << 18
+"""Bytes that suffice for each search."""
+
+PRECISION = 1 << 10
+
+Search = Callable[[Database, SearchOptions], Any]
+
+
+def place(query: Any, database: Database, options: SearchOptions) -> Any:
+    claims = [Claim(uuid_of("consumer"), "p", "u", "T", None, {})]
+    wanted = PlacementRequest(request=REQUEST, consumers=claims, min_count=1, explanation="")
+    return database.read(query, wanted, PlacementSearchOptions(search=options))
+
+
+def explain_it(database: Database, options: SearchOptions) -> Any:
+    explained = ExplainedRequest(request=REQUEST, texts=QueryTexts(groups={}))
+    return database.read(explain, explained, ExplanationOptions(search=options, max_roots=100))
+
+
+SEARCHES: dict[str, Search] = {
+    "candidates": lambda database, options: database.read(find_candidates, REQUEST, options),
+    "placements": partial(place, find_placements),
+    "suppliers": partial(place, find_suppliers),
+    "fits": lambda database, options: database.read(count_fits, FitsRequest(request=REQUEST), options),
+    "explanation": explain_it,
+}
+
+
+@pytest.fixture
+def lossy_database(postgres_proxy: PostgresProxy, load_cloud: LoadCloud) -> Iterator[Database]:
+    """The database with ten hosts, through the proxy."""
+    load_cloud(read("; ".join(f"h{number}{{VCPU8}}" for number in range(10))))
+    engine = connect(postgres_proxy.url)
+    yield Database(engine)
+    engine.dispose()
+
+
+def succeeds(search: Search, database: Database, memory: int) -> bool:
+    try:
+        search(database, SearchOptions(deadline=Deadline.of(60), memory=MemoryBudget(memory)))
+    except Invalid:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_memory_of_the_failed_attempt_does_not_count(
+    search: Search, lossy_database: Database, postgres_proxy: PostgresProxy
+) -> None:
+    assert succeeds(search, lossy_database, MOST)
+    last = postgres_proxy.statements[-2]
+    assert last.startswith(("SELECT", "WITH"))
+    too_little, enough = 0, MOST
+    while enough - too_little > PRECISION:
+        middle = (enough + too_little) // 2
+        if succeeds(search, lossy_database, middle):
+            enough = middle
+        else:
+            too_little = middle
+    del postgres_proxy.statements[:]
+    postgres_proxy.drop_connection_at(last[:60], delivered=False)
+    assert succeeds(search, lossy_database, enough)
+    assert [each.startswith("BEGIN") for each in postgres_proxy.statements].count(True) == 2
