@@ -94,7 +94,6 @@ def show() -> Any:
     return render_template(
         "ask.html",
         form=form_of(pairs, own.get("blank")),
-        root=dict(pairs).get("root"),
         is_asked=is_asked,
         shows_candidates=allows("allocation_candidates:list"),
         shows_explanation=allows("allocation_candidates:explain"),
