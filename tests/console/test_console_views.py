@@ -274,6 +274,16 @@ def test_map_is_filled_by_a_class_or_the_fullest(get: Get, cloud: None) -> None:
     }
 
 
+def test_ask_proposes_other_requests_only_if_there_are_few_candidates(
+    get: Get, hostile_cloud: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained = []
+    monkeypatch.setattr(ask, "explain_pairs", lambda pairs: explained.append(pairs) or explain_pairs(pairs))
+    for query in ("resources=VCPU:1&explain=1", "resources=VCPU:400", "resources=VCPU:1&root=cn1&explain=1"):
+        assert 'id="explanation"' in get(f"/ask?{query}").text
+    assert [("relaxations", "0") in pairs for pairs in explained] == [True, False, False]
+
+
 def test_ask_shows_candidates_with_their_trees(get: Get, cloud: None) -> None:
     text = words(get("/ask?resources=DISK_GB:20&resources_1=VCPU:2").text)
     assert "2 candidates" in text
