@@ -5,6 +5,9 @@ from typing import Any
 
 from placement_svc.console.request_form import Pairs
 
+_WHOLE_KEYS = ("in_tree", "isolate", "root_member_of", "root_required")
+"""The keys whose values are one filter together; `in_tree` has the suffix of its group."""
+
 
 def relaxed(pairs: Pairs, relaxation: Mapping[str, Any]) -> Pairs:
     """Return the request after a relaxation.
@@ -24,6 +27,8 @@ def _without(pairs: Pairs, text: str) -> Pairs:
     key, _, removed = text.partition("=")
     if key == "group_policy":
         return [(name, "none" if name == key else value) for name, value in pairs]
+    if key.startswith(_WHOLE_KEYS):
+        return [pair for pair in pairs if pair[0] != key]
     if (key, removed) in pairs:
         return [pair for pair in pairs if pair != (key, removed)]
     pieces = {piece.strip() for piece in removed.removeprefix("!in:").split(",")}

@@ -1,9 +1,13 @@
 """The form of a request for allocation candidates: its fields from a query, and a query from pasted text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from placement_svc.domain.groups import GroupPolicy
+from placement_svc.schemas.candidates_query import SUFFIX, ExtendedRequestQuery
+from placement_svc.schemas.explanation import ExplanationQuery
+from placement_svc.schemas.fits import FitsQuery
 from placement_svc.schemas.query import parse_pairs
 
 Pairs = list[tuple[str, str]]
@@ -11,23 +15,65 @@ Pairs = list[tuple[str, str]]
 OWN_KEYS = frozenset({"candidate", "explain", "fits", "blank", "q", "add_group"})
 """The keys of the page; all others are those of the request, and `root` is that of its explanation."""
 
-GROUP_FIELDS = ("resources", "required", "member_of", "in_tree")
-_GROUP_KEY = re.compile(rf"({'|'.join(GROUP_FIELDS)})([a-zA-Z0-9_-]*)")
 
-REPEATABLE = frozenset({"required", "member_of", "same_subtree"})
-"""The keys that have one more empty field, as the request may repeat them."""
+@dataclass(frozen=True)
+class FieldKind:
+    """The field of a key: its label and a hint, and what its input completes.
 
-WHOLE_FIELDS = ("root_required", "same_subtree")
+    `names` is a list of ``names.json``, or what `console.js` completes from the form itself. A key that
+    `repeats` has one more empty input. A key with `choices` is a list.
+    """
+
+    key: str
+    label: str
+    hint: str = ""
+    names: str = ""
+    repeats: bool = False
+    choices: tuple[str, ...] = ()
+
+
+GROUP_KINDS = (
+    FieldKind("resources", "Resources", "VCPU:4,MEMORY_MB:8192", "amounts"),
+    FieldKind("required", "Traits", "TRAIT, !TRAIT or in:A,B", "traits", repeats=True),
+    FieldKind("member_of", "Aggregates", "UUID, in:A,B or !UUID", "aggregates", repeats=True),
+    FieldKind("in_tree", "In tree of", "UUID or !UUID", repeats=True),
+)
+"""The fields of each group."""
+
+REQUEST_KINDS = (
+    FieldKind("group_policy", "Group policy", choices=tuple(policy.value for policy in GroupPolicy)),
+    FieldKind("isolate", "Isolated groups", "_1,_2", "suffixes", repeats=True),
+    FieldKind("same_subtree", "Same subtree", "_1,_2 or _1,!_2", "suffixes", repeats=True),
+    FieldKind("root_required", "Traits of the root", "TRAIT, !TRAIT or in:A,B", "traits", repeats=True),
+    FieldKind(
+        "root_member_of", "Aggregates of the root", "UUID, in:A,B or !UUID", "aggregates", repeats=True
+    ),
+    FieldKind("can_split", "Classes to split", "VCPU,MEMORY_MB", "resource_classes", repeats=True),
+    FieldKind("preferred", "Preferred traits", "TRAIT,TRAIT", "traits", repeats=True),
+    FieldKind("order_by", "Order by", "spread:VCPU", "orders"),
+    FieldKind("ignore_consumer", "Ignore consumer", "UUID", repeats=True),
+    FieldKind("limit", "Limit", "20"),
+    FieldKind("root", "Only this host", "name or uuid"),
+)
+"""The fields of the whole request. Groups have no key that is also here."""
+
+_GROUP_KEY = re.compile(rf"({'|'.join(kind.key for kind in GROUP_KINDS)})({SUFFIX})?")
+
+_NOT_OF_THE_REQUEST = {*ExplanationQuery().fields, *FitsQuery().fields, "stale"} - {
+    *ExtendedRequestQuery().fields,
+    "root",
+}
+"""The keys of a pasted URL that say how to explain or count a request, or where to read."""
 
 _URL = re.compile(r"allocation_candidates(?:/\w+)?\?([^\s'\"]*)")
 
 
 @dataclass(frozen=True)
 class FormField:
-    """The inputs of one key; `kind` is the key without the suffix of its group."""
+    """The inputs of a key, which is that of `kind` with the suffix of its group."""
 
     key: str
-    kind: str
+    kind: FieldKind
     values: Sequence[str]
 
 
@@ -48,8 +94,6 @@ class RequestForm:
 
     groups: Sequence[FormGroup]
     fields: Sequence[FormField]
-    group_policy: str
-    limit: str
     others: Pairs
     new_suffix: str
 
@@ -64,35 +108,42 @@ def parse_pasted(text: str) -> Pairs:
     """Return the keys and values in a query, a URL or a curl command; raise `Invalid`."""
     found = _URL.search(text)
     query = found[1] if found else text.strip().strip("'\"").removeprefix("?")
-    return [(key, value) for key, value in parse_pairs(query.encode()) if value.strip()]
+    return [
+        (key, value)
+        for key, value in parse_pairs(query.encode())
+        if value.strip() and key not in _NOT_OF_THE_REQUEST
+    ]
 
 
 def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
-    """Return the form of a request; `blank` is the suffix of a group without values yet."""
-    groups: dict[str, dict[str, list[str]]] = {"": {}}
+    """Return the form of a request; `blank` is the suffix of a group without values yet.
+
+    The form sends the same pairs: groups in the same order, and the values of each key in theirs.
+    """
+    groups: dict[str, dict[str, list[str]]] = {}
     whole: dict[str, list[str]] = {}
     for key, value in pairs:
         match = _GROUP_KEY.fullmatch(key)
         if match:
-            groups.setdefault(match[2], {}).setdefault(match[1], []).append(value)
+            groups.setdefault(match[2] or "", {}).setdefault(match[1], []).append(value)
         else:
             whole.setdefault(key, []).append(value)
+    if "" not in groups:
+        groups = {"": {}} | groups
     if blank:
         groups.setdefault(blank, {})
-    known = {*WHOLE_FIELDS, "group_policy", "limit", "root"}
+    known = {kind.key for kind in REQUEST_KINDS}
     return RequestForm(
         groups=[
-            FormGroup(suffix, [_field(kind, suffix, values) for kind in GROUP_FIELDS])
+            FormGroup(suffix, [_field(kind, suffix, values) for kind in GROUP_KINDS])
             for suffix, values in groups.items()
         ],
-        fields=[_field(kind, "", whole) for kind in WHOLE_FIELDS],
-        group_policy=whole.get("group_policy", [""])[-1],
-        limit=whole.get("limit", [""])[-1],
+        fields=[_field(kind, "", whole) for kind in REQUEST_KINDS],
         others=[(key, value) for key, values in whole.items() if key not in known for value in values],
         new_suffix=next(f"_{number}" for number in range(1, len(groups) + 1) if f"_{number}" not in groups),
     )
 
 
-def _field(kind: str, suffix: str, values: dict[str, list[str]]) -> FormField:
-    sent = values.get(kind, [])
-    return FormField(f"{kind}{suffix}", kind, [*sent, ""] if kind in REPEATABLE or not sent else sent)
+def _field(kind: FieldKind, suffix: str, values: Mapping[str, Sequence[str]]) -> FormField:
+    sent = values.get(kind.key, [])
+    return FormField(f"{kind.key}{suffix}", kind, [*sent, ""] if kind.repeats or not sent else sent)

@@ -192,6 +192,28 @@ def test_names_are_completed(new_page: NewPage, cloud: None) -> None:
     expect(page.locator(option)).to_have_attribute("value", "VCPU:1,MEMORY_MB:")
 
 
+@pytest.mark.parametrize(
+    ("label", "typed", "options"),
+    [
+        ("isolate", "_A,b", ["_A,_B"]),
+        ("same_subtree", "_A,!_", ["_A,!_A", "_A,!_B"]),
+        ("order_by", "s", ["spread:VCPU", "spread:MEMORY_MB"]),
+        ("root_required", "!numa", ["!HW_NUMA_ROOT"]),
+        ("preferred", "HW_NUMA_ROOT,comp", ["HW_NUMA_ROOT,COMPUTE_NODE"]),
+    ],
+)
+def test_fields_of_the_whole_request_are_completed(
+    new_page: NewPage, cloud: None, label: str, typed: str, options: list[str]
+) -> None:
+    page = new_page()
+    page.goto("/console/ask?resources_A=VCPU:1&resources_B=MEMORY_MB:1")
+    field = page.get_by_label(label, exact=True)
+    field.fill(typed)
+    option = page.locator(f"#{field.get_attribute('list')} option")
+    expect(option).to_have_count(len(options))
+    assert option.evaluate_all("options => options.map(option => option.value)") == options
+
+
 def test_overview_shows_the_codes_of_empty_answers(
     new_page: NewPage, cloud: None, database: Database
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
 from flask import Flask
@@ -61,6 +61,20 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+    def sent_by_form(self, name: str) -> list[tuple[str, str]]:
+        """Return the fields of the form with this class that are not empty."""
+        sent, form, select = [], None, ""
+        for tag, attributes in self.elements:
+            if tag == "form":
+                form = attributes.get("class")
+            elif form == name and tag == "input" and attributes.get("value"):
+                sent.append((str(attributes["name"]), str(attributes["value"])))
+            elif tag == "select":
+                select = str(attributes["name"])
+            elif form == name and tag == "option" and "selected" in attributes:
+                sent.append((select, str(attributes["value"])))
+        return sent
 
 
 def words(text: str) -> str:
@@ -260,6 +274,16 @@ def test_map_is_filled_by_a_class_or_the_fullest(get: Get, cloud: None) -> None:
     }
 
 
+def test_ask_proposes_other_requests_only_if_there_are_few_candidates(
+    get: Get, hostile_cloud: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained = []
+    monkeypatch.setattr(ask, "explain_pairs", lambda pairs: explained.append(pairs) or explain_pairs(pairs))
+    for query in ("resources=VCPU:1&explain=1", "resources=VCPU:400", "resources=VCPU:1&root=cn1&explain=1"):
+        assert 'id="explanation"' in get(f"/ask?{query}").text
+    assert [("relaxations", "0") in pairs for pairs in explained] == [True, False, False]
+
+
 def test_ask_shows_candidates_with_their_trees(get: Get, cloud: None) -> None:
     text = words(get("/ask?resources=DISK_GB:20&resources_1=VCPU:2").text)
     assert "2 candidates" in text
@@ -320,6 +344,23 @@ def test_ask_shows_the_same_request_for_the_command_line(get: Get, cloud: None) 
 def test_ask_has_one_url_for_a_request(get: Get, app: Flask, path: str, target: str) -> None:
     response = get(path)
     assert (response.status_code, response.location) == (303, target)
+
+
+EVERY_KEY = (
+    "resources_1=VCPU:1&resources=VCPU:1&required=COMPUTE_NODE&required=!HW_NUMA_ROOT&member_of=A&in_tree=A"
+    "&in_tree=!in:B,C&in_tree_1=!D&group_policy=both&isolate=_1&isolate=_2&same_subtree=_1,!_2"
+    "&root_required=in:A,B&root_required=!C&root_member_of=!A&root_member_of=B&preferred=A,B&order_by=spread:VCPU"
+    "&ignore_consumer=A&ignore_consumer=B&limit=%22%3E&limit=3&root=%3Ccn1&future=1&future=2"
+)
+
+
+def test_form_sends_the_request_of_its_page(get: Get, app: Flask) -> None:
+    page = get(f"/ask?{EVERY_KEY}")
+    assert page.status_code == 400
+    sent = Page(page.text).sent_by_form("ask")
+    assert sorted(sent) == sorted(parse_qsl(EVERY_KEY))
+    again = get(f"/ask?{urlencode(sent)}")
+    assert Page(again.text).sent_by_form("ask") == sent
 
 
 def test_added_group_has_fields(get: Get, app: Flask) -> None:
@@ -436,7 +477,7 @@ def test_number_of_statements_does_not_depend_on_the_cloud(
         with caplog.at_level("INFO", "placement_svc.observability.access_log"):
             for path in VIEWS:
                 get(path).close()
-        return [record.statements for record in caplog.records if record.message == "request"]
+        return [record.statements for record in caplog.records if hasattr(record, "statements")]
 
     small = statements()
     request.getfixturevalue("hostile_cloud")

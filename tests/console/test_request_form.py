@@ -1,10 +1,26 @@
 """The form of the view Ask: pasted requests, and what an explanation proposes instead."""
 
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from placement_svc.console.relaxations import relaxed
-from placement_svc.console.request_form import form_of, parse_pasted
+from placement_svc.console.request_form import (
+    GROUP_KINDS,
+    REQUEST_KINDS,
+    FieldKind,
+    Pairs,
+    RequestForm,
+    form_of,
+    parse_pasted,
+)
+from placement_svc.schemas.candidates_query import GROUP_KEYS, ExtendedRequestQuery
 from placement_svc.schemas.query import parse_pairs
+from tests.conftest import examples
+from tests.support.strategies import clouds, requests
 
 QUERY = (
     "resources=VCPU:4,MEMORY_MB:8&required=A,B,!C,!D&required=in:E,F&member_of=in:X,Y&member_of=!Z"
@@ -22,6 +38,7 @@ QUERY = (
         "GET /placement/allocation_candidates?resources=VCPU:4&limit=3 HTTP/1.1",
         "curl -H 'X-Auth-Token: x' 'http://localhost/allocation_candidates?resources=VCPU:4&limit=3' -v",
         '"/allocation_candidates/explanation?resources=VCPU:4&limit=3"',
+        "/allocation_candidates/explanation?resources=VCPU:4&relaxations=0&limit=3&stale=ok",
     ],
 )
 def test_query_is_found_in_pasted_text(text: str) -> None:
@@ -62,12 +79,67 @@ def test_relaxation_changes_only_what_it_names(
     assert set(changed) - set(pairs) == come
 
 
-def test_form_has_every_value_of_the_request() -> None:
-    pairs = [*parse_pairs(QUERY.encode()), ("limit", "5"), ("order_by", "random")]
-    form = form_of(pairs, "_2")
+@pytest.mark.parametrize(
+    ("without", "key"),
+    [
+        ("in_tree=U&in_tree=!in:V,W", "in_tree"),
+        ("in_tree_1=!X", "in_tree_1"),
+        ("root_required=A&root_required=in:B,C", "root_required"),
+        ("root_member_of=A&root_member_of=!B", "root_member_of"),
+        ("isolate=_1,_2", "isolate"),
+    ],
+)
+def test_relaxation_of_a_key_whose_values_are_one_filter(without: str, key: str) -> None:
+    pairs = parse_pairs(
+        b"in_tree=U&in_tree=!V&in_tree=!W&in_tree_1=!X&root_required=A&root_required=in:B,C"
+        b"&root_member_of=A&root_member_of=!B&isolate=_1&isolate=_2"
+    )
+    assert relaxed(pairs, {"without": without}) == [pair for pair in pairs if pair[0] != key]
+
+
+def test_every_key_of_a_request_has_a_field() -> None:
+    assert {kind.key for kind in GROUP_KINDS} == set(GROUP_KEYS)
+    assert {kind.key for kind in REQUEST_KINDS} == {*ExtendedRequestQuery().fields, "root"}
+
+
+@pytest.mark.parametrize("kinds", [GROUP_KINDS, REQUEST_KINDS])
+def test_fields_repeat_as_the_keys_may(kinds: Sequence[FieldKind]) -> None:
+    fields = ExtendedRequestQuery().fields
+    repeatable = {"required", "member_of", "in_tree"} | {
+        key for key, field in fields.items() if field.metadata.get("repeats")
+    }
+    assert {kind.key for kind in kinds if kind.repeats} == {kind.key for kind in kinds} & repeatable
+
+
+def sent_by(form: RequestForm) -> Pairs:
+    """Return what a browser sends of a form, without the fields that are empty."""
     fields = [field for group in form.groups for field in group.fields] + list(form.fields)
-    shown = {(field.key, value) for field in fields for value in field.values if value}
-    shown |= {("group_policy", form.group_policy), ("limit", form.limit), *form.others}
-    assert shown == set(pairs)
+    return [(field.key, value) for field in fields for value in field.values if value] + form.others
+
+
+def by_key(pairs: Pairs) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
+
+
+def test_form_has_every_value_of_the_request() -> None:
+    pairs = [*parse_pairs(QUERY.encode()), ("limit", "5"), ("order_by", "random"), ("future", "1")]
+    form = form_of(pairs, "_2")
+    assert by_key(sent_by(form)) == by_key(pairs)
+    assert form.others == [("future", "1")]
     assert [group.suffix for group in form.groups] == ["", "_1", "_2"]
     assert form.new_suffix == "_3"
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(data=st.data())
+def test_form_sends_the_request_that_it_shows(data: st.DataObject) -> None:
+    pairs = parse_pairs(data.draw(requests(data.draw(clouds()))).query().encode())
+    pairs = data.draw(st.permutations(pairs)) if data.draw(st.booleans()) else pairs
+    form = form_of(pairs, None)
+    sent = sent_by(form)
+    assert by_key(sent) == by_key(pairs)
+    assert form_of(sent, None) == form
+    assert parse_pasted(urlencode(pairs)) == pairs

@@ -26,13 +26,25 @@ function loadNames() {
   return names;
 }
 
+// What the form itself has: the suffixes of its groups, and the orders by the classes that it requests.
+function formNames(form, kind) {
+  const resources = [...form.querySelectorAll("input[name^=resources]")];
+  if (kind === "suffixes") {
+    return resources.map((input) => input.name.slice("resources".length)).filter(Boolean);
+  }
+  const amounts = resources.flatMap((input) => input.value.split(","));
+  const classes = [...new Set(amounts.map((amount) => amount.split(":")[0].trim()).filter(Boolean))];
+  return [...classes.flatMap((name) => [`spread:${name}`, `pack:${name}`]), "random"];
+}
+
 async function complete(input) {
-  const kind = input.dataset.names === "amounts" ? "resource_classes" : input.dataset.names;
-  const all = (await loadNames())[kind] ?? [];
-  const start = input.value.search(/[^,:!]*$/);
+  const kind = input.dataset.names;
+  const isAmount = kind === "amounts";
+  const isFromForm = kind === "suffixes" || kind === "orders";
+  const all = isFromForm ? formNames(input.form, kind) : (await loadNames())[isAmount ? "resource_classes" : kind] ?? [];
+  const start = kind === "orders" ? 0 : input.value.search(/[^,:!]*$/);
   const head = input.value.slice(0, start);
   const typed = input.value.slice(start).toUpperCase();
-  const isAmount = input.dataset.names === "amounts";
   const found = isAmount && /:\d*$/.test(input.value) ? [] : all.filter((name) => name.toUpperCase().includes(typed));
   const options = found.slice(0, MAX_OPTIONS).map((name) => {
     const option = document.createElement("option");
