@@ -5,18 +5,29 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from sqlalchemy import Engine, text
 
 from placement_svc.db.errors import OUTCOME_UNKNOWN
-from tests.support.service import Answer, Client, Service
+from tests.support.service import Answer, Client
 from tests.support.soundness import audit_faults
 
 CLAIM_SHARE = 0.6
 """The share of claims among the requests of a client that holds consumers: the cloud becomes full."""
+
+SEARCH_SHARE = 0.1
+"""The share of searches for candidates among all requests."""
+
+SEARCH = "/allocation_candidates?resources=VCPU:1&limit=2"
+STALE_SEARCH = f"{SEARCH}&stale=ok"
+
+READ_INTERVAL = 0.02
+"""Seconds between a response to a reader and its next request."""
+
+POST_SHARE = 0.3
+"""The share of claims by POST, which a proxy does not repeat if a service has got it."""
 
 RETRY_SECONDS = 0.05
 
@@ -37,13 +48,11 @@ class Ledger:
     granted: list[float] = field(default_factory=list)
     """When claims were granted, by the monotonic clock."""
 
+    read: list[float] = field(default_factory=list)
+    """When reads that may be answered by a standby succeeded."""
+
     statuses: dict[int, int] = field(default_factory=dict)
     unexpected: list[Answer] = field(default_factory=list)
-
-    def longest_pause(self, start: float, end: float) -> float:
-        """Return the longest time without a granted claim between two times."""
-        times = [start, *(moment for moment in self.granted if start < moment < end), end]
-        return max(later - earlier for earlier, later in pairwise(times))
 
     def check(self, engine: Engine, capacity: int) -> None:
         """Compare the ledger with the database, and audit the database."""
@@ -58,14 +67,34 @@ class Ledger:
         assert audit_faults(engine) == {}
 
 
+def add_hosts(client: Client, hosts: Sequence[str], capacity: int) -> None:
+    """Create resource providers with an inventory of VCPU."""
+    for uuid in hosts:
+        client.result("POST", "/resource_providers", {"name": uuid, "uuid": uuid})
+        inventories = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": capacity}}}
+        client.result("PUT", f"/resource_providers/{uuid}/inventories", inventories)
+
+
+class Target(Protocol):
+    """What clients send requests to, such as a service or a proxy."""
+
+    def client(self) -> Client:
+        """Return a new client."""
+
+
 class Load:
     """Clients in threads; each sends its requests to the next service if one has failed."""
 
-    def __init__(self, services: Sequence[Service], hosts: Sequence[str], clients: int) -> None:
+    def __init__(
+        self, services: Sequence[Target], hosts: Sequence[str], clients: int, readers: int = 0
+    ) -> None:
         self.ledger = Ledger()
         self._services, self._hosts = services, hosts
         self._stopped = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(clients)]
+        self._threads = [
+            *(threading.Thread(target=self._run, args=(number,)) for number in range(clients)),
+            *(threading.Thread(target=self._read, args=(number,)) for number in range(readers)),
+        ]
 
     def __enter__(self) -> "Load":
         for thread in self._threads:
@@ -83,18 +112,39 @@ class Load:
         mine: list[str] = []
         while not self._stopped.is_set():
             client = clients[number % len(clients)]
-            if mine and draw.random() > CLAIM_SHARE:
+            if draw.random() < SEARCH_SHARE:
+                answer = self._search(client)
+            elif mine and draw.random() > CLAIM_SHARE:
                 answer = self._release(client, mine)
             else:
                 answer = self._claim(client, draw, mine)
-            self.ledger.statuses[answer.status] = self.ledger.statuses.get(answer.status, 0) + 1
+            self._count(answer)
             if answer.status in (0, 503):
                 number += 1
                 time.sleep(RETRY_SECONDS)
 
+    def _read(self, number: int) -> None:
+        """Search on standbys, each time at the next service."""
+        clients = [service.client() for service in self._services]
+        while not self._stopped.wait(READ_INTERVAL):
+            number += 1
+            answer = clients[number % len(clients)]("GET", STALE_SEARCH)
+            self._count(answer)
+            self._expect(answer, 0, 200, 503)
+            if answer.status == 200:
+                self.ledger.read.append(time.monotonic())
+
+    def _count(self, answer: Answer) -> None:
+        self.ledger.statuses[answer.status] = self.ledger.statuses.get(answer.status, 0) + 1
+
+    def _search(self, client: Client) -> Answer:
+        answer = client("GET", SEARCH)
+        self._expect(answer, 0, 200, 503)
+        return answer
+
     def _claim(self, client: Client, draw: random.Random, mine: list[str]) -> Answer:
         uuid = str(uuid4())
-        body: dict[str, Any] = {
+        claim: dict[str, Any] = {
             "allocations": {draw.choice(self._hosts): {"resources": {"VCPU": 1}}},
             "project_id": "p",
             "user_id": "u",
@@ -103,7 +153,10 @@ class Load:
         }
         # A request whose outcome the client does not learn may have been applied.
         self.ledger.held[uuid] = None
-        answer = client("PUT", f"/allocations/{uuid}", body)
+        if draw.random() < POST_SHARE:
+            answer = client("POST", "/allocations", {uuid: claim})
+        else:
+            answer = client("PUT", f"/allocations/{uuid}", claim)
         self.ledger.answers[uuid] = [answer]
         if answer.status == 204:
             self.ledger.held[uuid] = True

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -22,6 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from placement_svc import config
 from tests.conftest import ADMIN
 
+THIS_VERSION = (sys.executable, "-m", "placement_svc")
+"""The command line of the code under test."""
+
 TIMEOUT = 60
 """Seconds after which a test fails that waits for an event."""
 
@@ -30,7 +33,7 @@ HEADERS = ADMIN | {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class Answer:
-    """A response; the status is 0 if the connection failed without one."""
+    """A response with its JSON body, if it has one; the status is 0 if the connection failed without one."""
 
     status: int
     body: Any = None
@@ -63,7 +66,8 @@ class Client:
         except (OSError, HTTPException):
             self._connection.close()
             return Answer(0)
-        return Answer(response.status, orjson.loads(content) if content else None)
+        is_json = response.headers.get_content_type() == "application/json"
+        return Answer(response.status, orjson.loads(content) if content and is_json else None)
 
     def result(self, method: str, path: str, body: Any = None) -> Any:
         """Return the body of the response; the request must succeed."""
@@ -154,10 +158,10 @@ class Service(Program):
 
 
 @contextmanager
-def program(*arguments: str, **settings: object) -> Iterator[Program]:
+def program(*arguments: str, command: Sequence[str] = THIS_VERSION, **settings: object) -> Iterator[Program]:
     """Run the command in a session of its own, like a terminal; kill it at the end if it still runs.
 
-    Its log level is warning by default.
+    Its log level is warning by default. `command` may be that of another release.
     """
     settings = {"log_level": "warning"} | settings
     env = {config.variable(name): str(value) for name, value in settings.items()}
@@ -167,7 +171,7 @@ def program(*arguments: str, **settings: object) -> Iterator[Program]:
         with (
             log.open("wb") as output,
             subprocess.Popen(
-                [sys.executable, "-m", "placement_svc", *arguments],
+                [*command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -183,12 +187,21 @@ def program(*arguments: str, **settings: object) -> Iterator[Program]:
 
 
 @contextmanager
-def started(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[Service]:
-    """Start a service, without waiting for it; kill it at the end if it still runs."""
-    port = free_port()
+def started(
+    workers: int = 1,
+    threads: int = 4,
+    command: Sequence[str] = THIS_VERSION,
+    port: int | None = None,
+    **settings: object,
+) -> Iterator[Service]:
+    """Start a service, without waiting for it; kill it at the end if it still runs.
+
+    It uses a free port by default.
+    """
+    port = port or free_port()
     numbers = {"--port": port, "--workers": workers, "--threads": threads}
     options = [str(word) for option in numbers.items() for word in option]
-    with program("serve", *options, **settings) as running:
+    with program("serve", *options, command=command, **settings) as running:
         yield Service(running.process, running.log, running.temporary, port)
 
 

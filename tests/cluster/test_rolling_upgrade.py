@@ -1,0 +1,89 @@
+"""An upgrade from the previous release under load, and the way back: no client gets an error.
+
+`tests/cluster/install` installs the previous release in an environment of its own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from placement_svc.db import schema
+from placement_svc.db.engine import connect
+from tests.cluster.load import Load, add_hosts
+from tests.cluster.nginx import nginx
+from tests.support.service import THIS_VERSION, Service, free_port, program, started, wait_until
+
+pytestmark = pytest.mark.cluster
+
+PREVIOUS = (str(Path(__file__).parents[2] / ".venv/previous/bin/placement-svc"),)
+"""The command line of the previous release."""
+
+PREVIOUS_REVISION = "0011"
+
+CLIENTS = 4
+HOSTS = [str(uuid4()) for _ in range(4)]
+CAPACITY = 30
+CLAIMS = 50
+"""Claims that are granted between two steps."""
+
+
+@pytest.fixture
+def directory(passable_dir: Path) -> Path:
+    """A directory for nginx, whose workers run as another user."""
+    path = passable_dir / "nginx"
+    path.mkdir(mode=0o711)
+    return path
+
+
+@contextmanager
+def instance(database_url: str, port: int, command: Sequence[str] = THIS_VERSION) -> Iterator[Service]:
+    """Run a service that is ready, of the release whose command is given; kill it at the end."""
+    with started(command=command, port=port, database_url=database_url, proxy_headers=1) as service:
+        service.wait_until_it_responds()
+        wait_until(lambda: service.get("/readyz")[0] == 200)
+        yield service
+
+
+def upgrade_schema(database_url: str, command: Sequence[str] = THIS_VERSION) -> None:
+    with program("db", "upgrade", command=command, database_url=database_url) as running:
+        running.ended()
+
+
+def test_no_client_gets_an_error(new_database: Callable[[], str], directory: Path) -> None:
+    assert Path(*PREVIOUS).exists(), "run tests/cluster/install first"
+    url = new_database()
+    upgrade_schema(url, PREVIOUS)
+    engine = connect(url)
+    assert schema.current(engine) == PREVIOUS_REVISION
+    ports = [free_port() for _ in range(4)]
+    with ExitStack() as stack:
+        old = [stack.enter_context(instance(url, port, PREVIOUS)) for port in ports[:2]]
+        proxy = stack.enter_context(nginx(directory, ports))
+        add_hosts(proxy.client(), HOSTS, CAPACITY)
+        load = Load([proxy], HOSTS, CLIENTS)
+
+        def wait_for_claims() -> None:
+            number = len(load.ledger.granted) + CLAIMS
+            wait_until(lambda: len(load.ledger.granted) >= number)
+
+        with load:
+            wait_for_claims()
+            upgrade_schema(url)
+            wait_for_claims()
+            new = [stack.enter_context(instance(url, port)) for port in ports[2:]]
+            wait_for_claims()
+            for service in old:
+                service.stop()
+                wait_for_claims()
+            # The way back: the previous release on the newer schema.
+            for port in ports[:2]:
+                stack.enter_context(instance(url, port, PREVIOUS))
+            for service in new:
+                service.stop()
+                wait_for_claims()
+        assert set(load.ledger.statuses) <= {200, 204, 409}, (load.ledger.statuses, load.ledger.unexpected)
+        load.ledger.check(engine, CAPACITY)
+    engine.dispose()
