@@ -249,7 +249,8 @@ def test_refresh_by_interval_is_in_the_url_and_pauses_when_hidden(new_page: NewP
     sent = []
     page.on("request", lambda request: sent.append(request.url))
     page.clock.run_for(30_000)
-    assert sent == []
+    # The last refresh may still ask for the code of an empty answer.
+    assert not [url for url in sent if url.endswith("/console")]
 
 
 @contextmanager

@@ -350,7 +350,7 @@ EVERY_KEY = (
     "resources_1=VCPU:1&resources=VCPU:1&required=COMPUTE_NODE&required=!HW_NUMA_ROOT&member_of=A&in_tree=A"
     "&in_tree=!in:B,C&in_tree_1=!D&group_policy=both&isolate=_1&isolate=_2&same_subtree=_1,!_2"
     "&root_required=in:A,B&root_required=!C&root_member_of=!A&root_member_of=B&preferred=A,B&order_by=spread:VCPU"
-    "&ignore_consumer=A&ignore_consumer=B&limit=%22%3E&limit=3&root=%3Ccn1&future=1&future=2"
+    "&can_split=VCPU&ignore_consumer=A&ignore_consumer=B&limit=%22%3E&limit=3&root=%3Ccn1&future=1&future=2"
 )
 
 
