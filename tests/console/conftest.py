@@ -24,6 +24,9 @@ RIGHT_TO_LEFT = "\u202edrawkcab\u2069"
 
 HOSTILE = (SCRIPT, RIGHT_TO_LEFT, '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "=1+1", " ", "x" * 200)
 
+LONG_CLASS = "CUSTOM_" + "LONG_NAME_" * 9
+"""A resource class without a place for a new line."""
+
 Get = Callable[..., TestResponse]
 
 
@@ -41,13 +44,18 @@ def hostile_cloud(cloud: None, app: Flask) -> None:
     def send(method: str, path: str, body: object) -> None:
         assert client.open(path, method=method, json=body, headers=ADMIN).status_code < 300
 
+    send("POST", "/resource_classes", {"name": LONG_CLASS})
     for number, name in enumerate(HOSTILE):
         uuid = uuid_of(f"hostile {number}")
         send("POST", "/resource_providers", {"name": name, "uuid": uuid})
-        inventories = {"inventories": {"VCPU": {"total": 8}}, "resource_provider_generation": 0}
+        amounts = {"VCPU": number + 1} | ({} if number else {LONG_CLASS: 8})
+        inventories = {
+            "inventories": {class_name: {"total": 8} for class_name in amounts},
+            "resource_provider_generation": 0,
+        }
         send("PUT", f"/resource_providers/{uuid}/inventories", inventories)
         claim = {
-            "allocations": {uuid: {"resources": {"VCPU": number + 1}}},
+            "allocations": {uuid: {"resources": amounts}},
             "project_id": name,
             "user_id": name,
             "consumer_generation": None,

@@ -240,10 +240,10 @@ def test_refresh_keeps_the_page_and_changes_its_content(
 def test_refresh_by_interval_is_in_the_url_and_pauses_when_hidden(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.clock.install()
-    page.goto("/console")
+    page.goto("/console/hosts")
     page.get_by_label("Refresh", exact=True).select_option("10")
-    assert page.url.endswith("/console#refresh=10")
-    with page.expect_request("**/console"):
+    assert page.url.endswith("/console/hosts#refresh=10")
+    with page.expect_request("**/console/hosts"):
         page.clock.run_for(11_000)
     page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
     sent = []
