@@ -98,7 +98,7 @@ class OneTree:
 
 
 @pytest.mark.parametrize("others", [29, 31])
-def test_combining_splits_ends_with_a_candidate_or_at_the_deadline(others: int) -> None:
+def test_combining_splits_ends_with_a_candidate_or_at_a_bound(others: int) -> None:
     demands = (Demand("", (("VCPU", 30),)), *(Demand(f"_{n}", (("VCPU", 1),)) for n in range(others)))
     rules = CombinationRules(demands, splittable=frozenset([0]))
     suppliers = [tuple(range(1, 61))] * len(demands)
@@ -110,7 +110,8 @@ def test_combining_splits_ends_with_a_candidate_or_at_the_deadline(others: int) 
         assert len(split.parts) == 30
         assert {part.provider_id for part in split.parts}.isdisjoint(first[1:])
     else:
-        with pytest.raises(Unavailable):
+        # Which bound comes first, the deadline or the number of failures, depends on the machine.
+        with pytest.raises((Unavailable, Invalid)):
             next(candidates)
 
 
