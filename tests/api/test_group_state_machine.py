@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from placement_svc.domain.placement_groups import POLICIES
+from placement_svc.domain.placement_groups import HARD_POLICIES, POLICIES
 from tests.conftest import Api, LoadCloud, examples
 from tests.support import placement_group_oracle as oracle
 from tests.support.claims_oracle import consumer
@@ -32,6 +32,8 @@ CONSUMERS = tuple(f"consumer {number}" for number in range(6))
 RACKS = ("A", "B", "C")
 
 groups = st.sampled_from(GROUPS)
+policies = st.sampled_from([*HARD_POLICIES * 2, *POLICIES])
+domains = st.sampled_from(["root", "root", ["A", "B"], ["B", "A"], ["A", "C"], ["C"]])
 consumers = st.sampled_from(CONSUMERS)
 
 Domains = frozenset[str | None]
@@ -173,11 +175,16 @@ class Groups(RuleBasedStateMachine):
 
     # Groups and domains
 
+    @initialize()
+    def create_groups(self) -> None:
+        for name, policy in zip(GROUPS, HARD_POLICIES, strict=True):
+            self.put_group(name, policy, 1, "root")
+
     @rule(
         name=groups,
-        policy=st.sampled_from(POLICIES),
+        policy=policies,
         most=st.integers(1, 2),
-        across=st.just("root") | st.lists(st.sampled_from(RACKS), min_size=1, unique=True),
+        across=domains,
     )
     def put_group(self, name: str, policy: str, most: int, across: Any) -> None:
         is_anti_affinity = policy.endswith("anti-affinity")
@@ -213,12 +220,12 @@ class Groups(RuleBasedStateMachine):
 
     @rule(
         names=st.lists(consumers, min_size=1, max_size=4, unique=True),
-        amount=st.integers(1, 2),
+        amount=st.sampled_from([1, 1, 2]),
         group=st.sampled_from([*GROUPS, *GROUPS, None]),
         is_outdated=st.sampled_from([False] * 9 + [True]),
         fewer=st.integers(0, 2),
         dry_run=st.sampled_from([False, False, False, True]),
-        order=st.sampled_from(["", "&order_by=spread:VCPU", "&order_by=pack:VCPU"]),
+        order=st.sampled_from(["", "&order_by=spread:VCPU", *["&order_by=pack:VCPU"] * 2]),
     )
     def place(
         self,
