@@ -19,6 +19,19 @@ from placement_svc.domain.errors import UnknownName
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
 from placement_svc.domain.ordering import Ordering
 
+MAX_JOINED_CLASSES = 4
+"""The number of resource classes of a demand that become joins.
+
+One condition checks the others: planning a join of 13 inventories takes PostgreSQL 0.1 s.
+"""
+
+MAX_JOINED_INVENTORIES = 12
+"""The number of joins of all demands of a search beyond which each demand joins one inventory only.
+
+Each demand is in several subqueries, and PostgreSQL plans the joins of each. For ten groups of ten resource
+classes, this took 350 MB of memory.
+"""
+
 UNKNOWN_TREE = 0
 """The root id that stands for the tree of an unknown provider: ids start at 1."""
 
@@ -52,6 +65,7 @@ class SupplierCriteria:
 
     `is_rare` means that fewer than `RARITY_THRESHOLD` inventories can give one of the amounts of the group;
     `has_rare_traits`, that fewer providers have the traits of one of the sets that it requires.
+    `max_joined_classes` is the number of its resource classes that may become joins.
     """
 
     resources: tuple[tuple[int, int], ...]
@@ -64,6 +78,7 @@ class SupplierCriteria:
     not_in_tree: frozenset[int] = frozenset()
     added: frozenset[tuple[int, int]] = frozenset()
     whole: "SupplierCriteria | None" = None
+    max_joined_classes: int = MAX_JOINED_CLASSES
 
     def added_providers(self, class_id: int) -> list[int]:
         """Return the providers whose inventories of a class are in `added`."""
@@ -166,7 +181,7 @@ def resolve_criteria(
     preferred = _resolve_traits(names, Membership(tuple(frozenset([name]) for name in request.preferred)))
     return SearchCriteria(
         rules=rules,
-        by_demand=tuple(by_demand),
+        by_demand=tuple(_with_bounded_joins(by_demand)),
         root_required=root_required,
         root_member_of=root_member_of,
         unsuffixed_forbidden=unsuffixed_forbidden,
@@ -226,6 +241,13 @@ class _ResolvedGroup:
             is_rare=self.is_rare,
             added=providers_fitting_only_without(freed, demand.resources) if freed else frozenset(),
         )
+
+
+def _with_bounded_joins(by_demand: Sequence[SupplierCriteria]) -> Sequence[SupplierCriteria]:
+    joined = sum(min(len(each.resources), MAX_JOINED_CLASSES) for each in dict.fromkeys(by_demand))
+    if joined <= MAX_JOINED_INVENTORIES:
+        return by_demand
+    return [replace(each, max_joined_classes=1) for each in by_demand]
 
 
 def _split_amounts(

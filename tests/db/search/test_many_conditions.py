@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from sqlalchemy import Engine
 
 from placement_svc.db import providers
-from placement_svc.db.search import anchors, sharing, suppliers, tree_conditions
+from placement_svc.db.search import anchors, criteria, sharing, suppliers, tree_conditions
 from tests.conftest import LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE, compare
 from tests.support.cloud import Cloud, read, uuid_of
@@ -33,7 +34,7 @@ def no_single_conditions() -> Iterator[None]:
         for module in (providers, suppliers, tree_conditions, "placement_svc.db.filters"):
             target = f"{getattr(module, '__name__', module)}.MAX_SINGLE_CONDITIONS"
             patch.setattr(target, 0 if module is not tree_conditions else 1)
-        patch.setattr(suppliers, "MAX_JOINED_CLASSES", 1)
+        patch.setattr(criteria, "MAX_JOINED_INVENTORIES", 0)
         clear_caches()
         yield
     clear_caches()
@@ -134,3 +135,18 @@ def test_statements_do_not_grow_with_the_conditions(
         assert api("GET", f"/{query}").status_code == 200
     assert max(len(statement.text) for statement in sent) < MAX_LENGTH
     assert len(sent) < 10
+
+
+@pytest.mark.parametrize("count", [3, 4, 10])
+def test_memory_for_planning_is_bounded(
+    app: Any, api: Api, load_cloud: LoadCloud, engine: Engine, count: int
+) -> None:
+    load_cloud(CLOUD)
+    subtrees = "&".join(f"same_subtree=_{a},_{b}" for a in range(count) for b in range(a))
+    with sent_statements(app.extensions["database"].engine) as sent:
+        assert api("GET", f"/allocation_candidates?{groups(count, 8)}&{subtrees}").status_code == 200
+    with engine.connect() as connection:
+        for statement in sent:
+            command = f"EXPLAIN (MEMORY, FORMAT JSON) {statement.text}"
+            [plan] = connection.exec_driver_sql(command, statement.parameters).scalar_one()
+            assert plan["Planning"]["Memory Used"] < 15_000, statement.text
