@@ -45,9 +45,13 @@ class Answer:
 
 
 class Client:
-    """A client that sends one request after another, as admin at the newest microversion."""
+    """A client that sends one request after another, as admin at the newest microversion.
+
+    `headers` are those of all its requests.
+    """
 
     def __init__(self, port: int) -> None:
+        self.headers = HEADERS
         self._connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
 
     def __call__(self, method: str, path: str, body: Any = None) -> Answer:
@@ -55,7 +59,7 @@ class Client:
             if self._connection.sock is None:
                 self._connection.connect()
                 self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connection.request(method, path, None if body is None else orjson.dumps(body), HEADERS)
+            self._connection.request(method, path, None if body is None else orjson.dumps(body), self.headers)
             response = self._connection.getresponse()
             content = response.read()
         except (OSError, HTTPException):
