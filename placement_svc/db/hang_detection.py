@@ -1,8 +1,11 @@
-"""Detect a PostgreSQL server that no longer responds, and end its connections.
+"""Detect a PostgreSQL server that no longer responds or is replaced, and end its connections.
 
 The kernel of a computer acknowledges what arrives for a process that is stopped. So neither the TCP timeouts
 nor the keepalives of libpq notice a frozen server, and its `statement_timeout` does not run. Without this
 module, all threads would wait for it until it continues.
+
+A primary whose cluster manager has died does not learn that another server was promoted. Its commits wait
+without a limit for a synchronous standby, which follows the new primary.
 """
 
 import os
@@ -16,7 +19,7 @@ from weakref import WeakSet
 import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import Engine, event
 
-from placement_svc.db.sockets import shut_down
+from placement_svc.db.sockets import fetch_value, shut_down
 
 CHECK_INTERVAL = 0.25
 """Seconds between two checks of the connections in use."""
@@ -35,7 +38,11 @@ takes longer than this to elect another primary.
 """
 
 AVOID_SECONDS = 60.0
-"""Seconds for which new connections try a server last that has not responded."""
+"""Seconds for which new connections try a server last that has not responded or is replaced."""
+
+# The first eight digits of the name of the current segment of the log, which a promotion increments.
+# A standby responds with an error.
+TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 
 
 @dataclass(frozen=True)
@@ -58,15 +65,16 @@ class HangDetector:
     """Watches the connections of an engine.
 
     A connection that has been in use for more than `SUSPICION_SECONDS` makes the watchdog connect to its
-    server anew. If there is no response within `PROBE_TIMEOUT`, all connections to that server are shut down:
-    the threads that wait for it get a connection error. A refusal is a response.
+    server anew. If there is no response within `PROBE_TIMEOUT`, or if another host is a primary on a newer
+    timeline, all connections to that server are shut down: the threads that wait for it get a connection
+    error. A refusal is a response.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._lock = Lock()
         self._sessions: dict[Any, _Session] = {}
         self._probed: dict[Server, float] = {}
-        """When each server responded to a probe."""
+        """When each server responded to a probe and was not replaced."""
         self._avoided: dict[Server, float] = {}
         """Until when new connections try these servers last."""
         self._arguments: dict[str, Any] = {}
@@ -113,7 +121,7 @@ class HangDetector:
     def check(self) -> None:
         """Probe the servers of connections that have been in use for long; shut down those that hang."""
         for server in self._suspects():
-            if self._responds(server):
+            if self._responds(server) and not self._is_replaced(server):
                 self._probed[server] = monotonic()
             else:
                 self._shut_down(server)
@@ -130,18 +138,31 @@ class HangDetector:
 
     def _responds(self, server: Server) -> bool:
         """Return whether a server responds to a new connection, whatever the response."""
-        arguments = {
-            name: value
-            for name, value in self._arguments.items()
-            if name not in ("options", "target_session_attrs")
-        }
-        arguments |= {"host": server.host, "port": server.port, "connect_timeout": PROBE_TIMEOUT}
         started = monotonic()
         try:
-            psycopg2.connect(**arguments).close()
+            psycopg2.connect(**self._probe_arguments(server), connect_timeout=PROBE_TIMEOUT).close()
         except psycopg2.Error:
             return monotonic() - started < PROBE_TIMEOUT
         return True
+
+    def _is_replaced(self, server: Server) -> bool:
+        """Return whether another host is a primary on a newer timeline than this one."""
+        others = [each for each in _servers(self._arguments) if each != server]
+        timeline = self._timeline(server) if others else None
+        return timeline is not None and any((self._timeline(each) or "") > timeline for each in others)
+
+    def _timeline(self, server: Server) -> str | None:
+        """Return the timeline of a primary, None if the server is no primary or does not respond in time."""
+        try:
+            return str(fetch_value(self._probe_arguments(server), TIMELINE, PROBE_TIMEOUT))
+        except psycopg2.Error:
+            return None
+
+    def _probe_arguments(self, server: Server) -> dict[str, Any]:
+        """Return the arguments of a connection to one server, whatever its role."""
+        omitted = ("options", "target_session_attrs", "connect_timeout")
+        arguments = {name: value for name, value in self._arguments.items() if name not in omitted}
+        return arguments | {"host": server.host, "port": server.port}
 
     def _shut_down(self, server: Server) -> None:
         """End all connections to a server; the thread that uses one gets an error at once."""

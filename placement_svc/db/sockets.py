@@ -1,11 +1,15 @@
 """The sockets of database connections."""
 
 import os
+import select
 import socket
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from time import monotonic
 from typing import Any
 
 import psycopg2  # type: ignore[import-untyped]
+from psycopg2.extensions import POLL_OK, POLL_READ  # type: ignore[import-untyped]
 
 
 def shut_down(driver_connection: Any) -> None:
@@ -17,3 +21,27 @@ def shut_down(driver_connection: Any) -> None:
     """
     with suppress(OSError, psycopg2.Error), socket.socket(fileno=os.dup(driver_connection.fileno())) as own:
         own.shutdown(socket.SHUT_RDWR)
+
+
+def fetch_value(arguments: Mapping[str, Any], statement: str, timeout: float) -> Any:
+    """Return the single value of a statement on a new connection to a server that may freeze at any time.
+
+    Raises `psycopg2.Error`, also if the value does not arrive within `timeout` seconds.
+    """
+    deadline = monotonic() + timeout
+    with closing(psycopg2.connect(**arguments, async_=True)) as connection:
+        _wait(connection, deadline)
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        _wait(connection, deadline)
+        [value] = cursor.fetchone()
+    return value
+
+
+def _wait(connection: Any, deadline: float) -> None:
+    """Wait until what an asynchronous connection does is done."""
+    while (state := connection.poll()) != POLL_OK:
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN if state == POLL_READ else select.POLLOUT)
+        if not poll.poll(max(0.0, deadline - monotonic()) * 1000):
+            raise psycopg2.OperationalError("The server has not responded in time")

@@ -11,7 +11,7 @@ from uuid import uuid4
 from sqlalchemy import Engine, text
 
 from placement_svc.db.errors import OUTCOME_UNKNOWN
-from tests.support.service import Answer, Client
+from tests.support.service import HEADERS, Answer, Client
 from tests.support.soundness import audit_faults
 
 CLAIM_SHARE = 0.6
@@ -21,6 +21,7 @@ SEARCH_SHARE = 0.1
 """The share of searches for candidates among all requests."""
 
 SEARCH = "/allocation_candidates?resources=VCPU:1&limit=2"
+EXTENDED = HEADERS | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
 STALE_SEARCH = f"{SEARCH}&stale=ok"
 
 READ_INTERVAL = 0.02
@@ -126,6 +127,8 @@ class Load:
     def _read(self, number: int) -> None:
         """Search on standbys, each time at the next service."""
         clients = [service.client() for service in self._services]
+        for client in clients:
+            client.headers = EXTENDED
         while not self._stopped.wait(READ_INTERVAL):
             number += 1
             answer = clients[number % len(clients)]("GET", STALE_SEARCH)

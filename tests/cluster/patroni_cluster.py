@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +20,8 @@ import yaml
 
 from placement_svc.provisioning.installation import binary, system_user
 from tests.cluster.cut_proxy import CutProxy
+from tests.cluster.small_disk import SmallDisk
 from tests.support.failover import make_directory
-from tests.support.service import free_port
 
 ROOT = Path(__file__).parents[2]
 PATRONI = ROOT / ".venv/patroni/bin/patroni"
@@ -36,6 +38,18 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
+
+
+def lasting_port() -> int:
+    """Return a port that a stopped server finds free again.
+
+    It is not one of those that the system gives to outgoing connections.
+    """
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(first_outgoing // 2, first_outgoing)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def spawn(command: list[str | Path], log: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -62,7 +76,7 @@ class Etcd:
     def __init__(self, directory: Path) -> None:
         make_directory(directory / "etcd")
         self._directory = directory
-        self.port, self._peer_port = free_port(), free_port()
+        self.port, self._peer_port = lasting_port(), lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -92,8 +106,9 @@ class Node:
     def __init__(self, directory: Path, name: str, etcd_port: int) -> None:
         self.name = name
         self._directory = directory
-        self._data = directory / name
-        self._rest_port, self.port = free_port(), free_port()
+        self.disk = SmallDisk(directory / f"{name}-disk")
+        self._data = self.disk.path / "data"
+        self._rest_port, self.port = lasting_port(), lasting_port()
         self.proxy = CutProxy(self.port)
         self._configuration = directory / f"{name}.yml"
         self._configuration.write_text(yaml.safe_dump(self._settings(etcd_port)))
@@ -165,11 +180,15 @@ class Node:
         if self._process is not None:
             self._process.send_signal(number)
 
-    def kill(self) -> None:
-        """Kill Patroni and PostgreSQL, like a loss of power."""
+    def kill_patroni(self) -> None:
+        """Kill Patroni; PostgreSQL continues without it."""
         self._signal_patroni(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
+
+    def kill(self) -> None:
+        """Kill Patroni and PostgreSQL, like a loss of power."""
+        self.kill_patroni()
         self.signal_postgres(signal.SIGKILL)
 
     def erase(self) -> None:
@@ -191,6 +210,7 @@ class PatroniCluster:
     """Three nodes with synchronous replication; the service reaches each through a proxy."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self.etcd = Etcd(directory)
         self.nodes = [Node(directory, f"node{number}", self.etcd.port) for number in range(1, NODES + 1)]
 
@@ -200,6 +220,10 @@ class PatroniCluster:
         hosts = ",".join(["127.0.0.1"] * NODES)
         ports = ",".join(str(node.proxy.port) for node in self.nodes)
         return f"postgresql://postgres@/placement?host={hosts}&port={ports}&sslmode=disable"
+
+    def logs(self) -> list[Path]:
+        """Return the log files of etcd, and of Patroni and PostgreSQL of each node."""
+        return sorted(self._directory.glob("*.log"))
 
     def members(self) -> list[dict[str, Any]]:
         """Return the members as the first node that answers sees them."""
@@ -247,6 +271,7 @@ class PatroniCluster:
         for node in self.nodes:
             node.thaw()
             node.kill()
+            node.disk.unmount()
         self.etcd.kill()
 
 

@@ -141,6 +141,29 @@ def test_commit_on_a_frozen_primary_has_an_unknown_outcome(pair: FailoverPair) -
     database.engine.dispose()
 
 
+def test_commit_ends_on_a_primary_that_is_replaced(pair: FailoverPair) -> None:
+    database = Database(connect(pair.url))
+    database.prepare()
+    # A commit waits for a standby that does not exist, as when all standbys follow another primary.
+    pair.on_primary("ALTER SYSTEM SET synchronous_standby_names = 'gone'", "SELECT pg_reload_conf()")
+    pair.promote()
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            database.write(add_trait, "CUSTOM_UNKNOWN")
+        except Exception as error:
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(STATEMENT_SECONDS)
+    assert [type(error) for error in errors] == [OutcomeUnknown]
+    database.write(add_trait, "CUSTOM_AFTER")
+    assert pair.on_standby("SELECT count(*) FROM traits WHERE name = 'CUSTOM_AFTER'") == 1
+    database.engine.dispose()
+
+
 def test_write_on_a_standby_is_unavailable(healthy_pair: FailoverPair) -> None:
     client = create_app(Settings(database_url=healthy_pair.standby_url)).test_client()
     assert client.get("/traits", headers=ADMIN).status_code == 200

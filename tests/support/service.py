@@ -48,10 +48,11 @@ class Client:
     """A client that sends one request after another, as admin at the newest microversion.
 
     Without `keeps_alive`, each request has a connection of its own, so that any worker may get it.
+    `headers` are those of all its requests.
     """
 
     def __init__(self, port: int, *, keeps_alive: bool = True) -> None:
-        self._headers = HEADERS if keeps_alive else HEADERS | {"Connection": "close"}
+        self.headers = HEADERS if keeps_alive else HEADERS | {"Connection": "close"}
         self._connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
 
     def __call__(self, method: str, path: str, body: Any = None) -> Answer:
@@ -60,7 +61,7 @@ class Client:
                 self._connection.connect()
                 self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sent = None if body is None else orjson.dumps(body)
-            self._connection.request(method, path, sent, self._headers)
+            self._connection.request(method, path, sent, self.headers)
             response = self._connection.getresponse()
             content = response.read()
         except (OSError, HTTPException):
