@@ -219,7 +219,7 @@ def replace_hosts(client: Client, created: list[str]) -> None:
 
 
 def check_group(client: Client, pools: Sequence[Pool]) -> None:
-    """Check that a group is not broken, and try to delete it while it has members."""
+    """Check that a group is not broken, and write its policy again while it has members."""
     pool = random.choice(pools[1:])
     path = f"/placement_groups/{pool.group}"
     shown = client.result("GET", path)
