@@ -40,8 +40,8 @@ takes longer than this to elect another primary.
 AVOID_SECONDS = 60.0
 """Seconds for which new connections try a server last that has not responded or is replaced."""
 
-# The first eight digits of the name of the current segment of the log, which a promotion increments. A standby
-# responds with an error.
+# The first eight digits of the name of the current segment of the log, which a promotion increments.
+# A standby responds with an error.
 TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 
 
@@ -154,7 +154,7 @@ class HangDetector:
     def _timeline(self, server: Server) -> str | None:
         """Return the timeline of a primary, None if the server is no primary or does not respond in time."""
         try:
-            return fetch_value(self._probe_arguments(server), TIMELINE, PROBE_TIMEOUT)
+            return str(fetch_value(self._probe_arguments(server), TIMELINE, PROBE_TIMEOUT))
         except psycopg2.Error:
             return None
 

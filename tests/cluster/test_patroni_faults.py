@@ -1,9 +1,9 @@
 """Faults of a PostgreSQL cluster under Patroni: no acknowledged claim is lost, and no refused one is stored.
 
 `CLUSTER_SECONDS=3600 CLUSTER_SEED=1 .venv/bin/pytest -n 0 -s -m cluster tests/cluster` draws faults for an
-hour, and only those named in `CLUSTER_FAULTS` if it is set. Without `CLUSTER_SECONDS`, one short round of a few
-faults runs. The test prints for each fault how long claims and reads paused, and commits that do not go through
-the service. If it fails, it writes states and logs to the directory `CLUSTER_STATES`.
+hour, and only those named in `CLUSTER_FAULTS` if it is set. Without `CLUSTER_SECONDS`, one short round of a
+few faults runs. The test prints for each fault how long claims and reads paused, and commits that do not go
+through the service. If it fails, it writes states and logs to the directory `CLUSTER_STATES`.
 """
 
 import os
