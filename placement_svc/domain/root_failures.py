@@ -59,6 +59,9 @@ class ProviderFailures:
         self.group = group
         self._bits = {each: 1 << bits[each.condition] for each in group.filters}
         self._inventories = {each.resource_class: each for each in group.having([FilterCode.INVENTORY])}
+        # Several classes of the unsuffixed group can fail one of these filters, which counts once.
+        shared = group.without(*AMOUNT_CODES, FilterCode.REQUIRED)
+        self._counts_once = not group.suffix and len(self._inventories) > 1 and bool(shared)
 
     def failing(
         self, root: int, pattern: int, resource_class: str | None, *, is_shared: bool
@@ -146,7 +149,7 @@ class ProviderFailures:
         for pattern, is_shared in patterns:
             failing = self.failing(root.root, pattern, resource_class, is_shared=is_shared)
             rank: tuple[object, ...] = (len(failing),)
-            if resource_class:
+            if self._counts_once:
                 new = [
                     n for n, each in enumerate(self.group.filters) if each in failing and each not in listed
                 ]

@@ -102,6 +102,20 @@ def test_a_missing_inventory_is_one_failing_filter(api: Api, load_cloud: LoadClo
     )
 
 
+def test_smallest_gap_decides_between_providers_that_fail_equally_many_filters(
+    api: Api, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("h{}; a<h{VCPU8 used8 max4}; b<h{VCPU7}"))
+
+    body = api("GET", f"{PATH}?resources=VCPU:8").json
+
+    [near] = body["nearest"]
+    assert [(each["code"], each["best"], each["provider"]["name"]) for each in near["fails"]] == [
+        ("capacity", 7, "b"),
+        ("free", 7, "b"),
+    ]
+
+
 def test_number_of_statements_does_not_depend_on_the_cloud(
     app: Flask, api: Api, load_cloud: LoadCloud, clean_database: Callable[[], None]
 ) -> None:

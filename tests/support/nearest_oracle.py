@@ -151,6 +151,8 @@ class NearestOracle:
         around, filters = self.around(root), filters_of(group)
         found: dict[Filter, dict[str, Any]] = {}
         total, first = Fraction(0), None
+        shared = [one for one in filters if one.code not in AMOUNT_CODES and one.code != "required"]
+        counts_once = len(group.resources) > 1 and shared
         for name in group.resources:
             having = [provider for provider in around if name in provider.inventories]
             if not having:
@@ -161,8 +163,10 @@ class NearestOracle:
 
             def rank(provider: Provider, name: str = name) -> tuple[Any, ...]:
                 failing = self.failing(group, root, provider, name)
-                new = [number for number, one in enumerate(filters) if one in failing and one not in found]
                 gap = self.gap(group, provider, failing)
+                if not counts_once:
+                    return len(failing), gap, provider.uuid
+                new = [number for number, one in enumerate(filters) if one in failing and one not in found]
                 return len(failing), len(new), new, gap, provider.uuid
 
             provider = min(having, key=rank)
