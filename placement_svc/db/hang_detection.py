@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 from time import monotonic, sleep
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import Engine, event
@@ -72,7 +72,8 @@ class HangDetector:
 
     def __init__(self, engine: Engine) -> None:
         self._lock = Lock()
-        self._sessions: dict[Any, _Session] = {}
+        # A pool that is abandoned does not report that its connections are closed.
+        self._sessions: WeakKeyDictionary[Any, _Session] = WeakKeyDictionary()
         self._probed: dict[Server, float] = {}
         """When each server responded to a probe and was not replaced."""
         self._avoided: dict[Server, float] = {}
@@ -168,7 +169,7 @@ class HangDetector:
         """End all connections to a server; the thread that uses one gets an error at once."""
         with self._lock:
             self._avoided[server] = monotonic() + AVOID_SECONDS
-            for driver_connection, session in self._sessions.items():
+            for driver_connection, session in list(self._sessions.items()):
                 if session.server == server:
                     shut_down(driver_connection)
 

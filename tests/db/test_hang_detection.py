@@ -1,0 +1,25 @@
+"""The connections that the watchdog of hanging servers knows."""
+
+import gc
+
+from sqlalchemy import make_url, text
+
+from placement_svc.db.engine import connect
+from tests.support.service import wait_until
+
+
+def test_connections_of_an_abandoned_pool_are_closed(database_url: str) -> None:
+    url = make_url(database_url).update_query_dict({"application_name": "abandoned"})
+    engine = connect(url.render_as_string(hide_password=False))
+    other = connect(database_url)
+    count = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'abandoned'")
+    with engine.connect() as first, engine.connect() as second:
+        assert first.scalar(count) == second.scalar(count) == 2
+
+    # As after a demotion of the primary.
+    engine.dispose(close=False)
+    gc.collect()
+
+    with other.connect() as connection:
+        wait_until(lambda: connection.scalar(count) == 0)
+    other.dispose()
