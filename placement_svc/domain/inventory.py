@@ -26,7 +26,11 @@ class UnitLimits(NamedTuple):
 
     def fits_units(self, amount: int) -> bool:
         """Return whether a new allocation can get `amount`."""
-        return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
+        return self.min_unit <= amount <= self.max_unit and self.is_multiple(amount)
+
+    def is_multiple(self, amount: int) -> bool:
+        """Return whether `amount` is a multiple of step_size."""
+        return amount % self.step_size == 0
 
 
 @dataclass(frozen=True)

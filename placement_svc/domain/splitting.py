@@ -171,7 +171,7 @@ def smallest_sets(
     The providers have the ids and units in `limits`; none of them can supply the amount alone. Raises what
     `Deadline.check` and `MemoryBudget.reserve` raise.
     """
-    usable = [(id_, units) for id_, units in limits if amount % units.step_size == 0]
+    usable = [(id_, units) for id_, units in limits if units.is_multiple(amount)]
     by_multiple: list[_MembersOfMultiple] = []
     reserved = 0
     try:
@@ -236,7 +236,7 @@ class _MembersOfMultiple:
         """Return the providers for one multiple; None if no set of them can suffice."""
         members = []
         for id_, units in limits:
-            if multiple % units.step_size == 0:
+            if units.is_multiple(multiple):
                 low = -(-max(units.min_unit, multiple) // multiple) * multiple
                 high = units.max_unit // multiple * multiple
                 if low <= high:

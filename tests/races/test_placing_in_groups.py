@@ -138,7 +138,8 @@ def test_nobody_is_refused_and_no_rule_is_broken_beside_other_writes(
                 release(api, [{"uuid": uuid}])
             policy = {"policy": "anti-affinity", "across": "root"}
             assert api("PUT", path, policy).json["violations"] == []
-            assert api("DELETE", path).status_code in (204, 409)
+            # 404 if the other thread has deleted it, 409 while it has members.
+            assert api("DELETE", path).status_code in (204, 404, 409)
             assert api("PUT", path, policy).status_code in (200, 201)
 
     def schedule():
