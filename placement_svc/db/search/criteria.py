@@ -25,11 +25,12 @@ MAX_JOINED_CLASSES = 4
 One condition checks the others: planning a join of 13 inventories takes PostgreSQL 0.1 s.
 """
 
-MAX_JOINED_INVENTORIES = 12
-"""The number of joins of all demands of a search beyond which each demand joins one inventory only.
+MAX_JOINS_OF_DEMAND = 5
+MAX_JOINS = 16
+"""The joins of a demand, and of all demands, beyond which only one resource class of a demand becomes a join.
 
-Each demand is in several subqueries, and PostgreSQL plans the joins of each. For ten groups of ten resource
-classes, this took 350 MB of memory.
+Each demand is in several subqueries, and PostgreSQL plans all orders of its joins. For two groups of ten
+resource classes, one with three aggregates, in one subtree, this took 375 MB of memory.
 """
 
 UNKNOWN_TREE = 0
@@ -88,6 +89,16 @@ class SupplierCriteria:
     def is_uncommon(self) -> bool:
         """Whether hardly any other request has the same criteria, so that keeping a statement is useless."""
         return bool(self.added or self.not_in_tree)
+
+    @property
+    def join_count(self) -> int:
+        """The number of resource classes and filters that PostgreSQL may plan as joins."""
+        return (
+            min(len(self.resources), self.max_joined_classes)
+            + len(self.member_of.any_of)
+            + bool(self.member_of.forbidden)
+            + bool(self.required.any_of or self.required.forbidden)
+        )
 
     @property
     def has_filters(self) -> bool:
@@ -243,11 +254,12 @@ class _ResolvedGroup:
         )
 
 
-def _with_bounded_joins(by_demand: Sequence[SupplierCriteria]) -> Sequence[SupplierCriteria]:
-    joined = sum(min(len(each.resources), MAX_JOINED_CLASSES) for each in dict.fromkeys(by_demand))
-    if joined <= MAX_JOINED_INVENTORIES:
-        return by_demand
-    return [replace(each, max_joined_classes=1) for each in by_demand]
+def _with_bounded_joins(by_demand: Sequence[SupplierCriteria]) -> Iterator[SupplierCriteria]:
+    """Yield the criteria with fewer joins where the joins are too many."""
+    total = sum(each.join_count for each in dict.fromkeys(by_demand))
+    for each in by_demand:
+        is_bounded = total <= MAX_JOINS and each.join_count <= MAX_JOINS_OF_DEMAND
+        yield each if is_bounded else replace(each, max_joined_classes=1)
 
 
 def _split_amounts(

@@ -35,7 +35,7 @@ MAX_JOINED_CONDITIONS = 8
 The planning time grows faster than the number of joins: with 20 of them, it took 1 s and 560 MB.
 """
 
-MAX_FILTERED_INVENTORIES = 16
+MAX_FILTERED_JOINS = 16
 """The number of joins up to which `same_subtree` is an extra filter: each demand is in two subqueries."""
 
 _descendant = shared(resource_providers.alias("descendant"))
@@ -96,18 +96,8 @@ def select_anchors(
 
 def _joined_count(rare_first: Sequence[SupplierCriteria]) -> int:
     """Return how many of the demands become joins: the first ones, up to both maximums, but at least one."""
-    conditions = accumulate(
-        _joined_classes(each)
-        + len(each.member_of.any_of)
-        + bool(each.member_of.forbidden)
-        + bool(each.required.any_of or each.required.forbidden)
-        for each in rare_first[:MAX_JOINED_DEMANDS]
-    )
-    return max(1, sum(total <= MAX_JOINED_CONDITIONS for total in conditions))
-
-
-def _joined_classes(criteria: SupplierCriteria) -> int:
-    return min(len(criteria.resources), criteria.max_joined_classes)
+    joins = accumulate(each.join_count for each in rare_first[:MAX_JOINED_DEMANDS])
+    return max(1, sum(total <= MAX_JOINED_CONDITIONS for total in joins))
 
 
 def _same_subtree(
@@ -118,14 +108,14 @@ def _same_subtree(
     This is an extra filter, which excludes roots early. `placement_svc.domain.constraints` checks every
     `same_subtree` while combining, also those that are left out here because a sharing provider, whose
     subtree is in another tree, could supply one of the demands, or because the filter would have more than
-    `MAX_FILTERED_INVENTORIES`.
+    `MAX_FILTERED_JOINS`.
     """
     filtered = 0
     for demands in criteria.rules.same_subtree:
         all_criteria = list(dict.fromkeys(criteria.by_demand[demand] for demand in sorted(demands)))
-        joined = sum(max(1, _joined_classes(each)) for each in all_criteria)
-        if shared_supplies.keys().isdisjoint(all_criteria) and filtered + joined <= MAX_FILTERED_INVENTORIES:
-            filtered += joined
+        joins = sum(max(1, each.join_count) for each in all_criteria)
+        if shared_supplies.keys().isdisjoint(all_criteria) and filtered + joins <= MAX_FILTERED_JOINS:
+            filtered += joins
             yield _has_subtree(root, all_criteria)
 
 

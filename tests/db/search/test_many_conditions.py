@@ -34,7 +34,7 @@ def no_single_conditions() -> Iterator[None]:
         for module in (providers, suppliers, tree_conditions, "placement_svc.db.filters"):
             target = f"{getattr(module, '__name__', module)}.MAX_SINGLE_CONDITIONS"
             patch.setattr(target, 0 if module is not tree_conditions else 1)
-        patch.setattr(criteria, "MAX_JOINED_INVENTORIES", 0)
+        patch.setattr(criteria, "MAX_JOINS", 0)
         clear_caches()
         yield
     clear_caches()
