@@ -192,6 +192,9 @@ def send(app: Flask, method: str, path: str, body: bytes, sent: dict[str, str], 
         check_error(response, method)
     elif response.status_code == 204:
         assert not response.data
+    elif response.content_type == "text/html; charset=utf-8":
+        assert path in ("", "/")
+        assert "text/html" in sent["Accept"].lower()
     elif response.data:
         assert response.content_type == "application/json"
         json.loads(response.data)
