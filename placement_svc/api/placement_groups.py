@@ -80,5 +80,5 @@ def delete_placement_group(uuid: str) -> Response:
 
 
 def _normalized(uuid: str) -> str:
-    """Return a uuid as it is stored, whatever its spelling; other texts unchanged."""
+    """Return a uuid in the spelling in which it is stored, and any other text unchanged."""
     return str(UUID(uuid)) if UUID_FORM.fullmatch(uuid) else uuid

@@ -61,8 +61,8 @@ def connected_roots(
 def balanced_counts(kinds: Sequence[ClaimKind], inventories: SimulatedInventories) -> dict[ClaimKind, int]:
     """Return how many claims of each kind to make until none fits; their number may not be the greatest.
 
-    Of the kind with most claims left, half of them are made. So an inventory that many kinds need is not used
-    up early.
+    Each step takes the kind of which most claims are possible, and makes half of them. So an inventory that
+    many kinds need is not used up early.
     """
     free = inventories.part({key for kind in kinds for key, _ in kind})
     counts = dict.fromkeys(kinds, 0)

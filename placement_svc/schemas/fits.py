@@ -49,7 +49,7 @@ class FitsQuery(PageKeys, ExtendedRequestQuery):
 def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest]:
     """Return the request and the page of its roots; raise `Invalid`.
 
-    Of a repeated key the last value counts, except for `without` and the keys of the search.
+    If a key is repeated, the last value counts, except for `without` and the keys of the search.
     """
     own_keys = FitsQuery().fields.keys() - ExtendedRequestQuery().fields.keys() | {"limit"}
     own = dict(pair for pair in pairs if pair[0] in own_keys)
