@@ -13,10 +13,11 @@ import click
 from rich.console import Console
 from rich.status import Status
 
-from bench import clouds, reads, report, schedule
+from bench import clouds, fixed, reads, report, schedule
 from bench.checking import ServicesDiffer, check_candidates
 from bench.claims import MAX_HOSTS, ClaimsResult, measure_claims
 from bench.environment import Environment, serve_cloud
+from bench.fixed import FIXED, FixedResult, measure_fixed
 from bench.in_process import InProcessService, in_process_service
 from bench.measuring import Result, candidates_path, measure
 from bench.reads import ReadResult
@@ -26,7 +27,7 @@ from bench.services import ServiceError
 from placement_svc.provisioning import embedded
 
 CLAIMS = "claims"
-NAMES = [*(scenario.name for scenario in SCENARIOS), *reads.NAMES, CLAIMS, SCHEDULE]
+NAMES = [*(scenario.name for scenario in SCENARIOS), *reads.NAMES, CLAIMS, FIXED, SCHEDULE]
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
@@ -123,6 +124,16 @@ class Benchmark:
             for result in measure_claims(environment.servers, count):
                 self.print_line(report.claims_line(result))
                 yield result
+
+    def fixed(self, hosts: int) -> Iterator[FixedResult]:
+        """Yield what a search of limit 10 takes, and what a request without any search takes."""
+        for name, cloud in fixed.CLOUDS.items():
+            self.status.update(f"{FIXED}: loading {hosts:,} hosts, {name}")
+            with serve_cloud(self.server_url, cloud(hosts), self.reference_python) as environment:
+                self.status.update(f"{FIXED}, {name}")
+                for result in measure_fixed(environment, name, hosts):
+                    self.print_line(report.fixed_line(result))
+                    yield result
 
     def schedule(self, hosts: int) -> Iterator[ScheduleResult]:
         """Yield the results of schedulers that place servers in each of `CLOUDS`."""
@@ -238,6 +249,7 @@ def main(
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
     progress = Console(stderr=True)
     claims: list[ClaimsResult] = []
+    fixed_costs: list[FixedResult] = []
     scheduled: list[ScheduleResult] = []
     plotted: list[Result] = []
     try:
@@ -248,6 +260,8 @@ def main(
             read = list(benchmark.reads(names, hosts))
             if CLAIMS in names:
                 claims = list(benchmark.claims(hosts))
+            if FIXED in names:
+                fixed_costs = list(benchmark.fixed(hosts))
             if SCHEDULE in names:
                 scheduled = list(benchmark.schedule(hosts))
             if plot_file:
@@ -256,9 +270,9 @@ def main(
                 plotted = [result for size in sizes for result in alone.requests(unbounded, size)]
     except (ServicesDiffer, ServiceError) as error:
         raise click.ClickException(str(error)) from error
-    _print_report(results, read, claims, scheduled)
+    _print_report(results, read, claims, fixed_costs, scheduled)
     if json_file:
-        report.write_json(json_file, [*results, *read, *claims, *scheduled, *plotted])
+        report.write_json(json_file, [*results, *read, *claims, *fixed_costs, *scheduled, *plotted])
     if plot_file:
         draw(plot_file, plotted)
 
@@ -267,6 +281,7 @@ def _print_report(
     results: Sequence[Result],
     read: Sequence[ReadResult],
     claims: Sequence[ClaimsResult],
+    fixed_costs: Sequence[FixedResult],
     scheduled: Sequence[ScheduleResult],
 ) -> None:
     console = report.console()
@@ -280,6 +295,8 @@ def _print_report(
         console.print(report.reads_table(read))
     if claims:
         console.print(report.claims_table(claims))
+    if fixed_costs:
+        console.print(report.fixed_table(fixed_costs))
     if scheduled:
         console.print(report.schedule_table(scheduled))
 

@@ -114,10 +114,14 @@ def _children(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process, its children, and those that it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """Return the processor time of a process and its children, ended ones included; 0 for no process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = _children(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
     own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(map(cpu_seconds, _children(pid)))
+    return own + sum(map(cpu_seconds, children))
 
 
 def _claims(server: Server, hosts: int, clients: int, claims: int) -> Callable[[], int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench import clouds
-from bench.clouds import CPU_TRAIT, Cloud, uuid_of, zone
+from bench.clouds import CPU_TRAIT, TRAITS, Cloud, uuid_of, zone
 from bench.measuring import candidates_path
 from bench.services import VERSION, Service
 
@@ -45,12 +45,16 @@ class ReadResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A search, and extensions at `paths` that get the same query; `cloud` takes a number of hosts."""
+    """A search, and extensions at `paths` that get the same query; `cloud` takes a number of hosts.
+
+    `candidates` is the number of candidates in each host of the first zone.
+    """
 
     name: str
     cloud: Callable[[int], Cloud]
     query: str
     paths: tuple[str, ...]
+    candidates: int = 2
 
 
 QUERY = (
@@ -59,8 +63,17 @@ QUERY = (
     "&same_subtree=_C,_N&group_policy=none"
 )
 EXPLANATION = "/allocation_candidates/explanation"
+EXPLANATIONS = (f"{EXPLANATION}?relaxations=0", EXPLANATION)
 COMPARISONS = (
-    Comparison("explain", clouds.nested_zones, QUERY, (f"{EXPLANATION}?relaxations=0", EXPLANATION)),
+    Comparison("explain", clouds.nested_zones, QUERY, EXPLANATIONS),
+    # The hosts have this trait, but no NUMA node does.
+    Comparison(
+        "explain-none",
+        clouds.nested_zones,
+        QUERY.replace(CPU_TRAIT, TRAITS[0]),
+        EXPLANATIONS,
+        candidates=0,
+    ),
     Comparison("capacity", clouds.nested_zones, QUERY, ("/allocation_candidates/capacity",)),
 )
 NAMES = (BULK, *(comparison.name for comparison in COMPARISONS))

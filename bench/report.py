@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.claims import ClaimsResult, ClaimStats
+from bench.fixed import FixedResult
 from bench.measuring import Measurement, Result
 from bench.reads import ReadResult
 from bench.schedule import ScheduleResult
@@ -112,13 +113,15 @@ def floor_lines(results: Iterable[Result]) -> Iterator[str]:
 def claims_table(results: Iterable[ClaimsResult]) -> Table:
     """Return a table of claims with their rates, and times in ms."""
     rendered = Table(box=_box())
-    rendered.add_column("hosts")
+    for heading in ("requests", "hosts"):
+        rendered.add_column(heading)
     for heading in ("clients", "ours per second", "median", "p99", "refused"):
         rendered.add_column(heading, justify="right")
     for heading in ("reference per second", "median", "p99", "refused", "ratio"):
         rendered.add_column(heading, justify="right")
     for result in results:
         rendered.add_row(
+            _claim_requests(result),
             f"{result.hosts:,}" if result.distribution == "spread" else f"one of {result.hosts:,}",
             str(result.clients),
             *_claim_cells(result.ours),
@@ -132,9 +135,13 @@ def claims_line(result: ClaimsResult) -> str:
     """Return a result as one line of text."""
     reference = f", reference {result.reference.per_second:,.0f}" if result.reference else ""
     return (
-        f"claims, {result.distribution}, {result.clients} clients:"
+        f"claims, {_claim_requests(result)}, {result.distribution}, {result.clients} clients:"
         f" {result.ours.per_second:,.0f} per second{reference}"
     )
+
+
+def _claim_requests(result: ClaimsResult) -> str:
+    return "PUT and DELETE" if result.with_release else "PUT"
 
 
 def schedule_table(results: Iterable[ScheduleResult]) -> Table:
@@ -161,6 +168,30 @@ def schedule_line(result: ScheduleResult) -> str:
     return (
         f"schedule, {result.cloud}, {result.service}, {result.way}, {result.schedulers} schedulers:"
         f" {result.per_second:,.1f} placements per second"
+    )
+
+
+def fixed_table(results: Iterable[FixedResult]) -> Table:
+    """Return a table of requests with their times and processor times in ms, and over those of GET /."""
+    rendered = Table(box=_box())
+    for heading in ("service", "cloud", "request"):
+        rendered.add_column(heading)
+    for heading in ("hosts", "time", "ratio", "processor time", "ratio"):
+        rendered.add_column(heading, justify="right")
+    for result in results:
+        rendered.add_row(
+            *(result.service, result.cloud, result.request, f"{result.hosts:,}"),
+            *(f"{result.milliseconds:,.2f}", f"{result.time_ratio:,.1f}x"),
+            *(f"{result.cpu_milliseconds:,.2f}", f"{result.cpu_ratio:,.1f}x"),
+        )
+    return rendered
+
+
+def fixed_line(result: FixedResult) -> str:
+    """Return a result as one line of text."""
+    return (
+        f"fixed, {result.service}, {result.cloud}, {result.request}:"
+        f" {result.milliseconds:,.2f} ms, processor time {result.cpu_milliseconds:,.2f} ms"
     )
 
 
@@ -226,7 +257,9 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
-def write_json(path: Path, results: Iterable[Result | ReadResult | ClaimsResult | ScheduleResult]) -> None:
+def write_json(
+    path: Path, results: Iterable[Result | ReadResult | ClaimsResult | FixedResult | ScheduleResult]
+) -> None:
     """Write all results and the description of the machine."""
     document = {
         "machine": machine(),

@@ -20,7 +20,7 @@ from placement_svc.db.standbys import Reader, Standby, StandbyReads
 from placement_svc.db.urls import each_host
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.fits import FitsRequest
-from placement_svc.http import cors, errors, pipeline, proxy, watched_requests
+from placement_svc.http import cors, errors, pipeline, proxy, watched_aggregates, watched_requests
 from placement_svc.http.auth import AuthStrategy
 from placement_svc.http.documentation import DocumentationMiddleware
 from placement_svc.http.hosts import AllowedHosts
@@ -35,6 +35,7 @@ from placement_svc.observability import access_log
 from placement_svc.observability.access_log import CompletedRequest
 from placement_svc.observability.empty_answers import EmptyAnswerRecorder
 from placement_svc.observability.metrics import Metrics, shared_directory
+from placement_svc.observability.watched_aggregates import WatchedAggregates
 from placement_svc.observability.watched_requests import WatchedRequests
 from placement_svc.openapi.document import describe
 from placement_svc.openapi.registry import check_endpoints
@@ -76,7 +77,8 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["watched_requests"] = watched_fits
     metrics = None
     if settings.metrics:
-        metrics = Metrics(database, standby_reads, [watched_fits] if watched_fits else [])
+        watched = (watched_fits, _watched_amounts(settings, standby_reads))
+        metrics = Metrics(database, standby_reads, [collector for collector in watched if collector])
     reports = [metrics.count] if metrics else []
     if settings.empty_answers:
         reports.append(EmptyAnswerRecorder(database, settings.empty_answers).record)
@@ -121,7 +123,13 @@ def _console(
 def _database(settings: config.Settings) -> Database:
     assert settings.database_url is not None
     return Database(
-        connect(settings.database_url, settings.pool_size, settings.lock_timeout, settings.statement_timeout)
+        connect(
+            settings.database_url,
+            settings.pool_size,
+            settings.lock_timeout,
+            settings.statement_timeout,
+            prepares_statements=settings.prepared_statements,
+        )
     )
 
 
@@ -133,6 +141,7 @@ def _standbys(settings: config.Settings) -> list[Standby]:
             settings.read_max_lag,
             pool_size=settings.pool_size,
             statement_timeout=settings.statement_timeout,
+            prepares_statements=settings.prepared_statements,
         )
         for url in (each_host(settings.read_url) if settings.read_url else ())
     ]
@@ -195,6 +204,23 @@ def _watched_fits(settings: config.Settings, reader: Reader) -> WatchedRequests 
         seconds=settings.request_deadline,
         memory=settings.max_search_memory,
     )
+
+
+def watched_aggregates_of(settings: config.Settings) -> Callable[[], Mapping[str, str]] | None:
+    """Return a function that returns the uuids of the watched aggregates by name, None without the setting.
+
+    Raises `SetupError` if their file cannot be used.
+    """
+    if settings.watched_aggregates is None:
+        return None
+    return WatchedFile(settings.watched_aggregates, watched_aggregates.read).value
+
+
+def _watched_amounts(settings: config.Settings, reader: Reader) -> WatchedAggregates | None:
+    watched = watched_aggregates_of(settings)
+    if watched is None:
+        return None
+    return WatchedAggregates(reader, watched, shared_directory(), seconds=settings.request_deadline)
 
 
 def policy_enforcer() -> Enforcer:

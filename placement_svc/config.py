@@ -146,9 +146,15 @@ class Settings:
     statement_timeout: int = _setting(
         60, "seconds that a single SQL statement may run; after that, the response is 503"
     )
+    prepared_statements: bool = _setting(
+        True, "0 lets PostgreSQL plan each search anew, as behind a connection pooler in transaction mode"
+    )
     metrics: bool = _setting(True, "0 disables /metrics")
     watched_requests: Path | None = _setting(  # noqa: RUF009
         None, "YAML file of requests whose capacity /metrics shows, as placement_request_fits"
+    )
+    watched_aggregates: Path | None = _setting(  # noqa: RUF009
+        None, "YAML file of aggregates whose amounts /metrics shows, as placement_aggregate_capacity"
     )
     log_format: str | None = _setting(
         None, "json, or console (human-readable lines)", "console on a terminal, else json"

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from bench import clouds, reads, schedule
-from bench.claims import run_claims
+from bench import clouds, fixed, reads, schedule
+from bench.claims import WARM_UP_CLAIMS, run_claims
 from bench.clouds import Cloud, host_names, uuid_of
 from bench.costs import cpu_seconds
+from bench.environment import serve_cloud
 from bench.loading import add_names, load_ours
 from bench.measuring import candidates_path
 from bench.reads import Comparison
@@ -63,12 +64,12 @@ def test_all_ways_to_read_a_cloud_return_the_same(service: Service, load: Callab
 
 
 @pytest.mark.parametrize("comparison", reads.COMPARISONS, ids=lambda comparison: str(comparison.name))
-def test_an_extension_gets_the_query_of_a_search_with_candidates(
+def test_an_extension_gets_the_query_of_a_search(
     comparison: Comparison, service: Service, load: Callable[[Cloud], None]
 ) -> None:
     load(comparison.cloud(HOSTS))
     body = json.loads(service.request("GET", candidates_path(comparison.query, 1000)))
-    assert len(body["allocation_requests"]) == 2 * math.ceil(HOSTS / clouds.ZONES)
+    assert len(body["allocation_requests"]) == comparison.candidates * math.ceil(HOSTS / clouds.ZONES)
     search, *extensions = reads.measure_comparison(comparison, service, HOSTS)
     assert search.ratio == 1
     assert [extension.read for extension in extensions] == list(comparison.paths)
@@ -81,6 +82,25 @@ def test_claims_from_unlimited_hosts_are_granted(service: Service, load: Callabl
     assert stats.refused == 0
     assert stats.per_second > 0
     assert stats.p99 >= stats.median > 0
+
+
+def test_a_client_releases_each_claim(
+    service: Service, load: Callable[[Cloud], None], engine: Engine
+) -> None:
+    load(clouds.unlimited(HOSTS))
+    uuids = [uuid_of(name) for name in host_names(HOSTS)]
+    assert run_claims(service, uuids, CLIENTS, seconds=0, with_release=True).refused == 0
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM consumers")) == WARM_UP_CLAIMS
+
+
+@pytest.mark.parametrize("cloud", fixed.CLOUDS.values(), ids=fixed.CLOUDS)
+def test_the_fixed_cost_is_that_of_the_versions(server_url: str, cloud: Callable[[int], Cloud]) -> None:
+    with serve_cloud(server_url, cloud(HOSTS), None) as environment:
+        versions, search = fixed.measure_fixed(environment, "flat", HOSTS)
+    assert [versions.request, search.request] == [fixed.VERSIONS, "limit=10"]
+    assert (versions.time_ratio, versions.cpu_ratio) == (1, 1)
+    assert search.milliseconds > 0
 
 
 def test_claims_from_a_full_host_are_counted_as_refused(

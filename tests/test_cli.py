@@ -163,6 +163,8 @@ def test_invalid_setting_is_reported_in_one_line(command: list[str], setting: st
         ({"policy_file": "missing"}, ""),
         ({"watched_requests": "broken"}, "m1.large: resources=VCPU"),
         ({"watched_requests": "missing"}, ""),
+        ({"watched_aggregates": "broken"}, "zone-a: rack-7"),
+        ({"watched_aggregates": "missing"}, ""),
         ({"auth": "token", "token_file": "broken"}, "{"),
         ({"auth": "token", "token_file": "missing"}, ""),
         ({"auth": "keystone", "keystone_file": "broken"}, "auth_type = password"),

@@ -70,6 +70,7 @@ def test_empty_environment_gives_the_defaults() -> None:
         ("PLACEMENT_POOL_SIZE", "50", "pool_size", 50),
         ("PLACEMENT_METRICS", "0", "metrics", False),
         ("PLACEMENT_WATCHED_REQUESTS", "watched.yaml", "watched_requests", Path("watched.yaml")),
+        ("PLACEMENT_WATCHED_AGGREGATES", "zones.yaml", "watched_aggregates", Path("zones.yaml")),
         ("PLACEMENT_LOG_FORMAT", "json", "log_format", "json"),
         ("PLACEMENT_LOG_LEVEL", "warning", "log_level", "warning"),
         ("PLACEMENT_SLOW_REQUEST", "0.5", "slow_request", 0.5),

@@ -18,8 +18,8 @@ from placement_svc.http.json import dumps, respond
 from placement_svc.http.microversion import since
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.allocations import parse_claim, parse_claims
-from placement_svc.schemas.base import UUID as UUID_FORM
 from placement_svc.schemas.consumers import AllocationsQuery, parse_allocations_query
+from placement_svc.schemas.scalars import UUID as UUID_FORM
 
 bp = Blueprint("allocations", __name__)
 

@@ -14,9 +14,9 @@ from placement_svc.domain.consumers import Consumer, ConsumerDetails, ConsumerFi
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.policy import enforce
-from placement_svc.schemas.base import UUID_KEY
 from placement_svc.schemas.consumers import ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.pages import MAX_LIMIT, parse_page
+from placement_svc.schemas.scalars import UUID_KEY
 
 bp = Blueprint("consumers", __name__)
 

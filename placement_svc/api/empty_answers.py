@@ -11,9 +11,9 @@ from placement_svc.db import empty_answers
 from placement_svc.domain.empty_answers import EmptyAnswer
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.schemas.base import DASHED_UUID
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
 from placement_svc.schemas.pages import parse_page
+from placement_svc.schemas.scalars import DASHED_UUID
 
 bp = Blueprint("empty_answers", __name__)
 

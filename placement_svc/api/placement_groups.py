@@ -12,8 +12,6 @@ from placement_svc.domain.errors import Invalid
 from placement_svc.domain.placement_groups import GroupMember, PlacementGroup, violations
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.schemas.base import UUID as UUID_FORM
-from placement_svc.schemas.base import UUID_KEY
 from placement_svc.schemas.pages import parse_page
 from placement_svc.schemas.placement_groups import (
     PlacementGroupBody,
@@ -21,6 +19,8 @@ from placement_svc.schemas.placement_groups import (
     group_to_json,
     to_group,
 )
+from placement_svc.schemas.scalars import UUID as UUID_FORM
+from placement_svc.schemas.scalars import UUID_KEY
 
 bp = Blueprint("placement_groups", __name__)
 

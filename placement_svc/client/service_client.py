@@ -1,6 +1,7 @@
 """An HTTP client that reads from a running Placement service: this one, or OpenStack Placement."""
 
 import json
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,9 @@ EXTENSIONS = "placement-svc"
 """The name of this service's extensions in the version header."""
 
 _VERSION_HEADER = "OpenStack-API-Version"
+
+_TLS_CODE = re.compile(r"^\[SSL: \w+\] ")
+"""The code of OpenSSL at the beginning of the text of an error."""
 
 
 class ClientError(Exception):
@@ -39,11 +43,14 @@ class StatusError(ClientError):
 class ServiceClient:
     """A client of one service with one token, which any number of threads can use."""
 
-    def __init__(self, url: str, token: str, *, version: str = "", connections: int = 1) -> None:
+    def __init__(
+        self, url: str, token: str, *, version: str = "", connections: int = 1, allows_stale: bool = False
+    ) -> None:
         """Check the URL and the token; raises `ClientError`.
 
         `version` is what follows ``placement`` in the version header. If it names `EXTENSIONS`, responses
-        of services without them are errors.
+        of services without them are errors. With `allows_stale`, standbys may answer; each path must be one
+        that knows the key `stale`.
         """
         if not url.startswith(("http://", "https://")):
             raise ClientError(f"{url} is not a service URL: it must begin with http:// or https://")
@@ -56,6 +63,8 @@ class ServiceClient:
             connect=1,
             read=4,
             status=4,
+            # A TLS error, such as an untrusted certificate, is permanent.
+            other=0,
             backoff_factor=0.5,
             status_forcelist=(502, 503, 504),
             raise_on_status=False,
@@ -65,6 +74,7 @@ class ServiceClient:
             maxsize=connections, block=True, retries=retry, timeout=urllib3.Timeout(connect=10, read=600)
         )
         self._headers = {"X-Auth-Token": token, "Accept": "application/json"}
+        self._allows_stale = allows_stale
         self._needs_extensions = EXTENSIONS in version
         if version:
             self.select_version(version)
@@ -76,6 +86,8 @@ class ServiceClient:
     def get(self, path: str) -> Any:
         """Return the JSON of the response to GET `path`; raises `ClientError`."""
         url = f"{self.url}{path}"
+        if self._allows_stale:
+            url += f"{'&' if '?' in path else '?'}stale=ok"
         try:
             response = self._http.request("GET", url, headers=self._headers)
         except urllib3.exceptions.HTTPError as error:
@@ -94,7 +106,7 @@ class ServiceClient:
 def _failure(error: urllib3.exceptions.HTTPError) -> str:
     """Return the reason of a failure without the names of urllib3's objects."""
     reason = getattr(error, "reason", None) or error
-    return str(reason).rpartition(": ")[2]
+    return _TLS_CODE.sub("", str(reason)).rpartition(": ")[2]
 
 
 def _error_text(body: bytes) -> str:

@@ -18,6 +18,9 @@ def find_tree(service: ServiceClient, name_or_uuid: str, **query: str) -> list[P
         found = _list(service, in_tree=name_or_uuid.lower(), **query)
         if found:
             return found
+    # An empty name in a query matches every provider.
+    if not name_or_uuid:
+        return []
     return [
         provider
         for named in _list(service, name=name_or_uuid)

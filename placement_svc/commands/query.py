@@ -3,6 +3,8 @@
 The exit status is 0, 1 if the answer is negative (no candidates, nothing found), and 2 after an error.
 """
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
@@ -45,6 +47,7 @@ _OPTIONS = (
         show_default=True,
         help="Token for the service.",
     ),
+    click.option("--stale", is_flag=True, help="Allow a standby to answer with data some seconds old."),
     click.option("--json", "output", flag_value=Format.JSON, type=Format, help="Print JSON."),
     click.option("--csv", "output", flag_value=Format.CSV, type=Format, help="Print CSV."),
 )
@@ -73,12 +76,15 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
 
     def decorate(function: Callable[..., Report]) -> click.Command:
         @wraps(function)
-        def run(url: str, token: str, output: Format | None, **arguments: Any) -> None:
+        def run(url: str, token: str, output: Format | None, *, stale: bool, **arguments: Any) -> None:
             try:
-                report = function(ServiceClient(url, token, version=VERSION), **arguments)
+                client = ServiceClient(url, token, version=VERSION, allows_stale=stale)
+                report = function(client, **arguments)
             except ClientError as error:
                 raise QueryError(printable(_message(error, url))) from error
-            report.write(output)
+            except UnicodeEncodeError as error:
+                raise click.UsageError("An argument is not valid UTF-8.") from error
+            _write(report, output)
             click.get_current_context().exit(0 if report.is_success else 1)
 
         for option in reversed(_OPTIONS):
@@ -86,6 +92,18 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
         return click.command(name)(run)
 
     return decorate
+
+
+def _write(report: Report, output: Format | None) -> None:
+    try:
+        report.write(output)
+    except BrokenPipeError:
+        # The reader needs no more; click ends the command.
+        raise
+    except OSError as error:
+        # Python would try to write the rest at its end, and report the error again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise QueryError(f"The output cannot be written: {error.strerror}") from error
 
 
 def _message(error: ClientError, url: str) -> str:

@@ -4,6 +4,7 @@ Names come from clients of the service, so control characters in them are escape
 """
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +55,9 @@ class Report:
 
     def write(self, output: Format | None) -> None:
         """Print the report; `output` None is the form for people."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Names and bars may have characters that the encoding of the terminal lacks.
+            sys.stdout.reconfigure(errors="backslashreplace")
         if output is Format.JSON:
             # Characters beyond ASCII are escaped, so no control character of any kind remains.
             click.echo(json.dumps(self.document, indent=2))
@@ -63,6 +67,7 @@ class Report:
             writer.writerows([_raw(cell) for cell in row] for row in self.listing.rows)
         else:
             self._print()
+        sys.stdout.flush()
 
     def _print(self) -> None:
         terminal_width = PIPE_WIDTH

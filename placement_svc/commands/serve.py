@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from placement_svc import config
-from placement_svc.app import access, create_app, watched_requests_of
+from placement_svc.app import access, create_app, watched_aggregates_of, watched_requests_of
 from placement_svc.server import serve as server
 
 PORT = 8778
@@ -38,6 +38,7 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     # Each worker repeats this. Doing it here reports unusable files before any worker starts.
     access(settings)
     watched_requests_of(settings)
+    watched_aggregates_of(settings)
     server.serve(create_app, settings, host=host, port=port, workers=workers, threads=threads)
 
 

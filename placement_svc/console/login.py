@@ -27,6 +27,15 @@ MAX_TOKEN_LENGTH = 2800
 FORM_COOKIE = "placement_console_form"
 """The cookie that a posted form must repeat, so that no other site can post it."""
 
+_REASONS = {
+    "session": (
+        "Your session has ended. It lasts eight hours, and ends when the service restarts"
+        " without PLACEMENT_CONSOLE_SECRET."
+    ),
+    "token": "Your token has expired or has been revoked.",
+}
+"""Why a caller with a session has to log in again, by the value of `reason`."""
+
 _NEXT = re.compile(r"/console(?:[/?][^\x00-\x20\\]*)?")
 """A page of the console, relative to the mount point."""
 
@@ -40,7 +49,7 @@ def authenticate(strategy: AuthStrategy, sessions: Sessions, *, uses_noauth: boo
     if TOKEN_KEY not in request.environ:
         token = NOAUTH_TOKEN if uses_noauth else sessions.token()
         if token is None:
-            return _to_form()
+            return _to_form("session" if sessions.has_ended() else None)
         request.environ[TOKEN_KEY] = token
         g.has_session = not uses_noauth
     try:
@@ -48,7 +57,7 @@ def authenticate(strategy: AuthStrategy, sessions: Sessions, *, uses_noauth: boo
     except HTTPException as error:
         if not is_unauthorized(error) or not g.has_session:
             raise
-        return _to_form()
+        return _to_form("token")
     return None
 
 
@@ -57,12 +66,19 @@ def is_unauthorized(error: HTTPException) -> bool:
     return error.code == 401 or (error.response is not None and error.response.status_code == 401)
 
 
-def _to_form() -> Response:
-    """Return the redirect to the log-in form, or a 401 for a script."""
+def _to_form(reason: str | None) -> Response:
+    """Return the redirect to the log-in form, which shows `reason`, or a 401 for a script."""
     if request.path.endswith((".json", ".csv")):
         return Response("Log in first.\n", status=401, content_type="text/plain; charset=UTF-8")
-    target = request.full_path.rstrip("?")
-    return redirect(f"{url_for('login.show')}?next={quote(target)}", 303)  # type: ignore[return-value]
+    query = f"next={quote(_requested_page())}"
+    if reason:
+        query = f"reason={reason}&{query}"
+    return redirect(f"{url_for('login.show')}?{query}", 303)  # type: ignore[return-value]
+
+
+def _requested_page() -> str:
+    """Return the path and query of the current request; the overview if it is not one for a page."""
+    return request.full_path.rstrip("?") if request.method in ("GET", "HEAD") else "/console"
 
 
 def form_token() -> str:
@@ -106,7 +122,12 @@ def show() -> Any:
 
 def _form(problem: str = "", status: int = 200) -> tuple[str, int]:
     page = render_template(
-        "login.html", next=_next_path(), problem=problem, form_token=form_token(), auth=settings().auth
+        "login.html",
+        next=_next_path(),
+        problem=problem,
+        reason=_REASONS.get(request.args.get("reason", ""), ""),
+        form_token=form_token(),
+        auth=settings().auth,
     )
     return page, status
 

@@ -7,6 +7,9 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 COOKIE = "placement_console"
 
+STARTED = "placement_session_started"
+"""The cookie that outlives a session, so that the log-in form can say that it has ended."""
+
 LIFETIME = timedelta(hours=8)
 """The time after which a caller has to log in again; the token may expire before that."""
 
@@ -28,13 +31,22 @@ class Sessions:
             return None
         return token if isinstance(token, str) else None
 
+    def has_ended(self) -> bool:
+        """Return whether this browser has had a session, and its caller has not logged out.
+
+        The browser deletes the cookie of a session that has ended.
+        """
+        return STARTED in request.cookies
+
     def start(self, response: Response, token: str) -> None:
         """Set the cookie of a session with `token`."""
         set_cookie(response, COOKIE, str(self._serializer.dumps(token)), LIFETIME)
+        set_cookie(response, STARTED, "1")
 
     def end(self, response: Response) -> None:
         """Delete the cookie of the session."""
-        set_cookie(response, COOKIE, "", timedelta(0))
+        for cookie in (COOKIE, STARTED):
+            set_cookie(response, cookie, "", timedelta(0))
 
 
 def set_cookie(response: Response, name: str, value: str, lifetime: timedelta | None = None) -> None:

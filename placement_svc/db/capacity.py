@@ -4,7 +4,7 @@ All inventories that match are read for the sums, and again for each page of gro
 amount, wherever the page is. Roots in the order of their uuids need only the inventories of the page.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -28,6 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from placement_svc.db import names, providers
+from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.filters import is_any
 from placement_svc.db.pages import Order, select_page, to_page
 from placement_svc.db.shared_clauses import shared
@@ -103,6 +104,16 @@ def find_page(
     amounts = amounts_of_groups(connection, grouping, conditions, [row.group_id for row in found.elements])
     groups = [CapacityGroup(row.key, row.name, amounts[row.group_id]) for row in found.elements]
     return Page(groups, found.last, found.has_more)
+
+
+def of_aggregates(connection: Connection, uuids: Collection[str]) -> dict[str, Amounts]:
+    """Return the amounts of the aggregates with these uuids, by uuid; those without inventories are absent.
+
+    Two statements, whatever the number of aggregates. They read all inventories.
+    """
+    ids = aggregate_ids(connection, uuids)
+    amounts = amounts_of_groups(connection, Grouping.AGGREGATE, [], list(ids.values()))
+    return {uuid: amounts[id] for uuid, id in ids.items() if id in amounts}
 
 
 def _number(value: Any) -> int | float | None:

@@ -9,9 +9,10 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event
 from sqlalchemy.engine import Compiled
-from sqlalchemy.exc import DBAPIError, InvalidatePoolError
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError, ResourceClosedError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 from sqlalchemy.util import LRUCache
 
@@ -26,6 +27,7 @@ from placement_svc.db.errors import (
     sqlstate,
 )
 from placement_svc.db.hang_detection import HangDetector
+from placement_svc.db.prepared import STALE_STATEMENT, Preparation
 from placement_svc.db.session_options import as_libpq_option, session_options
 from placement_svc.db.urls import DRIVER, default_options, host_count, parse_url
 from placement_svc.domain.errors import OutcomeUnknown
@@ -42,6 +44,9 @@ MAX_ATTEMPTS = 10
 
 PAUSE = 0.02
 """Seconds: the pause before attempt n + 1 is random, of at most n times this."""
+
+RETRIED = CONCURRENCY_FAILURES | STALE_STATEMENT
+"""The error codes after which a transaction is attempted again."""
 
 STATEMENT_CACHE_SIZE = 200
 """How many compiled statements are kept; SQLAlchemy's cache may grow to one and a half times this."""
@@ -74,6 +79,11 @@ class _TimedPool(QueuePool):
         started = perf_counter()
         try:
             return super().connect()
+        except (NotImplementedError, ResourceClosedError) as error:
+            # SQLAlchemy cannot invalidate the first connection of an engine, which it examines.
+            raise psycopg2.OperationalError(
+                "server closed the connection unexpectedly at its start"
+            ) from error
         finally:
             stats = request_stats.current()
             stats.connections += 1
@@ -81,12 +91,18 @@ class _TimedPool(QueuePool):
 
 
 def connect(
-    url: str | URL, pool_size: int = 10, lock_timeout: int = 10, statement_timeout: int = 60
+    url: str | URL,
+    pool_size: int = 10,
+    lock_timeout: int = 10,
+    statement_timeout: int = 60,
+    *,
+    prepares_statements: bool = False,
 ) -> Engine:
     """Return an engine for a PostgreSQL database, without connecting to it.
 
     A statement fails if it waits for a lock longer than `lock_timeout` seconds, or takes longer than
-    `statement_timeout` seconds (0: no timeout). Options in the URL override those of this service.
+    `statement_timeout` seconds (0: no timeout). Options in the URL override those of this service. With
+    `prepares_statements`, sessions keep the statements of searches prepared.
     """
     parsed = parse_url(url).set(drivername=DRIVER)
     options = as_libpq_option(session_options(lock_timeout, statement_timeout))
@@ -101,7 +117,10 @@ def connect(
         query_cache_size=0,
         # Texts of errors are logged, and parameters are the data of clients.
         hide_parameters=True,
-        execution_options={"compiled_cache": _StatementCache(STATEMENT_CACHE_SIZE)},
+        execution_options={
+            "compiled_cache": _StatementCache(STATEMENT_CACHE_SIZE),
+            **Preparation(prepares_statements).options,
+        },
         connect_args=default_options(parsed) | {"options": f"{options} {parsed.query.get('options', '')}"},
     )
     event.listen(engine, "checkout", _check_alive)
@@ -266,7 +285,7 @@ def _retry(attempt: Callable[[], T]) -> T:
         try:
             return attempt()
         except DBAPIError as error:
-            may_succeed = error.connection_invalidated or sqlstate(error) in CONCURRENCY_FAILURES
+            may_succeed = error.connection_invalidated or sqlstate(error) in RETRIED
             if number == MAX_ATTEMPTS or not may_succeed:
                 raise
         request_stats.current().retries += 1

@@ -18,6 +18,7 @@ from placement_svc.db.search.simulated_suppliers import (
     read_suppliers,
     root_suppliers,
 )
+from placement_svc.db.serial_plans import use_serial_plans
 from placement_svc.db.stranded import free_amounts
 from placement_svc.db.tables import aggregates, provider_aggregates, resource_providers
 from placement_svc.domain.claiming import claim_all
@@ -30,8 +31,8 @@ from placement_svc.domain.wording import list_sorted_names
 def count_fits(connection: Connection, fits_request: FitsRequest, options: SearchOptions) -> Fits:
     """Return how often a request can be claimed; raise `Invalid` for unknown names and uuids.
 
-    Five statements: names, anchors, providers, inventories, and what is free in all. One more each for
-    sharing providers, `without`, aggregates, and ignored consumers.
+    Six statements: names, anchors, providers, inventories, a setting, and what is free in all. One more each
+    for sharing providers, `without`, aggregates, and ignored consumers.
     """
     options = options.with_own_memory()
     deadline = options.deadline
@@ -59,6 +60,7 @@ def count_fits(connection: Connection, fits_request: FitsRequest, options: Searc
         )
         for claims in deadline.checked(run.claims)
     ]
+    use_serial_plans(connection)
     free = free_amounts(reader, criteria, removed, deadline)
     class_ids = class_ids_of(criteria)
     stranded = {name: free[class_ids[name]] - count * amount for name, amount in amounts.items()}

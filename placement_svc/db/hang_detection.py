@@ -16,10 +16,10 @@ from time import monotonic, sleep
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-import psycopg2  # type: ignore[import-untyped]
 from sqlalchemy import Engine, event
 
-from placement_svc.db.sockets import fetch_value, shut_down
+from placement_svc.db.hosts import Hosts, Server
+from placement_svc.db.sockets import shut_down
 
 CHECK_INTERVAL = 0.25
 """Seconds between two checks of the connections in use."""
@@ -29,28 +29,6 @@ SUSPICION_SECONDS = 2.0
 
 PROBE_INTERVAL = 2.0
 """Seconds from a successful probe of a server to the next one."""
-
-PROBE_TIMEOUT = 5
-"""Seconds that a server has to respond to a new connection.
-
-A server that is overloaded responds late, and ending its connections would only add to its load. A cluster
-takes longer than this to elect another primary.
-"""
-
-AVOID_SECONDS = 60.0
-"""Seconds for which new connections try a server last that has not responded or is replaced."""
-
-# The first eight digits of the name of the current segment of the log, which a promotion increments.
-# A standby responds with an error.
-TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
-
-
-@dataclass(frozen=True)
-class Server:
-    """The address of a server as libpq has it; the host may be the directory of a Unix socket."""
-
-    host: str
-    port: str
 
 
 @dataclass(eq=False)
@@ -76,30 +54,19 @@ class HangDetector:
         self._sessions: WeakKeyDictionary[Any, _Session] = WeakKeyDictionary()
         self._probed: dict[Server, float] = {}
         """When each server responded to a probe and was not replaced."""
-        self._avoided: dict[Server, float] = {}
-        """Until when new connections try these servers last."""
-        self._arguments: dict[str, Any] = {}
+        self._hosts = Hosts()
         for name, listener in (
             ("connect", self._opened),
             ("checkout", self._taken),
             ("checkin", self._returned),
             ("close", self._closed),
-            ("do_connect", self._order_hosts),
+            ("do_connect", self._connect),
         ):
             event.listen(engine, name, listener)
 
-    def _order_hosts(self, _dialect: Any, _record: Any, _args: Any, arguments: dict[str, Any]) -> None:
-        """Let libpq try the servers that have not responded last."""
-        self._arguments = dict(arguments)
-        servers = _servers(arguments)
-        with self._lock:
-            now = monotonic()
-            avoided = {server for server, until in self._avoided.items() if until > now}
-        if len(servers) > 1 and avoided:
-            ordered = sorted(servers, key=avoided.__contains__)
-            arguments["host"] = ",".join(server.host for server in ordered)
-            arguments["port"] = ",".join(server.port for server in ordered)
+    def _connect(self, _dialect: Any, _record: Any, _args: Any, arguments: dict[str, Any]) -> Any:
         _watchdog.watch(self)
+        return self._hosts.connect(arguments)
 
     def _opened(self, driver_connection: Any, _record: Any) -> None:
         info = driver_connection.info
@@ -122,7 +89,7 @@ class HangDetector:
     def check(self) -> None:
         """Probe the servers of connections that have been in use for long; shut down those that hang."""
         for server in self._suspects():
-            if self._responds(server) and not self._is_replaced(server):
+            if self._hosts.responds(server) and not self._hosts.is_replaced(server):
                 self._probed[server] = monotonic()
             else:
                 self._shut_down(server)
@@ -137,49 +104,13 @@ class HangDetector:
             }
         return [each for each in suspects if now - self._probed.get(each, 0.0) > PROBE_INTERVAL]
 
-    def _responds(self, server: Server) -> bool:
-        """Return whether a server responds to a new connection, whatever the response."""
-        started = monotonic()
-        try:
-            psycopg2.connect(**self._probe_arguments(server), connect_timeout=PROBE_TIMEOUT).close()
-        except psycopg2.Error:
-            return monotonic() - started < PROBE_TIMEOUT
-        return True
-
-    def _is_replaced(self, server: Server) -> bool:
-        """Return whether another host is a primary on a newer timeline than this one."""
-        others = [each for each in _servers(self._arguments) if each != server]
-        timeline = self._timeline(server) if others else None
-        return timeline is not None and any((self._timeline(each) or "") > timeline for each in others)
-
-    def _timeline(self, server: Server) -> str | None:
-        """Return the timeline of a primary, None if the server is no primary or does not respond in time."""
-        try:
-            return str(fetch_value(self._probe_arguments(server), TIMELINE, PROBE_TIMEOUT))
-        except psycopg2.Error:
-            return None
-
-    def _probe_arguments(self, server: Server) -> dict[str, Any]:
-        """Return the arguments of a connection to one server, whatever its role."""
-        omitted = ("options", "target_session_attrs", "connect_timeout")
-        arguments = {name: value for name, value in self._arguments.items() if name not in omitted}
-        return arguments | {"host": server.host, "port": server.port}
-
     def _shut_down(self, server: Server) -> None:
         """End all connections to a server; the thread that uses one gets an error at once."""
+        self._hosts.avoid(server)
         with self._lock:
-            self._avoided[server] = monotonic() + AVOID_SECONDS
             for driver_connection, session in list(self._sessions.items()):
                 if session.server == server:
                     shut_down(driver_connection)
-
-
-def _servers(arguments: dict[str, Any]) -> list[Server]:
-    """Return the servers of the arguments of a connection, in their order."""
-    hosts = str(arguments.get("host", "")).split(",")
-    ports = str(arguments.get("port", "")).split(",")
-    ports = ports * len(hosts) if len(ports) == 1 else ports
-    return [Server(host, port) for host, port in zip(hosts, ports, strict=True)]
 
 
 class _Watchdog:

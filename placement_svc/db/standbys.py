@@ -62,14 +62,27 @@ class Standby:
     it is.
     """
 
-    def __init__(self, url: URL, max_lag: float, *, pool_size: int, statement_timeout: int) -> None:
+    def __init__(
+        self,
+        url: URL,
+        max_lag: float,
+        *,
+        pool_size: int,
+        statement_timeout: int,
+        prepares_statements: bool = False,
+    ) -> None:
         self.name = server_name(url)
         self.lag: float | None = None
         self.problem: str | None = None
         self._max_lag = max_lag
         self._retry_at = 0.0
         self._lock = Lock()
-        self.engine = connect(url, pool_size=pool_size, statement_timeout=statement_timeout)
+        self.engine = connect(
+            url,
+            pool_size=pool_size,
+            statement_timeout=statement_timeout,
+            prepares_statements=prepares_statements,
+        )
         self._read_engine = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -89,8 +102,12 @@ class Standby:
 
     def check(self) -> None:
         """Connect to the standby, and update `lag` and `problem`."""
-        with suppress(StandbyUnusable), self.snapshot():
-            pass
+        try:
+            with suppress(StandbyUnusable), self.snapshot():
+                pass
+        except DBAPIError as error:
+            # The rollback at the end of the snapshot has found that the connection is lost.
+            self.note_failure(error)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:

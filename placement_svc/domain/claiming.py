@@ -7,7 +7,6 @@ than the greatest number, `placement_svc.domain.most_claims` settles it in small
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.claim_amounts import (
@@ -18,37 +17,12 @@ from placement_svc.domain.claim_amounts import (
     SimulatedInventories,
     amounts_of,
 )
+from placement_svc.domain.claim_run import Claimer, ClaimRun, RootClaims
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.most_claims import MostClaims, balanced_counts, connected_roots
-
-
-@dataclass(frozen=True)
-class RootClaims:
-    """The number of claims that a root gets, and the amounts of the last one.
-
-    `is_cut` means that the maximum number of claims was reached before the root had no candidate left.
-    """
-
-    root_id: int
-    count: int
-    last: Amounts
-    is_cut: bool = False
-
-
-@dataclass(frozen=True)
-class ClaimRun:
-    """Claims until no candidate is left, or until their maximum number is reached.
-
-    `claims` has the roots with claims, in their order. `is_exact` means that no other choice of candidates
-    gives more claims. `inventories` are those after all claims.
-    """
-
-    claims: Sequence[RootClaims]
-    is_exact: bool
-    inventories: SimulatedInventories
+from placement_svc.domain.most_claims import balanced_counts
 
 
 def claim_all(
@@ -66,46 +40,19 @@ def claim_all(
     return _Claimer(rules, roots, inventories, max_claims, deadline, memory).run()
 
 
-class _Claimer:
-    """One run of claims."""
+class _Claimer(Claimer):
+    """A run of claims whose classes are not split."""
 
-    def __init__(
-        self,
-        rules: CombinationRules,
-        roots: Sequence[RootSuppliers],
-        inventories: SimulatedInventories,
-        max_claims: int,
-        deadline: Deadline,
-        memory: MemoryBudget,
-    ) -> None:
-        self._rules = rules
-        self._roots = roots
-        self._initial = inventories
-        self._inventories = inventories.copy()
-        self._remaining = max_claims
-        self._deadline = deadline
-        self._memory = memory
-        self._most = MostClaims(rules, inventories, deadline, memory)
-        self._demands = self._most.demands
-        self._claims: dict[int, RootClaims] = {}
-        self._is_exact = True
-
-    def run(self) -> ClaimRun:
-        """Return the claims of all roots."""
-        connected = connected_roots(self._roots, self._initial, self._deadline)
-        alone = {roots[0].id for roots in connected if len(roots) == 1}
+    def _claim_roots(self, connected: Sequence[Sequence[RootSuppliers]], alone: Collection[int]) -> None:
         for root in self._deadline.checked(self._roots):
             found = self._claim_at(root, is_alone=root.id in alone)
             self._record(found)
             if found.is_cut:
                 self._is_exact = False
-                break
-        else:
-            for roots in connected:
-                if len(roots) > 1:
-                    self._settle(roots)
-        claims = [self._claims[root.id] for root in self._roots if root.id in self._claims]
-        return ClaimRun(claims, self._is_exact, self._inventories)
+                return
+        for roots in connected:
+            if len(roots) > 1:
+                self._settle(roots)
 
     def _record(self, found: RootClaims) -> None:
         if found.count:
@@ -155,10 +102,10 @@ class _Claimer:
 
     def _claim_independent(self, root_id: int, able: Sequence[Mapping[int, int]]) -> RootClaims:
         """Claim at a root where the choice for one demand does not affect the others."""
-        possible = min(sum(able[number].values()) for number, _ in self._demands)
+        possible = min(sum(able[number].values()) for number, _ in self._most.demands)
         count = min(possible, self._remaining)
         last: dict[InventoryKey, int] = {}
-        for number, demand in self._demands:
+        for number, demand in self._most.demands:
             unsupplied = count
             for id_, times in able[number].items():
                 amounts = {(id_, name): amount for name, amount in demand.resources}
@@ -205,7 +152,7 @@ class _Claimer:
 
     def _settle(self, roots: Sequence[RootSuppliers]) -> None:
         """Give connected roots the greatest number of claims, or find that they may have less."""
-        total = sum(self._claims[root.id].count for root in roots if root.id in self._claims)
+        total = self._claims_at(roots)
         if self._most.is_greatest(total, roots):
             return
         kinds = self._most.kinds(roots, self._initial)

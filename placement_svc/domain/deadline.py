@@ -21,7 +21,8 @@ class Deadline:
     """A time limit of `seconds`, which ends at `end` (monotonic clock).
 
     `is_abandoned` returns whether the client has disconnected (None: unknown). `share_turn` lets other
-    requests run, for at most as many seconds as it is given.
+    requests run, for at most as many seconds as it is given. `pause_turn` gives the turn of the request to
+    others, and `resume_turn` gets one again within that many seconds.
     """
 
     seconds: float
@@ -30,6 +31,8 @@ class Deadline:
     next_event: float
     """The time at which `check` has something to do: the end, or the next check of the client."""
     share_turn: Callable[[float], None] | None = None
+    pause_turn: Callable[[], None] | None = None
+    resume_turn: Callable[[float], None] | None = None
 
     @classmethod
     def of(
@@ -63,6 +66,21 @@ class Deadline:
             )
         if self.is_abandoned is not None and self.is_abandoned():
             raise ClientDisconnected("The client has disconnected.")
+
+    def pause(self) -> None:
+        """Let others have the turn of the request, which waits for them."""
+        if self.pause_turn is not None:
+            self.pause_turn()
+
+    def resume(self) -> None:
+        """Get a turn again after `pause`; raise what `check` raises if that takes until the deadline.
+
+        The request has not computed meanwhile, so `check` does not share the turn at once.
+        """
+        self.raise_if_over()
+        if self.resume_turn is not None:
+            self.resume_turn(max(0.0, self.remaining()))
+        self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
 
     def remaining(self) -> float:
         """Return the seconds until the end; not more than 0 after it."""

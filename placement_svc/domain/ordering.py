@@ -5,7 +5,7 @@ rank of a tree is the lowest rank of its candidates.
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -91,15 +91,19 @@ def best_rank(ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDe
 
     It takes the best supplier of each demand, as if no constraint excluded their combination.
     """
-    preferred = facts.preferred
-    unsuffixed = _distinct(suppliers, ordering.unsuffixed_demands) if ordering.preferred else set()
-    score = len(frozenset[int]().union(*(preferred[id_] for id_ in unsuffixed if id_ in preferred)))
-    keys = (_key(ordering, facts, id_) for id_ in _distinct(suppliers, ordering.class_demands))
-    return -score, min(keys, default=0)
+    score = 0
+    if ordering.preferred:
+        unsuffixed = _distinct(suppliers, ordering.unsuffixed_demands)
+        score = len(frozenset[int]().union(*(facts.preferred.get(id_, ()) for id_ in unsuffixed)))
+    free = [facts.free[id_] for id_ in _distinct(suppliers, ordering.class_demands)]
+    key = (-max(free) if ordering.spreads else min(free)) if free else 0
+    return -score, key
 
 
-def _distinct(suppliers: SuppliersByDemand, demands: Sequence[int]) -> set[int]:
+def _distinct(suppliers: SuppliersByDemand, demands: Sequence[int]) -> Collection[int]:
     """Return all suppliers of these demands; many demands can share a list."""
+    if len(demands) == 1:
+        return suppliers[demands[0]]
     return set[int]().union(*{id(suppliers[n]): suppliers[n] for n in demands}.values())
 
 
@@ -179,6 +183,12 @@ def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppl
             return
         tree = with_splits
         facts = _facts_with_splits(ordering, facts, tree.suppliers)
+    if all(len(ids) == 1 for ids in tree.suppliers):
+        # The only combination has the best rank.
+        rank = best_rank(ordering, facts, tree.suppliers)
+        for candidate in tree.combine(tree.suppliers):
+            yield rank, candidate
+        return
     tree.memory.reserve(ID_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values())))
     by_uuid = _each_list(
         tree.suppliers, lambda ids: sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__)

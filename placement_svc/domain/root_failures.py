@@ -1,11 +1,12 @@
 """The filters that a root fails, from bit masks (`docs/spec/extensions.md 3.6`)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from placement_svc.domain.explanation import (
     AMOUNT_CODES,
     AmountCondition,
+    Condition,
     Filter,
     FilterCode,
     GroupFilters,
@@ -170,3 +171,33 @@ class ProviderFailures:
 def _around(root: RootPattern) -> Sequence[tuple[int, bool]]:
     """Return the patterns around a root, each with whether it is that of a sharing provider."""
     return [*((pattern, False) for pattern in root.own), *((pattern, True) for pattern in root.shared)]
+
+
+def separating_bits(choices: Iterable[tuple[Collection[int], Iterable[int]]], bits: Bits) -> Bits:
+    """Return bits that separate patterns from others; bits of inventories are preferred.
+
+    Each of `choices` has some patterns, and the patterns to separate them from, which may include them. The
+    result has few bits, but not always the fewest.
+    """
+    by_preference = sorted(bits.items(), key=lambda each: _is_costly(each[0]))
+    chosen: dict[Condition, int] = {}
+    mask = 0
+    for closest, around in {(frozenset(inside), frozenset(others)) for inside, others in choices}:
+        others = around - closest
+        while equal := {pattern & mask for pattern in closest} & {pattern & mask for pattern in others}:
+            first = min(equal)
+            one, other = (min(each for each in of if each & mask == first) for of in (closest, others))
+            condition, bit = next(each for each in by_preference if (one ^ other) >> each[1] & 1)
+            chosen[condition] = bit
+            mask |= 1 << bit
+    return chosen
+
+
+def _is_costly(condition: Condition) -> bool:
+    """Return whether a condition needs more than to know that an inventory exists."""
+    return not isinstance(condition, AmountCondition) or condition.code is not FilterCode.INVENTORY
+
+
+def project(pattern: int, bits: Bits, kept: Iterable[Condition]) -> int:
+    """Return the pattern with the bits of `kept` only, which are numbered in their order."""
+    return sum((pattern >> bits[each] & 1) << number for number, each in enumerate(kept))

@@ -4,7 +4,7 @@ Candidates can appear while claims use up inventories: a class is split as soon 
 whole amount. But a candidate stays one as long as its amounts are free, so it can be claimed several times.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.claim_amounts import (
@@ -14,11 +14,10 @@ from placement_svc.domain.claim_amounts import (
     SimulatedInventories,
     amounts_of,
 )
-from placement_svc.domain.claiming import ClaimRun, RootClaims
+from placement_svc.domain.claim_run import Claimer, ClaimRun, RootClaims
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.most_claims import MostClaims, connected_roots
 from placement_svc.domain.packing import StepBudget, StepsExhausted
 
 MAX_STEPS = 2000
@@ -46,49 +45,26 @@ def claim_all_with_splits(
     return _SplitClaimer(rules, roots, inventories, max_claims, deadline, memory).run()
 
 
-class _SplitClaimer:
-    """One run of claims."""
+class _SplitClaimer(Claimer):
+    """A run of claims whose classes may be split."""
 
-    def __init__(
-        self,
-        rules: CombinationRules,
-        roots: Sequence[RootSuppliers],
-        inventories: SimulatedInventories,
-        max_claims: int,
-        deadline: Deadline,
-        memory: MemoryBudget,
-    ) -> None:
-        self._rules = rules
-        self._roots = roots
-        self._initial = inventories
-        self._inventories = inventories.copy()
-        self._remaining = max_claims
-        self._deadline = deadline
-        self._memory = memory
-        self._most = MostClaims(rules, inventories, deadline, memory)
-        self._steps = MAX_STEPS_IN_ALL
-        self._claims: dict[int, RootClaims] = {}
-        self._is_exact = True
-        self._is_cut = False
+    _steps = MAX_STEPS_IN_ALL
+    _is_cut = False
 
-    def run(self) -> ClaimRun:
-        """Return the claims of all roots."""
-        connected = connected_roots(self._roots, self._initial, self._deadline)
-        alone = {roots[0].id for roots in connected if len(roots) == 1}
+    def _claim_roots(self, connected: Sequence[Sequence[RootSuppliers]], alone: Collection[int]) -> None:
         for root in self._deadline.checked(self._roots):
             self._claim_at(root, is_alone=root.id in alone)
         for roots in connected:
             if len(roots) > 1:
                 self._finish(roots)
-        claims = [self._claims[root.id] for root in self._roots if root.id in self._claims]
-        return ClaimRun(claims, self._is_exact and not self._is_cut, self._inventories)
+        if self._is_cut:
+            self._is_exact = False
 
     def _finish(self, roots: Sequence[RootSuppliers]) -> None:
         """Claim at connected roots until none has a candidate: a claim at one can give another its first."""
         while any(self._claim_at(root, is_alone=False) for root in roots):
             pass
-        total = sum(self._claims[root.id].count for root in roots if root.id in self._claims)
-        if not self._most.is_greatest(total, roots):
+        if not self._most.is_greatest(self._claims_at(roots), roots):
             self._is_exact = False
 
     def _claim_at(self, root: RootSuppliers, *, is_alone: bool) -> bool:

@@ -16,3 +16,12 @@ SHARE_TURN = "placement_svc.share_turn"
 It lets other requests run first. It raises `Unavailable` if too many long requests wait, or if the time is
 over.
 """
+
+PAUSE_TURN = "placement_svc.pause_turn"
+"""A callable without arguments: the request waits for other requests, and needs no turn meanwhile."""
+
+RESUME_TURN = "placement_svc.resume_turn"
+"""A callable that a request calls after `PAUSE_TURN` to compute again, with the seconds that it has left.
+
+It raises `Unavailable` if no turn is free in this time.
+"""

@@ -1,18 +1,8 @@
-"""The metric of watched requests: how often each of them can be claimed (`docs/spec/extensions.md 4`).
+"""The metric of watched requests: how often each of them can be claimed (`docs/spec/extensions.md 4`)."""
 
-The workers of a service share the results in a file, so that one worker computes them for all.
-"""
-
-import fcntl
-import json
 import logging
-import os
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from threading import Thread
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -25,20 +15,16 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import PlacementError
 from placement_svc.domain.fits import FitsRequest
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
+from placement_svc.observability import shared_results
+from placement_svc.observability.shared_results import SharedResults
 
 log = logging.getLogger(__name__)
-
-MAX_AGE_SECONDS = 60.0
-"""The age of the results from which on a request for the metrics has them computed again."""
-
-WAIT_SECONDS = 3.0
-"""How long a request for the metrics waits for new results; after that, it gets the previous ones."""
 
 RESULTS = "watched_requests.json"
 
 
 class WatchedRequests(Collector):
-    """Computes how often the requests of `requests` can be claimed, in a thread of its own.
+    """How often the requests of `requests` can be claimed.
 
     `directory` is the one that the workers share (None: there is one process). The computation of each
     request may take `seconds`, and `memory` megabytes. A request that fails is logged, and has no sample.
@@ -55,8 +41,7 @@ class WatchedRequests(Collector):
     ) -> None:
         self._reader = reader
         self._requests = requests
-        self._own_directory = tempfile.TemporaryDirectory() if directory is None else None
-        self._results = (directory or Path(self._own_directory.name)) / RESULTS  # type: ignore[union-attr]
+        self._results = SharedResults(RESULTS, directory, self._compute)
         self._seconds = seconds
         self._memory = memory
 
@@ -67,7 +52,7 @@ class WatchedRequests(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return the results; have them computed first if they are too old."""
         family = self._family()
-        for name, count in self.results(WAIT_SECONDS).items():
+        for name, count in self.results(shared_results.WAIT_SECONDS).items():
             if count is not None:
                 family.add_metric([name], count)
         return [family]
@@ -75,59 +60,26 @@ class WatchedRequests(Collector):
     def results(self, wait_seconds: float) -> Mapping[str, int | None]:
         """Return how often each watched request can be claimed, None if that is not known.
 
-        Results that are too old are computed again; this waits at most `wait_seconds` for them, and then
-        returns the previous ones.
+        Waits at most `wait_seconds` for new results.
         """
-        if not self._is_fresh():
-            computation = Thread(target=self._compute, name="watched-requests", daemon=True)
-            computation.start()
-            computation.join(wait_seconds)
-        found: dict[str, int] = {}
-        with suppress(FileNotFoundError):
-            found = json.loads(self._results.read_text())
+        found = self._results.read(wait_seconds)
         return {name: found.get(name) for name in self._requests()}
 
     def _family(self) -> GaugeMetricFamily:
         text = "How often a watched request can be claimed until it has no candidates."
         return GaugeMetricFamily("placement_request_fits", text, labels=["request"])
 
-    def _is_fresh(self) -> bool:
-        try:
-            age = time.time() - self._results.stat().st_mtime
-        except FileNotFoundError:
-            return False
-        return 0 <= age < MAX_AGE_SECONDS
-
-    def _compute(self) -> None:
-        """Store new results, unless another thread or worker does so or has just done so."""
-        with self._lock() as is_locked:
-            if not is_locked or self._is_fresh():
-                return
-            results = {}
-            for name, request in self._requests().items():
-                try:
-                    results[name] = self._count(request)
-                except PlacementError as error:
-                    log.warning("The watched request %s failed: %s", name, error)
-            new = self._results.with_suffix(".new")
-            new.write_text(json.dumps(results))
-            new.replace(self._results)
+    def _compute(self) -> dict[str, int]:
+        results = {}
+        for name, request in self._requests().items():
+            try:
+                results[name] = self._count(request)
+            except PlacementError as error:
+                log.warning("The watched request %s failed: %s", name, error)
+        return results
 
     def _count(self, request: FitsRequest) -> int:
         deadline = Deadline.of(self._seconds)
         set_deadline(deadline)
         options = SearchOptions(deadline=deadline, memory=MemoryBudget(self._memory * MEGABYTE))
         return self._reader.read(count_fits, request, options).count
-
-    @contextmanager
-    def _lock(self) -> Iterator[bool]:
-        """Yield whether this thread holds the lock of the results; it does not wait for it."""
-        descriptor = os.open(self._results.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-        finally:
-            os.close(descriptor)

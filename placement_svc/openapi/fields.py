@@ -9,7 +9,8 @@ from marshmallow import Schema
 from marshmallow.fields import Field
 
 from placement_svc.schemas.any_of import StringOrArray
-from placement_svc.schemas.base import MAX_MEMBERS, Array, Integer, Map, Number, Object, String, Value
+from placement_svc.schemas.base import MAX_MEMBERS, Array, Map, Object
+from placement_svc.schemas.scalars import Integer, Number, String, Value
 
 SINCE = "x-placement-since"
 """The OpenAPI extension that names the microversion which introduced an operation, parameter or property."""

@@ -9,7 +9,7 @@ from placement_svc.http.microversion import NEWEST
 from placement_svc.schemas import list_responses, responses
 from placement_svc.schemas.aggregates import ChangedAggregates, PatchedAggregates
 from placement_svc.schemas.allocations import ClaimV1_13, claims_field
-from placement_svc.schemas.base import DASHED_UUID, Object, Schema, String, Value
+from placement_svc.schemas.base import Object, Schema
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery, GroupQuery
 from placement_svc.schemas.capacity import CapacityQuery
 from placement_svc.schemas.claims import ClaimsRequest, ClaimsSchema
@@ -34,6 +34,7 @@ from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.reshaper import reshape_schema
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider
+from placement_svc.schemas.scalars import DASHED_UUID, String, Value
 from placement_svc.schemas.traits import ChangedTraits, PatchedTraits, TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
 

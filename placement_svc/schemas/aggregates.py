@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from placement_svc.schemas.base import UUID, Array, Integer, Schema, String
+from placement_svc.schemas.base import Array, Schema
 from placement_svc.schemas.patches import EXPECTED_GENERATION
+from placement_svc.schemas.scalars import UUID, Integer, String
 
 
 class AggregateUuids(Array):

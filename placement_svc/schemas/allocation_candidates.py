@@ -1,7 +1,8 @@
 """The values of the query string of GET /allocation_candidates (`docs/spec/candidates.md 2`)."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from placement_svc.domain.errors import (
@@ -19,7 +20,7 @@ from placement_svc.domain.groups import (
     SameSubtree,
 )
 from placement_svc.domain.wording import list_names, list_sorted_names
-from placement_svc.schemas.base import UUID, matches, version_hint
+from placement_svc.schemas.base import version_hint
 from placement_svc.schemas.candidate_extensions import (
     parse_can_split,
     parse_extended_same_subtree,
@@ -49,9 +50,16 @@ from placement_svc.schemas.groups import (
     parse_root_required,
 )
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import UUID, matches
 from placement_svc.schemas.violations import Violation, quote
 
-Pairs = list[tuple[str, str]]
+Pairs = Sequence[tuple[str, str]]
+
+REQUEST_CACHE_SIZE = 256
+"""Parsed requests that are cached."""
+
+MAX_CACHED_LENGTH = 2000
+"""Characters of the longest query whose parsed request is cached; one takes at most some 10 kB."""
 
 MAX_LIMIT_DIGITS = 18
 """A `limit` with more digits is ignored: no response has so many candidates."""
@@ -68,7 +76,13 @@ def parse_request(pairs: Pairs, version: Version, *, extended: bool) -> Candidat
     """Return the request that the pairs of a query string describe; raises `Invalid` for the first error.
 
     With `extended`, the extensions of `docs/spec/extensions.md 2` are allowed; `version` is then 1.39.
+    Schedulers repeat the requests for the same flavors, so short ones are parsed once.
     """
+    is_short = sum(len(key) + len(value) for key, value in pairs) <= MAX_CACHED_LENGTH
+    return (_cached_request if is_short else _parse_request)(tuple(pairs), version, extended)
+
+
+def _parse_request(pairs: Pairs, version: Version, extended: bool) -> CandidatesRequest:
     _check_keys(pairs, version, ExtendedRequestQuery if extended else WholeRequestQuery)
     root_required = _parse_root_required(_values(pairs, "root_required"), version, extended=extended)
     parse_same_subtree = parse_extended_same_subtree if extended else _parse_same_subtree
@@ -100,6 +114,9 @@ def parse_request(pairs: Pairs, version: Version, *, extended: bool) -> Candidat
         preferred=parse_preferred(_values(pairs, "preferred"), groups),
         order_by=parse_order_by(_values(pairs, "order_by"), groups),
     )
+
+
+_cached_request = lru_cache(REQUEST_CACHE_SIZE)(_parse_request)
 
 
 def _values(pairs: Pairs, key: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 from typing import Any, ClassVar
 
-from placement_svc.schemas.base import Array, String, Value
+from placement_svc.schemas.base import Array
+from placement_svc.schemas.scalars import String, Value
 from placement_svc.schemas.violations import type_error
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from placement_svc.domain.errors import BadQueryValue, DuplicateQueryKey
 from placement_svc.domain.groups import Membership, OrderBy, OrderMethod, RequestGroup, SameSubtree
 from placement_svc.domain.wording import list_names, list_sorted_names
-from placement_svc.schemas.base import UUID
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import UUID
 from placement_svc.schemas.violations import quote
 
 MAX_PREFERRED = 4

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from placement_svc.domain.capacity import BY_CONSUMER, Grouping
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import PageRequest
-from placement_svc.schemas.base import NAME, String
 from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.provider_lists import MARKER, ProviderFilterKeys
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import NAME, String
 
 
 class CapacityQuery(ProviderFilterKeys, PageKeys):

@@ -11,21 +11,11 @@ from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.domain.placements import PlacementRequest
 from placement_svc.schemas.allocation_candidates import Pairs, check_group_count, parse_request
 from placement_svc.schemas.allocations import ConsumerType
-from placement_svc.schemas.base import (
-    DASHED_UUID,
-    UUID,
-    UUID_KEY,
-    Array,
-    Boolean,
-    Integer,
-    Map,
-    Object,
-    Schema,
-    String,
-)
+from placement_svc.schemas.base import Array, Map, Object, Schema
 from placement_svc.schemas.groups import Version
 from placement_svc.schemas.query import check_lists, parse_pairs
 from placement_svc.schemas.responses import AmountsSchema
+from placement_svc.schemas.scalars import DASHED_UUID, UUID, UUID_KEY, Boolean, Integer, String
 
 MAX_CONSUMERS = 1000
 """The most consumers of one call."""
@@ -127,7 +117,7 @@ def parse_claims_request(
     body: Any, version: Version, *, max_groups: int, max_items: int
 ) -> tuple[PlacementRequest, bool]:
     """Return the request in the body of POST /claims, and whether it is a dry run; raise `Invalid`."""
-    loaded = ClaimsRequest().check(body)
+    loaded = ClaimsRequest.at(version).check(body)
     consumers = [_to_consumer(each) for each in loaded["consumers"]]
     if len({consumer.consumer_uuid for consumer in consumers}) < len(consumers):
         raise Invalid(f"{_PREFIX}'consumers' has the same uuid twice.")

@@ -2,8 +2,9 @@
 
 from placement_svc.domain.hosts import HostFilter
 from placement_svc.domain.limits import MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH
-from placement_svc.schemas.base import NAME, Schema, String
+from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
+from placement_svc.schemas.scalars import NAME, String
 
 MAX_AGGREGATE_LENGTH = 50
 

@@ -2,10 +2,11 @@
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
-from placement_svc.schemas.base import DASHED_UUID, NAME, UUID_KEY, Schema, String
+from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.provider_lists import MARKER, parse_uuids
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import DASHED_UUID, NAME, UUID_KEY, String
 
 
 class ConsumersQuery(PageKeys):

@@ -1,7 +1,7 @@
 """Schema of the query for empty answers (`docs/spec/extensions.md 3.7`)."""
 
-from placement_svc.schemas.base import String
 from placement_svc.schemas.pages import PageKeys
+from placement_svc.schemas.scalars import String
 
 
 class EmptyAnswersQuery(PageKeys):

@@ -6,10 +6,10 @@ from placement_svc.domain.errors import BadQueryValue
 from placement_svc.domain.explanation import GroupTexts, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.schemas.allocation_candidates import Pairs
-from placement_svc.schemas.base import String
 from placement_svc.schemas.candidate_extensions import split_negative
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import String
 
 
 class ExplanationQuery(ExtendedRequestQuery):

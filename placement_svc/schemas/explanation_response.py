@@ -1,6 +1,7 @@
 """The response that explains a request for allocation candidates (`docs/spec/extensions.md 3`)."""
 
-from placement_svc.schemas.base import DASHED_UUID, NAME, Array, Boolean, Integer, Map, Object, Schema, String
+from placement_svc.schemas.base import Array, Map, Object, Schema
+from placement_svc.schemas.scalars import DASHED_UUID, NAME, Boolean, Integer, String
 
 HAS = {
     "description": (

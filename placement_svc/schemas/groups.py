@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import Membership
-from placement_svc.schemas.base import UUID
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import UUID
 
 Version = tuple[int, int]
 

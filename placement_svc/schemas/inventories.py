@@ -7,19 +7,9 @@ from typing import Any
 from marshmallow import ValidationError
 
 from placement_svc.domain.inventory import MAX_INTEGER, Inventory
-from placement_svc.schemas.base import (
-    NAME,
-    Integer,
-    Map,
-    Number,
-    Object,
-    Schema,
-    String,
-    check,
-    matches,
-    validate,
-)
+from placement_svc.schemas.base import Map, Object, Schema, check, validate
 from placement_svc.schemas.patches import EXPECTED_GENERATION
+from placement_svc.schemas.scalars import NAME, Integer, Number, String, matches
 
 GENERATION_KEY = "resource_provider_generation"
 
@@ -47,9 +37,11 @@ class InventoryBody(InventoryFields):
 
 def to_inventory(loaded: Mapping[str, Any]) -> Inventory:
     """Return the inventory in a loaded `InventoryBody`."""
-    return Inventory(
-        **{field.name: loaded[field.name] for field in fields(Inventory) if field.name in loaded}
-    )
+    return Inventory(**_inventory_fields(loaded))
+
+
+def _inventory_fields(loaded: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: loaded[field.name] for field in fields(Inventory) if field.name in loaded}
 
 
 class InventoriesByClass(Map):
@@ -71,7 +63,9 @@ class InventoriesByClass(Map):
 
 
 class PatchedInventory(InventoryFields):
-    """The fields of one inventory that change."""
+    """The fields of one inventory that change; the generation of the provider is accepted and ignored."""
+
+    resource_provider_generation = Integer()
 
 
 class PatchedInventories(Map):
@@ -90,12 +84,13 @@ class PatchedInventories(Map):
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> dict[str, Any]:
         if not isinstance(value, dict) or GENERATION_KEY not in value:
-            return super()._deserialize(value, attr, data, **kwargs)
+            changes = super()._deserialize(value, attr, data, **kwargs)
+            return {name: body and _inventory_fields(body) for name, body in changes.items()}
         generation, violation = validate(Integer(), value[GENERATION_KEY])
         if violation:
             raise ValidationError([violation.under(("properties", GENERATION_KEY), GENERATION_KEY)])
         changes = {key: member for key, member in value.items() if key != GENERATION_KEY}
-        return {**super()._deserialize(changes, attr, data, **kwargs), GENERATION_KEY: generation}
+        return {**self._deserialize(changes, attr, data, **kwargs), GENERATION_KEY: generation}
 
 
 class NewInventory(InventoryBody):

@@ -1,16 +1,6 @@
 """Schemas of the responses of lists that are extensions (`docs/spec/extensions.md 6`)."""
 
-from placement_svc.schemas.base import (
-    DASHED_UUID,
-    NAME,
-    UUID_KEY,
-    Array,
-    Integer,
-    Map,
-    Object,
-    Schema,
-    String,
-)
+from placement_svc.schemas.base import Array, Map, Object, Schema
 from placement_svc.schemas.responses import (
     GENERATION,
     ConsumerAllocationSchema,
@@ -18,6 +8,7 @@ from placement_svc.schemas.responses import (
     LinkSchema,
     ProviderAllocationsSchema,
 )
+from placement_svc.schemas.scalars import DASHED_UUID, NAME, UUID_KEY, Integer, String
 
 
 class AllocationListSchema(Schema):

@@ -11,8 +11,9 @@ import orjson
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import PageRequest, Position, SortKey, SortValue
-from placement_svc.schemas.base import Schema, String, matches
+from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import String, matches
 from placement_svc.schemas.violations import quote
 
 MAX_LIMIT = 10_000

@@ -7,9 +7,10 @@ from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.placement_groups import ANTI_AFFINITY, POLICIES, PlacementGroup
 from placement_svc.schemas.aggregates import AggregateUuids
 from placement_svc.schemas.any_of import StringOrArray
-from placement_svc.schemas.base import DASHED_UUID, Array, Integer, Object, Schema, String
+from placement_svc.schemas.base import Array, Object, Schema
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.responses import LinkSchema
+from placement_svc.schemas.scalars import DASHED_UUID, Integer, String
 
 ROOT = "root"
 """The value of `across` with which each root is a domain."""

@@ -24,22 +24,12 @@ from placement_svc.domain.records import (
 )
 from placement_svc.schemas.aggregates import AggregateUuids
 from placement_svc.schemas.allocations import ClaimV1_12, ConsumerType, to_claim
-from placement_svc.schemas.base import (
-    NAME,
-    UUID,
-    UUID_KEY,
-    Array,
-    Integer,
-    Map,
-    Object,
-    Schema,
-    String,
-    validate,
-)
+from placement_svc.schemas.base import Array, Map, Object, Schema, validate
 from placement_svc.schemas.inventories import InventoryBody, to_inventory
 from placement_svc.schemas.placement_groups import PlacementGroupBody, group_to_json, to_group
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import NewProvider
+from placement_svc.schemas.scalars import NAME, UUID, UUID_KEY, Integer, String
 from placement_svc.schemas.traits import TraitNames, check_custom_name
 
 

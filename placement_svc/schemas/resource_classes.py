@@ -1,7 +1,8 @@
 """Schema of resource class bodies (`docs/spec/resources.md 8`)."""
 
 from placement_svc.domain.limits import MAX_NAME_LENGTH
-from placement_svc.schemas.base import CUSTOM_NAME, Schema, String
+from placement_svc.schemas.base import Schema
+from placement_svc.schemas.scalars import CUSTOM_NAME, String
 
 
 class NamedResourceClass(Schema):

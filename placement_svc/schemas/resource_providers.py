@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from placement_svc.domain.groups import RequestGroup
 from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.schemas.base import DASHED_UUID, UUID, Schema, String
+from placement_svc.schemas.base import Schema
 from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
@@ -16,6 +16,7 @@ from placement_svc.schemas.groups import (
     parse_resources,
 )
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import DASHED_UUID, UUID, String
 
 
 class NewProvider(Schema):

@@ -7,18 +7,8 @@ differs from the domain class of the same name. OpenAPI components are named wit
 
 from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH, MAX_SUFFIX_LENGTH
-from placement_svc.schemas.base import (
-    DASHED_UUID,
-    NAME,
-    UUID_KEY,
-    Array,
-    Integer,
-    Map,
-    Number,
-    Object,
-    Schema,
-    String,
-)
+from placement_svc.schemas.base import Array, Map, Object, Schema
+from placement_svc.schemas.scalars import DASHED_UUID, NAME, UUID_KEY, Integer, Number, String
 
 GENERATION = {"description": "Incremented by every change of the provider or consumer that it belongs to."}
 

@@ -1,7 +1,8 @@
 """The query key `stale`, which lets a standby answer a read (`docs/spec/extensions.md 1.1`)."""
 
-from placement_svc.schemas.base import Schema, String
+from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.scalars import String
 
 
 class StaleQuery(Schema):

@@ -5,8 +5,9 @@ from typing import Any
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import MAX_NAME_LENGTH
 from placement_svc.domain.traits import TraitFilter
-from placement_svc.schemas.base import CUSTOM_NAME, Array, Integer, Schema, String, matches
+from placement_svc.schemas.base import Array, Schema
 from placement_svc.schemas.patches import EXPECTED_GENERATION
+from placement_svc.schemas.scalars import CUSTOM_NAME, Integer, String, matches
 
 
 class TraitNames(Array):

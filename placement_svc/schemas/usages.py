@@ -1,7 +1,8 @@
 """Schema of the usages query (`docs/spec/allocations.md 10`)."""
 
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
-from placement_svc.schemas.base import Schema, String
+from placement_svc.schemas.base import Schema
+from placement_svc.schemas.scalars import String
 
 
 class UsagesQuery(Schema):

@@ -7,10 +7,12 @@ caller without a valid token gets its response without sending a large body.
 import errno
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO, RawIOBase
 from threading import Lock
 from typing import Any, BinaryIO, Protocol, cast
+
+from gunicorn.http.errors import InvalidChunkSize
 
 from placement_svc.domain.errors import Unavailable
 from placement_svc.server.arrivals import CHUNK_SIZE, MAX_BODY_IN_MEMORY
@@ -20,6 +22,9 @@ MIN_FREE_BYTES = 16 * 1024 * 1024
 
 The metrics are kept there too, in files mapped into memory: a worker that cannot write them is killed.
 """
+
+MAX_CHUNKS = 65_536
+"""The chunks that a body may have; each costs some microseconds, however small it is."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -81,6 +86,19 @@ class BodyOnDemand(RawIOBase):
         if self._buffered is not None:
             self._buffered.close()
         super().close()
+
+
+def limit_chunks(body: Any) -> None:
+    """Let reading a chunked body of gunicorn raise `InvalidChunkSize` at more than `MAX_CHUNKS` chunks."""
+    body.reader.parser = _limited(body.reader.parser)
+
+
+def _limited(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for number, piece in enumerate(pieces):
+        # A chunk is one piece, or several if it was received in several.
+        if number >= MAX_CHUNKS:
+            raise InvalidChunkSize(b"")
+        yield piece
 
 
 def read_body(source: Source, length: int | None, max_body: int) -> tuple[BinaryIO, bool]:

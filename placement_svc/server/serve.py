@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 from flask import Flask
@@ -155,6 +156,18 @@ def print_report(report: Mapping[str, str], settings: Settings) -> None:
         print("placement-svc", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
+def _exit_at_sigterm() -> Event:
+    """Let SIGTERM exit the process; return an event that it sets before."""
+    is_stopped = Event()
+
+    def stop(*_: object) -> None:
+        is_stopped.set()
+        sys.exit()
+
+    signal.signal(signal.SIGTERM, stop)
+    return is_stopped
+
+
 def serve(
     load: Callable[[Settings], Flask],
     settings: Settings,
@@ -177,7 +190,7 @@ def serve(
         # behind the directory of the metrics and the embedded PostgreSQL.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         with command_directory("serve") as directory, metrics.multiprocess_dir(directory):
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+            is_stopped = _exit_at_sigterm()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             if settings.database_url is None:
                 record_data_dir(directory, settings.data_dir)
@@ -186,6 +199,9 @@ def serve(
             address = f"[{host}]" if ":" in host else host
             url = f"http://{address}:{port}"
             report = startup_report(settings, url, workers=workers, threads=threads)
+            if is_stopped.is_set():
+                # SQLAlchemy loses the exit if the signal comes while it examines its first connection.
+                sys.exit()
             print_report(report | {"database": name}, settings)
             options = {
                 # Gunicorn closes this descriptor when it stops; no other one may keep the port open.

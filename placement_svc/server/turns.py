@@ -9,10 +9,13 @@ needs the only long turn to continue, and gives back its short turn. The request
 it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so that
 short requests always find a connection.
 
+A request that waits for others of its worker gives back its turn, and gets one again within its deadline.
+
 Only requests that read get the last short turns. Otherwise commits that wait for a standby, or for a lock,
 could hold all of them, and nothing could be read.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from threading import BoundedSemaphore, Event, Lock
@@ -23,6 +26,9 @@ READ_TURNS = 1
 """Short turns of a worker that only reads may have."""
 
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+_TURNS_ARE_TAKEN = "Other requests took the time of this one: try again later."
 
 
 class FairLock:
@@ -98,14 +104,21 @@ class Turn:
     def _acquire(self, seconds: float | None) -> None:
         """Get a turn within that many seconds; raise `Unavailable` after that."""
         if not self.is_long:
-            if self._is_write:
-                self._turns.short_writes.acquire()
-            self._turns.short.acquire()
+            self._acquire_short(seconds)
             self._release = self._release_short
         elif self._turns.long.acquire(seconds):
             self._release = self._turns.long.release
         else:
             raise Unavailable("Other long requests took the time of this one: ask for less, or with a limit.")
+
+    def _acquire_short(self, seconds: float | None) -> None:
+        end = None if seconds is None else time.monotonic() + seconds
+        if self._is_write and not self._turns.short_writes.acquire(timeout=seconds):
+            raise Unavailable(_TURNS_ARE_TAKEN)
+        if not self._turns.short.acquire(timeout=None if end is None else max(0.0, end - time.monotonic())):
+            if self._is_write:
+                self._turns.short_writes.release()
+            raise Unavailable(_TURNS_ARE_TAKEN)
 
     def _release_short(self) -> None:
         self._turns.short.release()
@@ -136,6 +149,10 @@ class Turn:
         """Get a turn again after `pause`."""
         self.is_long = self.is_long or is_long
         self._acquire(None)
+
+    def resume_within(self, seconds: float) -> None:
+        """Get a turn of the same kind again after `pause`; raise `Unavailable` after that many seconds."""
+        self._acquire(seconds)
 
     def pieces(self, response: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the pieces of a response; a piece of a long one is generated in a turn, and sent without."""

@@ -26,7 +26,7 @@ from placement_svc.http import environ as keys
 from placement_svc.http import probes
 from placement_svc.http.log_text import shortened
 from placement_svc.server.arrivals import Arrival, ChunkedBody, Limits
-from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, read_body
+from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, limit_chunks, read_body
 from placement_svc.server.clients import is_gone
 from placement_svc.server.parse_errors import without_contents
 from placement_svc.server.reception import Reception, max_connections
@@ -210,6 +210,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         conn.sock.settimeout(self.settings.client_timeout)
         self.turn_by_socket[conn.sock] = Turn(self.turns, is_write=req.method not in READ_METHODS)
         source = req.body
+        if codings:
+            limit_chunks(source)
         try:
             with self._body(req, conn, is_chunked=bool(codings)) as req.body:
                 return super().handle_request(req, conn)
@@ -277,6 +279,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return cast(Iterable[bytes], self.application(environ, start_response))
         turn = self.turn_by_socket[environ["gunicorn.socket"]]
         environ[keys.SHARE_TURN] = turn.share
+        environ[keys.PAUSE_TURN] = turn.pause
+        environ[keys.RESUME_TURN] = turn.resume_within
         with turn:
             response: Iterable[bytes] = self.application(environ, start_response)
         return turn.pieces(response)

@@ -1,15 +1,16 @@
-"""The HTTP client: redirects, and services without the extensions."""
+"""The HTTP client: redirects, errors, and services without the extensions."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, TCPServer
 from threading import Thread
 from typing import Any
 
 import pytest
 
-from placement_svc.client.service_client import ClientError, ServiceClient, StatusError
+from placement_svc.client.service_client import ClientError, ServiceClient, StatusError, UnreachableError
 
 EXTENDED = "1.39, placement-svc 1.0"
 
@@ -66,3 +67,23 @@ def test_error_has_the_reason_without_the_general_sentence() -> None:
     with responding(400, body) as (port, _), pytest.raises(StatusError) as raised:
         ServiceClient(f"http://127.0.0.1:{port}", "token").get("/")
     assert (raised.value.status, raised.value.reason) == (400, "No such trait.")
+
+
+def test_tls_error_is_reported_at_the_first_attempt() -> None:
+    attempts = []
+
+    class WithoutTls(BaseRequestHandler):
+        def handle(self) -> None:
+            attempts.append(self.client_address)
+            self.request.recv(65536)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with TCPServer(("127.0.0.1", 0), WithoutTls) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        with pytest.raises(UnreachableError) as raised:
+            ServiceClient(f"https://127.0.0.1:{server.server_address[1]}", "token").get("/")
+        server.shutdown()
+        thread.join()
+    assert raised.value.reason.startswith("wrong version number")
+    assert len(attempts) == 1

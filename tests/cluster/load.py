@@ -53,6 +53,9 @@ class Ledger:
     """When reads that may be answered by a standby succeeded."""
 
     statuses: dict[int, int] = field(default_factory=dict)
+    failed: list[Answer] = field(default_factory=list)
+    """The responses 503, and the connections that broke."""
+
     unexpected: list[Answer] = field(default_factory=list)
 
     def check(self, engine: Engine, capacity: int) -> None:
@@ -77,7 +80,7 @@ def add_hosts(client: Client, hosts: Sequence[str], capacity: int) -> None:
 
 
 class Target(Protocol):
-    """What clients send requests to, such as a service or a proxy."""
+    """A service, or a proxy of services, that clients send requests to."""
 
     def client(self) -> Client:
         """Return a new client."""
@@ -139,6 +142,8 @@ class Load:
 
     def _count(self, answer: Answer) -> None:
         self.ledger.statuses[answer.status] = self.ledger.statuses.get(answer.status, 0) + 1
+        if answer.status in (0, 503):
+            self.ledger.failed.append(answer)
 
     def _search(self, client: Client) -> Answer:
         answer = client("GET", SEARCH)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.service import Client, free_port, wait_until
+from tests.support.service import THIS_VERSION, Client, Service, free_port, started, wait_until
 
 ROOT = Path(__file__).parents[2]
 PLACEMENT = ROOT / "deploy/nginx/placement.conf"
@@ -71,3 +71,12 @@ def nginx(directory: Path, upstreams: Sequence[int]) -> Iterator[Nginx]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
+
+
+@contextmanager
+def instance(database_url: str, port: int, command: Sequence[str] = THIS_VERSION) -> Iterator[Service]:
+    """Run a service that is ready, of the release whose command is given; kill it at the end."""
+    with started(command=command, port=port, database_url=database_url, proxy_headers=1) as service:
+        service.wait_until_it_responds()
+        wait_until(lambda: service.get("/readyz")[0] == 200)
+        yield service

@@ -17,7 +17,10 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import yaml
+from sqlalchemy import create_engine, text
 
+from placement_svc.db import schema
+from placement_svc.db.engine import connect
 from placement_svc.provisioning.installation import binary, system_user
 from tests.cluster.cut_proxy import CutProxy
 from tests.cluster.small_disk import SmallDisk
@@ -158,7 +161,7 @@ class Node:
                 return json.loads(text) if data is None else text
         return None
 
-    def _postgres(self) -> list[int]:
+    def postgres(self) -> list[int]:
         """Return the process ids of PostgreSQL, its postmaster first."""
         try:
             postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
@@ -172,7 +175,7 @@ class Node:
 
     def signal_postgres(self, number: int) -> None:
         """Send a signal to all processes of PostgreSQL."""
-        for pid in self._postgres():
+        for pid in self.postgres():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -247,6 +250,13 @@ class PatroniCluster:
         assert leader is not None
         return leader
 
+    def switch_over(self) -> Node:
+        """Ask Patroni for a planned switchover; return the former primary."""
+        primary = self.wait_for_leader()
+        assert primary.request("/switchover", {"leader": primary.name}) is not None
+        self.wait_for_leader(other_than=primary)
+        return primary
+
     def is_complete(self) -> bool:
         """Return whether there are a leader and two standbys, one of them synchronous."""
         states = sorted((member["role"], member["state"]) for member in self.members())
@@ -273,6 +283,26 @@ class PatroniCluster:
             node.kill()
             node.disk.unmount()
         self.etcd.kill()
+
+
+def server_url(node: Node, database: str) -> str:
+    return f"postgresql+psycopg2://postgres@127.0.0.1:{node.port}/{database}"
+
+
+def create_database(cluster: PatroniCluster) -> None:
+    """Create the database with its schema, and wait until all nodes have it."""
+    leader = cluster.wait_for_leader()
+    admin = create_engine(server_url(leader, "postgres"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text("CREATE DATABASE placement"))
+        engine = connect(server_url(leader, "placement"))
+        schema.upgrade(engine)
+        engine.dispose()
+        not_replayed = text(
+            "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()"
+        )
+        wait_for(lambda: connection.scalar(not_replayed) == 0, "a standby does not replay the schema")
+    admin.dispose()
 
 
 @contextmanager

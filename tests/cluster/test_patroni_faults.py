@@ -19,10 +19,9 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.cluster.load import Ledger, Load, add_hosts
-from tests.cluster.patroni_cluster import PATRONI, Node, PatroniCluster, patroni_cluster, wait_for
+from tests.cluster.patroni_cluster import Node, PatroniCluster, server_url, wait_for
 from tests.cluster.states import states_on_failure
 from tests.cluster.write_probe import WriteProbe, longest_pause
 from tests.support.service import Service, serving
@@ -113,9 +112,7 @@ def freeze_primary(cluster: PatroniCluster) -> None:
 
 def switch_over(cluster: PatroniCluster) -> None:
     """Ask Patroni for a planned switchover."""
-    primary = cluster.wait_for_leader()
-    assert primary.request("/switchover", {"leader": primary.name}) is not None
-    cluster.wait_for_leader(other_than=primary)
+    cluster.switch_over()
 
 
 def cut_network(cluster: PatroniCluster) -> None:
@@ -169,35 +166,6 @@ FAULTS: list[Fault] = [
     kill_patroni,
 ]
 SHORT_ROUND: list[Fault] = [kill_postgres, cut_network, switch_over]
-
-
-def server_url(node: Node, database: str) -> str:
-    return f"postgresql+psycopg2://postgres@127.0.0.1:{node.port}/{database}"
-
-
-def create_database(cluster: PatroniCluster) -> None:
-    """Create the database with its schema, and wait until all nodes have it."""
-    leader = cluster.wait_for_leader()
-    admin = create_engine(server_url(leader, "postgres"), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text("CREATE DATABASE placement"))
-        engine = connect(server_url(leader, "placement"))
-        schema.upgrade(engine)
-        engine.dispose()
-        not_replayed = text(
-            "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()"
-        )
-        wait_for(lambda: connection.scalar(not_replayed) == 0, "a standby does not replay the schema")
-    admin.dispose()
-
-
-@pytest.fixture(scope="module")
-def cluster(passable_dir: Path) -> Iterator[PatroniCluster]:
-    """The cluster, with the database and its schema."""
-    assert PATRONI.exists(), "run tests/cluster/install first"
-    with patroni_cluster(passable_dir) as running:
-        create_database(running)
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 `tests/cluster/install` installs the previous release in an environment of its own.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,8 +13,8 @@ import pytest
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.cluster.load import Load, add_hosts
-from tests.cluster.nginx import nginx
-from tests.support.service import THIS_VERSION, Service, free_port, program, started, wait_until
+from tests.cluster.nginx import instance, nginx
+from tests.support.service import THIS_VERSION, free_port, program, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -28,23 +28,6 @@ HOSTS = [str(uuid4()) for _ in range(4)]
 CAPACITY = 30
 CLAIMS = 50
 """Claims that are granted between two steps."""
-
-
-@pytest.fixture
-def directory(passable_dir: Path) -> Path:
-    """A directory for nginx, whose workers run as another user."""
-    path = passable_dir / "nginx"
-    path.mkdir(mode=0o711)
-    return path
-
-
-@contextmanager
-def instance(database_url: str, port: int, command: Sequence[str] = THIS_VERSION) -> Iterator[Service]:
-    """Run a service that is ready, of the release whose command is given; kill it at the end."""
-    with started(command=command, port=port, database_url=database_url, proxy_headers=1) as service:
-        service.wait_until_it_responds()
-        wait_until(lambda: service.get("/readyz")[0] == 200)
-        yield service
 
 
 def upgrade_schema(database_url: str, command: Sequence[str] = THIS_VERSION) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
@@ -74,6 +75,38 @@ def csv_rows(result: Result) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(result.stdout)))
 
 
+def stale_reads(live: str) -> float:
+    """Return how many reads of the service have allowed stale data."""
+    with urlopen(f"{live}/metrics", timeout=WAIT_SECONDS) as response:
+        text = response.read().decode()
+    return sum(map(float, re.findall(r"^placement_stale_reads_total\{.*\} (\S+)$", text, re.M)))
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["why", "resources=VCPU:8"],
+        ["why", "resources=VCPU:4", "--host", "n11"],
+        ["fits", "resources=VCPU:8"],
+        ["tree", "n11"],
+        ["top"],
+        ["top", "--by", "project"],
+        ["who", "n12"],
+        ["find", "HW_NUMA_ROOT"],
+        ["empty"],
+    ],
+    ids=str,
+)
+def test_stale_allows_a_standby_to_answer(run: Run, live: str, command: list[str]) -> None:
+    before = stale_reads(live)
+    current = run(*command)
+    assert stale_reads(live) == before
+    stale = run(*command, "--stale")
+    assert stale_reads(live) > before
+    assert (stale.exit_code, stale.stdout) == (current.exit_code, current.stdout)
+
+
 @pytest.mark.usefixtures("cloud")
 @pytest.mark.parametrize(
     ("command", "status"),
@@ -87,6 +120,7 @@ def csv_rows(result: Result) -> list[dict[str, str]]:
         (["tree", "n11"], 0),
         (["tree", uuid_of("cn1")], 0),
         (["tree", "unknown"], 1),
+        (["tree", ""], 1),
         (["tree", uuid_of("nothing")], 1),
         (["top"], 0),
         (["top", "--class", "SRIOV_NET_VF"], 1),
@@ -96,6 +130,7 @@ def csv_rows(result: Result) -> list[dict[str, str]]:
         (["who", "n12"], 0),
         (["who", "cn2"], 1),
         (["who", "unknown"], 1),
+        (["who", ""], 1),
         (["find", "HW_NUMA_ROOT"], 0),
         (["find", uuid_of("rack")], 0),
         (["find", "n1"], 0),
@@ -323,6 +358,41 @@ def test_request_is_sent_as_a_query_string(run: Run) -> None:
         assert run("why", request).exit_code < 2
     assert "Got: 1#&" in run("why", "resources=VCPU:1#&limit=1").stderr.replace("1#.", "1#&")
     assert run("why", "resources=VCPU:1 é").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["why", "find", "tree"])
+def test_argument_that_is_not_text_is_an_error(run: Run, command: str) -> None:
+    result = run(command, os.fsdecode(b"resources=\xff"))
+    assert result.exit_code == 2
+    assert "An argument is not valid UTF-8" in result.stderr
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("option", [[], ["--csv"]], ids=str)
+def test_output_that_cannot_be_written_is_an_error(live: str, option: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "placement_svc.cli", "tree", "cn1", "--url", live, *option],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert result.returncode == 2
+    assert result.stderr == "Error: The output cannot be written: No space left on device\n"
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("option", [[], ["--csv"]], ids=str)
+def test_output_escapes_what_the_encoding_lacks(live: str, api: Api, option: list[str]) -> None:
+    api("POST", "/resource_providers", {"name": "caf\xe9-\u2603"})
+    result = subprocess.run(
+        [sys.executable, "-m", "placement_svc.cli", "find", "caf", "--url", live, *option],
+        check=True,
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+    )
+    assert b"caf\xe9-\\u2603" in result.stdout
 
 
 def test_service_that_does_not_respond_is_an_error(run: Run) -> None:

@@ -102,6 +102,58 @@ def test_revoked_token_ends_the_session(token_app: Flask, admin: str, tokens: Pa
     wait_until(lambda: client.get("/console").status_code == 303)
 
 
+def reason_of(client: Client, path: str = "/console/hosts?sort_by=name") -> str | None:
+    """Return the reason that the log-in form shows after a request for `path`; None if there is none."""
+    redirected = client.get(path)
+    assert redirected.status_code == 303
+    assert redirected.location.startswith("/console/login?")
+    form = client.get(redirected.location)
+    assert 'name="next" value="/console/hosts?sort_by=name"' in form.text
+    found = re.findall(r'<p role="status">(.*?)</p>', form.text)
+    return found[0] if found else None
+
+
+def test_form_says_that_the_session_has_ended(
+    token_app: Flask, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = token_app.test_client()
+    assert reason_of(client) is None
+    log_in(client, admin)
+    # The browser deletes the cookie of a session after its lifetime.
+    client.delete_cookie(sessions.COOKIE, path="/console")
+    assert str(reason_of(client)).startswith("Your session has ended.")
+    log_in(client, admin)
+    monkeypatch.setattr(sessions, "LIFETIME", timedelta(seconds=-1))
+    assert str(reason_of(client)).startswith("Your session has ended.")
+
+
+def test_form_says_that_the_token_is_no_longer_valid(token_app: Flask, admin: str, tokens: Path) -> None:
+    client = token_app.test_client()
+    log_in(client, admin)
+    token_file.remove(tokens, admin.partition(".")[0])
+    wait_until(lambda: client.get("/console").status_code == 303)
+    assert reason_of(client) == "Your token has expired or has been revoked."
+
+
+def test_form_gives_no_reason_after_a_log_out(token_app: Flask, admin: str) -> None:
+    client = token_app.test_client()
+    log_in(client, admin)
+    [form] = re.findall(r'name="form" value="([^"]+)"', client.get("/console").text)
+    client.post("/console/logout", data={"form": form})
+    assert reason_of(client) is None
+
+
+def test_form_shows_no_other_text_as_a_reason(token_app: Flask) -> None:
+    page = token_app.test_client().get("/console/login?reason=Send+your+token+to+example.org").text
+    assert "example.org" not in page
+    assert 'role="status"' not in page
+
+
+def test_log_out_without_session_leads_to_the_overview(token_app: Flask) -> None:
+    location = token_app.test_client().post("/console/logout").location
+    assert location == "/console/login?next=/console"
+
+
 def test_forged_cookie_is_no_session(token_app: Flask, admin: str) -> None:
     for key in (SECRET.upper(), SECRET):
         client = token_app.test_client()
@@ -138,7 +190,8 @@ def test_form_of_another_site_is_refused(token_app: Flask, admin: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["https://example.org", "//example.org", "/\\example.org", "/consolex", "/docs"]
+    "target",
+    ["https://example.org", "//example.org", "/\\example.org", "/consolex", "/docs", "/console@example.org"],
 )
 def test_log_in_leads_to_pages_of_the_console_only(token_app: Flask, admin: str, target: str) -> None:
     assert log_in(token_app.test_client(), admin, target).location == "/console"

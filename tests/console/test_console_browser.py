@@ -17,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from flask import Flask
 from playwright.sync_api import Browser, Page, expect
 
+from placement_svc.console.sessions import COOKIE
 from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.http import token_file
@@ -275,6 +276,13 @@ def test_log_in_and_log_out(browser: Browser, app: Flask, database_url: str, tmp
         assert page.url == f"{service.url}/console/hosts?sort_by=-name"
         assert page.evaluate("document.cookie") == ""
         assert violations(page) == []
+        page.context.clear_cookies(name=COOKIE)
+        page.goto("/console/ask?resources=VCPU:1")
+        expect(page.get_by_role("status")).to_contain_text("Your session has ended.")
+        assert violations(page) == []
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        assert page.url == f"{service.url}/console/ask?resources=VCPU:1"
         page.get_by_role("button", name="Log out").click()
         assert page.url == f"{service.url}/console/login"
         assert violations(page) == []

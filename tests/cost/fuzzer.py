@@ -104,6 +104,27 @@ class Service:
                 generations = {row.uuid: row.generation for row in rows}
         return self.meter.send(request.method, request.target, request.content(generations), request.version)
 
+    def warm_up(self) -> None:
+        """Open the connections of the service and fill its caches."""
+        for path in ("/traits", "/resource_classes", "/allocation_candidates"):
+            self.send(Request("GET", path, (("resources", "VCPU:1"), ("limit", "1")) if "_c" in path else ()))
+
+    def send_on_new_connections(self, request: Request) -> Cost:
+        """Send a request after the service's PostgreSQL processes have been replaced.
+
+        A PostgreSQL process keeps memory that it has once used: the same request does not make it grow
+        a second time.
+        """
+        with self.engine.connect() as connection:
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            )
+        self.warm_up()
+        return self.send(request)
+
 
 @contextmanager
 def service_with(server_url: str, postmaster: int, name: str, seed: int) -> Iterator[Service]:
@@ -123,11 +144,7 @@ def service_with(server_url: str, postmaster: int, name: str, seed: int) -> Iter
             1, 2, database_url=url, request_deadline=DEADLINE, max_body=MAX_BODY, log_level="error"
         ) as service:
             running = Service(cloud, engine, Meter(service.port, service.workers()[0], postmaster))
-            # The first requests also fill caches and open the connections.
-            for path in ("/traits", "/resource_classes", "/allocation_candidates"):
-                running.send(
-                    Request("GET", path, (("resources", "VCPU:1"), ("limit", "1")) if "_c" in path else ())
-                )
+            running.warm_up()
             yield running
     finally:
         engine.dispose()
@@ -185,12 +202,12 @@ def confirmed(running: Service, request: Request) -> Finding | None:
     """
 
     def is_expensive(candidate: Request) -> bool:
-        return bool(problem(candidate, running.send(candidate)))
+        return bool(problem(candidate, running.send_on_new_connections(candidate)))
 
     if not is_expensive(request):
         return None
     request = minimized(request, is_expensive, ATTEMPTS)
-    cost = running.send(request)
+    cost = running.send_on_new_connections(request)
     found = problem(request, cost) or "intermittent"
     return Finding(running.cloud.name, running.cloud.seed, request, cost, found)
 

@@ -13,6 +13,9 @@ from tests.cost.clouds import Cloud
 CURRENT = "$generation"
 """Stands in a body for the current generation of the provider or consumer that it concerns."""
 
+EXTENDED = "1.39, placement-svc 1.0"
+"""The versions that select the extensions."""
+
 MAX_LINE = 60_000
 """Bytes of the query string; the service refuses longer request lines."""
 
@@ -35,6 +38,8 @@ class Request:
     @property
     def operation(self) -> str:
         """The method, and the path without names."""
+        if self.path.startswith("/allocation_candidates"):
+            return f"{self.method} {self.path}"
         return f"{self.method} /{self.path.split('/')[1]}/{'/'.join(self.path.split('/')[3:])}".rstrip("/")
 
     @property
@@ -155,8 +160,30 @@ def candidates(draw: Draw) -> Request:
         )
     if draw.chance(60):
         pairs.append(("limit", draw.pick("1", "1", "10", "1000", "9" * 18)))
+    path = "/allocation_candidates"
     version = "1.39" if draw.chance(90) else draw.pick("1.25", "1.29", "1.33", "1.36")
-    return Request("GET", "/allocation_candidates", tuple(pairs), version=version)
+    if draw.chance(30):
+        version = EXTENDED
+        pairs += _extensions(draw, suffixes)
+        path += draw.pick("", "", "", "/explanation", "/capacity")
+    return Request("GET", path, tuple(pairs), version=version)
+
+
+def _extensions(draw: Draw, suffixes: list[str]) -> list[tuple[str, str]]:
+    """Draw keys of the extensions."""
+    some = draw.some(suffixes, draw.random.randint(1, len(suffixes))) if suffixes else []
+    keys = [
+        ("root_member_of", draw.member_of()),
+        ("in_tree", f"!{draw.provider()}"),
+        ("ignore_consumer", draw.pick(*draw.consumers, draw.uuid())),
+        ("preferred", draw.trait()),
+        ("order_by", f"{draw.pick('spread', 'pack')}:{draw.pick(*draw.cloud.classes)}"),
+        ("order_by", "random"),
+        ("can_split", ",".join(draw.some(draw.cloud.classes, draw.pick(1, 2, 5)))),
+        *([("isolate", ",".join(some))] if some else []),
+        *([("same_subtree", ",".join(draw.pick("", "!") + suffix for suffix in some))] if some else []),
+    ]
+    return [draw.pick(*keys) for _ in range(draw.pick(1, 1, 2, 3, 10))]
 
 
 def _group(draw: Draw) -> list[tuple[str, str]]:

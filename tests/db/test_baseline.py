@@ -119,7 +119,10 @@ NEW_NAMES_IN = {
 DROPPED = {"claim_allocations", "lock_providers", "raise_providers"}
 """Functions that nothing calls."""
 
-ADDED = {"fits_units"}
+ADDED_LATER = {"claim_and_release", "release_consumers"}
+"""Functions and procedures that migrations after the baseline have added."""
+
+ADDED = {"fits_units"} | ADDED_LATER
 """Functions that did not exist before the baseline."""
 
 CHANGED = {
@@ -140,6 +143,15 @@ CHANGED = {
         "IF refusal IS NULL THEN"
         " PERFORM raise_providers(allocation_providers, cardinality(consumer_uuids) - 1);"
         " ELSE ROLLBACK;": "IF refusal IS NOT NULL THEN ROLLBACK;",
+    },
+    "delete_consumer": {
+        "PERFORM release_allocations(ids, '{}');": (
+            "IF ids = '{}' THEN RETURN false; END IF; PERFORM FROM inventories WHERE provider_id = ANY"
+            " (ARRAY(SELECT provider_id FROM allocations WHERE consumer_id = ANY (ids)))"
+            " ORDER BY provider_id, resource_class_id FOR NO KEY UPDATE;"
+            " DELETE FROM allocations WHERE consumer_id = ANY (ids);"
+        ),
+        "RETURN FOUND;": "RETURN true;",
     },
     "insert_allocations": {
         "(SELECT id FROM resource_providers WHERE uuid = claimed.provider"
@@ -199,8 +211,8 @@ def catalog(engine: Engine, kind: str) -> list[tuple[Any, ...]]:
 
 
 def former_catalog(engine: Engine, kind: str) -> list[tuple[Any, ...]]:
-    """Return the catalog without the tables, indexes and columns that were added after the baseline."""
-    new = re.compile("|".join(NEW_TABLES | NEW_INDEXES))
+    """Return the catalog without the tables, indexes, columns and functions added after the baseline."""
+    new = re.compile("|".join(NEW_TABLES | NEW_INDEXES | ADDED_LATER))
     found = [row for row in catalog(engine, kind) if not new.search(str(row))]
     if kind != "columns":
         return found

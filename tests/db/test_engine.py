@@ -19,6 +19,7 @@ from placement_svc.db.claims import procedures
 from placement_svc.db.engine import MAX_ATTEMPTS, Database, connect
 from placement_svc.domain.errors import Conflict, Unavailable
 from tests.conftest import ADMIN, Api, NewApp
+from tests.support.postgres_proxy import PostgresProxy
 
 UNREACHABLE = "The database cannot be reached or did not answer in time."
 
@@ -407,13 +408,11 @@ def test_writes_are_read_committed_also_after_a_read(serializable: Database) -> 
 
 
 def test_calls_of_procedures_are_read_committed_also_after_a_read(serializable: Database) -> None:
-    shown = """
-        SELECT ARRAY[current_setting('transaction_isolation'), current_setting('transaction_read_only')]
-    """
+    shown = "SELECT current_setting('transaction_isolation'), current_setting('transaction_read_only')"
     # Every call of a stored procedure is sent by this function.
-    assert procedures._execute(serializable, shown, {}) == ["read committed", "off"]
+    assert procedures._execute(serializable, shown, {}) == ("read committed", "off")
     serializable.read(isolation)
-    assert procedures._execute(serializable, shown, {}) == ["read committed", "off"]
+    assert procedures._execute(serializable, shown, {}) == ("read committed", "off")
 
 
 def test_options_of_the_url_override_the_defaults(database_url: str) -> None:
@@ -430,3 +429,17 @@ def test_url_needs_no_driver(database_url: str) -> None:
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT 1")) == 1
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["select pg_catalog.version()", "select current_schema()", "show standard_conforming_strings"],
+)
+def test_a_first_connection_that_is_lost_at_its_start_is_replaced(
+    postgres_proxy: PostgresProxy, statement: str
+) -> None:
+    database = Database(connect(postgres_proxy.url))
+    postgres_proxy.drop_connection_at(statement, delivered=False)
+    assert database.read(lambda connection: connection.scalar(text("SELECT 1"))) == 1
+    assert postgres_proxy.statements.count(statement) == 2
+    database.engine.dispose()

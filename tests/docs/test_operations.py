@@ -50,7 +50,8 @@ def section(title: str) -> str:
 
 def test_metrics_are_those_of_the_service(app: Flask, new_app: NewApp, tmp_path: Path) -> None:
     (tmp_path / "watched.yaml").write_text("m1.large: resources=VCPU:4")
-    watching = new_app(watched_requests=tmp_path / "watched.yaml")
+    (tmp_path / "zones.yaml").write_text("zone-a: b0000000-0000-4000-8000-000000000000")
+    watching = new_app(watched_requests=tmp_path / "watched.yaml", watched_aggregates=tmp_path / "zones.yaml")
     listed = re.findall(r"^\| `(placement_\w+)` \|", section("Metrics"), re.M)
     served = re.findall(r"^# HELP (\w+)", watching.test_client().get("/metrics").text, re.M)
     assert sorted(listed) == sorted(served)

@@ -49,3 +49,22 @@ def test_checked_ends_at_the_deadline():
     with pytest.raises(Unavailable):
         for _ in Deadline.of(0.01).checked(itertools.count()):
             pass
+
+
+def test_wait_without_the_turn_is_not_shared() -> None:
+    events: list[str] = []
+    deadline = Deadline.of(60, share_turn=lambda seconds: events.append("share"))
+    deadline.pause_turn = lambda: events.append("pause")
+    deadline.resume_turn = lambda seconds: events.append(f"resume within {round(seconds)}")
+    deadline.pause()
+    deadline.next_event = 0.0
+    deadline.resume()
+    deadline.check()
+    assert events == ["pause", "resume within 60"]
+
+
+def test_wait_that_takes_until_the_deadline_needs_no_turn() -> None:
+    deadline = Deadline.of(0)
+    deadline.resume_turn = lambda seconds: pytest.fail("a turn")
+    with pytest.raises(Unavailable):
+        deadline.resume()

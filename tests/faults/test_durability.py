@@ -47,7 +47,7 @@ def synchronous(pair: FailoverPair) -> Iterator[FailoverPair]:
 
 
 def set_standby_names(pair: FailoverPair, names: str) -> None:
-    pair.on_primary(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'", "SELECT pg_reload_conf()")
+    pair.configure_primary(f"synchronous_standby_names = '{names}'")
     wait_for(lambda: pair.on_primary("SHOW synchronous_standby_names") == names)
 
 

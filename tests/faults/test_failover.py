@@ -60,12 +60,8 @@ def add_trait(connection: Connection, name: str) -> None:
 
 def demote(pair: FailoverPair) -> None:
     """Make the primary refuse writes in all sessions, as a demoted one does, and promote the standby."""
-    admin = create_engine(connect(pair.url).url, isolation_level="AUTOCOMMIT")
     pair.promote()
-    with admin.connect() as connection:
-        connection.execute(text("ALTER SYSTEM SET default_transaction_read_only = on"))
-        connection.execute(text("SELECT pg_reload_conf()"))
-    admin.dispose()
+    pair.configure_primary("default_transaction_read_only = on")
 
 
 def test_writes_go_to_the_new_primary_after_a_demotion(pair: FailoverPair) -> None:
@@ -145,7 +141,7 @@ def test_commit_ends_on_a_primary_that_is_replaced(pair: FailoverPair) -> None:
     database = Database(connect(pair.url))
     database.prepare()
     # A commit waits for a standby that does not exist, as when all standbys follow another primary.
-    pair.on_primary("ALTER SYSTEM SET synchronous_standby_names = 'gone'", "SELECT pg_reload_conf()")
+    pair.configure_primary("synchronous_standby_names = 'gone'")
     pair.promote()
     errors: list[Exception] = []
 

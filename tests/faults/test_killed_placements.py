@@ -13,6 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from placement_svc.db import schema
 from tests.support.claims_oracle import consumer
+from tests.support.lock_waits import count_waiting
 from tests.support.placement_race import create_provider, new_uuids
 from tests.support.service import Answer, Client, Service, serving, wait_until
 from tests.support.soundness import audit_faults
@@ -62,16 +63,6 @@ def place(client: Client, uuids: list[str], group: str | None) -> Answer:
     return client("POST", "/claims", body if group is None else {**body, "placement_group": group})
 
 
-def backends_that_wait(database: Engine) -> int:
-    """Return how many backends of the service wait for a lock."""
-    query = """
-        SELECT count(*) FROM pg_stat_activity
-         WHERE datname = current_database() AND wait_event_type = 'Lock'
-    """
-    with database.connect() as connection:
-        return int(connection.execute(text(query)).scalar_one())
-
-
 def test_nothing_is_left_of_a_call_that_waits_for_a_lock(
     service: Service, database: Engine, group: str | None
 ) -> None:
@@ -80,12 +71,12 @@ def test_nothing_is_left_of_a_call_that_waits_for_a_lock(
     with ThreadPoolExecutor(1) as threads, database.begin() as other:
         other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
         placing = threads.submit(place, service.client(), uuids, group)
-        wait_until(lambda: backends_that_wait(database) == 1)
+        wait_until(lambda: count_waiting(database) == 1)
         for worker in service.workers():
             os.kill(worker, signal.SIGKILL)
         assert placing.result() == Answer(0)
         # PostgreSQL checks ten times a second whether its clients are still connected.
-        wait_until(lambda: backends_that_wait(database) == 0)
+        wait_until(lambda: count_waiting(database) == 0)
     assert stored_consumers(database) == before
     assert not stored_members(database).keys() & set(uuids)
     client = service.client()

@@ -15,7 +15,8 @@ from sqlalchemy import create_engine, make_url, text
 from placement_svc.cli import main
 from placement_svc.db import schema
 from placement_svc.db.connection_check import check_connection, missing_options
-from placement_svc.db.engine import connect
+from placement_svc.db.engine import Database, connect
+from placement_svc.db.prepared import each_row
 from placement_svc.domain.errors import Unavailable
 from placement_svc.provisioning.installation import system_user
 from tests.support.service import TIMEOUT, serving, wait_until
@@ -98,6 +99,21 @@ def test_dropped_options_are_noticed_and_can_be_set_for_the_role(
             engine = connect(fresh)
             assert missing_options(engine) == []
             engine.dispose()
+
+
+def test_statements_are_not_prepared_in_transaction_mode(
+    passable_dir: Path, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pgbouncer(passable_dir / "plain", database, "ignore_startup_parameters = options") as url:
+        engine = connect(url, prepares_statements=True)
+        pooled = Database(engine)
+        for _ in range(3):
+            assert pooled.read(lambda connection: list(each_row(connection, "SELECT 1"))) == [(1,)]
+        count = text("SELECT count(*) FROM pg_prepared_statements")
+        assert pooled.read(lambda connection: connection.scalar(count)) == 0
+        engine.dispose()
+    warnings = [each.message for each in caplog.records if "connection pooler" in each.message]
+    assert len(warnings) == 1
 
 
 def test_claims_and_searches_work_in_transaction_mode(passable_dir: Path, database: str) -> None:

@@ -17,9 +17,11 @@ from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.db import schema, standbys
 from placement_svc.db.engine import connect
+from placement_svc.db.urls import each_host
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN
 from tests.support.failover import FailoverPair, failover_pair
+from tests.support.postgres_proxy import PostgresProxy
 
 EXTENDED = ADMIN | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
 PROVIDER, CONSUMER = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
@@ -328,3 +330,18 @@ def test_reads_that_clients_expect_to_be_new_stay_on_the_primary(app: Flask) -> 
     ):
         assert get(app, path).status_code == 200
     assert (reads(app, "primary"), reads(app, "standby")) == (0, 0)
+
+
+def test_a_standby_that_is_lost_at_the_end_of_its_check_is_not_used(pair: FailoverPair) -> None:
+    # The proxy adds a port.
+    proxy = PostgresProxy(pair.standby_url.removesuffix("&port=5432"))
+    [url] = each_host(proxy.url)
+    standby = standbys.Standby(url, MAX_LAG, pool_size=1, statement_timeout=WAIT_SECONDS)
+    standby.check()
+    assert standby.problem is None
+    proxy.drop_connection_at("ROLLBACK", delivered=False)
+    standby.check()
+    assert standby.problem == "does not respond"
+    standby.engine.dispose()
+    proxy.shutdown()
+    proxy.server_close()

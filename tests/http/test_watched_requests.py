@@ -8,8 +8,9 @@ import pytest
 from flask import Flask
 
 from placement_svc.domain.errors import SetupError
-from placement_svc.http.watched_requests import MAX_REQUESTS, read
-from placement_svc.observability import metrics
+from placement_svc.http.watched_names import MAX_NAMES
+from placement_svc.http.watched_requests import read
+from placement_svc.observability import metrics, shared_results
 from placement_svc.observability import watched_requests as metric_module
 from tests.conftest import LoadCloud, NewApp
 from tests.support.cloud import read as read_cloud
@@ -30,8 +31,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def always_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each request for the metrics compute the results."""
-    monkeypatch.setattr(metric_module, "MAX_AGE_SECONDS", 0.0)
-    monkeypatch.setattr(metric_module, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(shared_results, "MAX_AGE_SECONDS", 0.0)
+    monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_workers_share_the_results(
     monkeypatch: pytest.MonkeyPatch,
     load_cloud: LoadCloud,
 ) -> None:
-    monkeypatch.setattr(metric_module, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
     directory = tmp_path / "shared"
     directory.mkdir()
     monkeypatch.setitem(os.environ, metrics.DIRECTORY, str(directory))
@@ -130,7 +131,7 @@ def test_one_worker_computes_at_a_time(
         ("a: resources=VCPU:1&color=red", "invalid request for a: Invalid query string parameters: 'color'"),
         ("a: resources=VCPU:1&max=0", "invalid request for a"),
         ("a: resources=VCPU:1&limit=3", "it cannot have 'limit'"),
-        ("\n".join(f"n{number}: x" for number in range(MAX_REQUESTS + 1)), "has 101 requests"),
+        ("\n".join(f"n{number}: x" for number in range(MAX_NAMES + 1)), "has 101 requests"),
     ],
 )
 def test_invalid_file_is_refused(tmp_path: Path, content: str, problem: str) -> None:

@@ -343,7 +343,8 @@ def test_an_import_has_one_source(run: Run, arguments: list[str]) -> None:
 
 def test_locked_out_writers_wait_and_readers_do_not(cloud: None, call: Call, engine: Engine) -> None:
     uuid = uuid_of("ss")
-    allocations = {uuid: {"resources": {"DISK_GB": 1}}}
+    # Not on the providers of the deleted consumer: that request would wait for this one, in the same batch.
+    allocations = {uuid_of("bare"): {"resources": {"CUSTOM_GPU": 1}}}
     owner = {"project_id": "new", "user_id": "new", "consumer_generation": None, "consumer_type": "NEW"}
     requests = [
         ("PUT", f"/allocations/{uuid_of('late')}", {"allocations": allocations, **owner}),

@@ -9,7 +9,7 @@ import pytest
 
 from placement_svc.domain.errors import BadQueryValue, DuplicateQueryKey, Invalid
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, Membership, SameSubtree
-from placement_svc.schemas.allocation_candidates import MAX_LIMIT_DIGITS, parse_request
+from placement_svc.schemas.allocation_candidates import MAX_CACHED_LENGTH, MAX_LIMIT_DIGITS, parse_request
 
 A = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b01"
 B = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b02"
@@ -27,6 +27,16 @@ def fails(query: str, error: type[Invalid], text: str, version: tuple[int, int] 
         parse(query, version)
     assert type(raised.value) is error
     assert text in str(raised.value)
+
+
+def test_short_request_is_parsed_once() -> None:
+    assert parse(ONE) is parse(ONE)
+    assert parse(ONE) is not parse(ONE, (1, 38))
+    long = f"{ONE}&member_of=in:{','.join([A] * (MAX_CACHED_LENGTH // len(A)))}"
+    assert parse(long) == parse(long)
+    assert parse(long) is not parse(long)
+    for _ in range(2):
+        fails("resources=VCPU:0", Invalid, "VCPU")
 
 
 def test_group_policy_is_optional_in_extended_requests() -> None:

@@ -3,21 +3,8 @@ import re
 import pytest
 
 from placement_svc.domain.errors import Invalid
-from placement_svc.schemas.base import (
-    DASHED_UUID,
-    MAX_MEMBERS,
-    MAX_VIOLATIONS,
-    UUID,
-    Array,
-    Integer,
-    Map,
-    Number,
-    Object,
-    Schema,
-    String,
-    check,
-    matches,
-)
+from placement_svc.schemas.base import MAX_MEMBERS, MAX_VIOLATIONS, Array, Map, Object, Schema, check
+from placement_svc.schemas.scalars import DASHED_UUID, UUID, Integer, Number, String, matches
 from placement_svc.schemas.violations import quote
 
 SOME_UUID = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b01"

@@ -141,3 +141,40 @@ def test_writes_leave_a_turn_for_reads() -> None:
                 assert not waiting.done()
         waiting.result(TIMEOUT)
         third.pause()
+
+
+def test_paused_request_continues_when_a_turn_is_free() -> None:
+    turns = Turns(concurrency=1, max_long=1, reads=1)
+    with Turn(turns, is_write=True) as first:
+        first.pause()
+        with Turn(turns, is_write=True):
+            with pytest.raises(Unavailable):
+                first.resume_within(0.01)
+            with Turn(turns):
+                pass
+        first.resume_within(TIMEOUT)
+        assert not turns.short_writes.acquire(blocking=False)
+        assert not first.is_long
+    assert turns.short_writes.acquire(blocking=False)
+
+
+def test_paused_request_that_waits_for_reads_leaves_the_turn_of_writes() -> None:
+    turns = Turns(concurrency=1, max_long=1)
+    first = Turn(turns, is_write=True)
+    with Turn(turns):
+        with pytest.raises(Unavailable):
+            first.resume_within(0.01)
+        assert turns.short_writes.acquire(blocking=False)
+
+
+def test_long_request_continues_in_the_long_turn_after_a_pause() -> None:
+    turns = Turns(concurrency=1, max_long=2)
+    with Turn(turns) as first:
+        first.share(TIMEOUT)
+        first.pause()
+        assert turns.long.acquire(0)
+        with pytest.raises(Unavailable):
+            first.resume_within(0.01)
+        turns.long.release()
+        first.resume_within(TIMEOUT)
+        assert not turns.long.acquire(0)

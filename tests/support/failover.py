@@ -130,6 +130,16 @@ class FailoverPair:
         """Execute statements on the primary, each on its own; return the value of the last one."""
         return _execute(self.primary_url, statements)
 
+    def configure_primary(self, setting: str) -> None:
+        """Change a setting of the primary: it applies to all statements that begin after this.
+
+        `pg_reload_conf` returns before the other sessions have their signal, so they get it from here.
+        """
+        self.on_primary(f"ALTER SYSTEM SET {setting}")
+        for pid in _processes_of(self._primary_data):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGHUP)
+
     def on_standby(self, *statements: str) -> Any:
         """Execute statements on the standby, each on its own; return the value of the last one."""
         return _execute(self.standby_url, statements)

@@ -15,8 +15,13 @@ RULES: list[dict[str, Any]] = [
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/placement.json").read_text())
 PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
-OPTIONAL = {"placement_request_fits"}
-"""Metrics that the service exports only if it is configured to watch requests."""
+OPTIONAL = {
+    "placement_request_fits",
+    "placement_aggregate_capacity",
+    "placement_aggregate_used",
+    "placement_aggregate_reserved",
+}
+"""Metrics that the service exports only if it is configured to watch requests or aggregates."""
 
 
 def dashboard_queries() -> dict[str, str]:

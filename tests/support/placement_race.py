@@ -131,7 +131,7 @@ def create_pools(client: Client, racks: Sequence[str]) -> list[Pool]:
 
 @dataclass(frozen=True)
 class Placed:
-    """What the service has acknowledged about a consumer."""
+    """The responses of the service about a consumer."""
 
     generation: int
     allocations: Allocations

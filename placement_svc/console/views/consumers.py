@@ -6,21 +6,19 @@ from typing import Any
 from flask import Blueprint, g, render_template
 
 from placement_svc.api.context import reads
-from placement_svc.console.context import allows, here, load_form
+from placement_svc.console.context import allows, load_form
+from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import consumer_pages, provider_pages
 from placement_svc.db.engine import Transaction
 from placement_svc.domain.consumers import Consumer, ConsumerFilter
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.schemas.base import UUID_KEY
 from placement_svc.schemas.consumers import ConsumersQuery
-from placement_svc.schemas.pages import parse_page, write_marker
+from placement_svc.schemas.pages import parse_page
+from placement_svc.schemas.scalars import UUID_KEY
 
 bp = Blueprint("consumers", __name__)
-
-PAGE_SIZE = 50
-MAX_PAGE_SIZE = 500
 
 MAX_PROVIDERS = 500
 """The most providers of a consumer that its page shows."""
@@ -43,8 +41,7 @@ def visible_project(rule: str, wanted: str | None) -> tuple[bool, str | None]:
 def show_list() -> str:
     """Show a page of the consumers that match the query."""
     query = load_form(ConsumersQuery)
-    page = parse_page(query, UUID_KEY)
-    page = replace(page, limit=min(page.limit or PAGE_SIZE, MAX_PAGE_SIZE))
+    page = with_page_size(parse_page(query, UUID_KEY))
     is_allowed, project_id = visible_project("consumers:list", query.get("project_id"))
     shows_providers = allows("allocations:list")
     needs_providers = "resource_provider" in query or "in_tree" in query
@@ -54,17 +51,13 @@ def show_list() -> str:
     wanted = ConsumerFilter(**{key: value for key, value in query.items() if key in keys})
     wanted = replace(wanted, project_id=project_id)
     found = reads().read(consumer_pages.find_page, wanted, page, with_allocations=shows_providers)
-    more = here(marker=write_marker(found.last, page.sort)) if found.has_more and found.last else None
     return render_template(
         "consumers.html",
         query=query,
         consumers=found.elements,
         sums=[_summed(each.allocations) for each in found.elements],
-        sort=page.sort,
         own_project=project_id if project_id != query.get("project_id") else None,
-        is_first=page.after is None,
-        next_url=more,
-        first_url=here(marker=None),
+        **page_links(page, found),
     )
 
 

@@ -16,8 +16,8 @@ from placement_svc.domain.consumers import ConsumerDetails, ConsumerFilter
 from placement_svc.domain.groups import Membership, RequestGroup
 from placement_svc.domain.pages import Page, PageRequest
 from placement_svc.domain.providers import Provider, ProviderDetails, ProviderFilter
-from placement_svc.schemas.base import UUID_KEY
 from placement_svc.schemas.pages import PageKeys, parse_page, write_marker
+from placement_svc.schemas.scalars import UUID_KEY
 
 bp = Blueprint("host", __name__)
 

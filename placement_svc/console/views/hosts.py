@@ -10,7 +10,8 @@ from flask import Blueprint, Response, render_template
 
 from placement_svc.api.context import reads
 from placement_svc.api.pages import join_pieces, respond_with_page
-from placement_svc.console.context import allows, here, load_form
+from placement_svc.console.context import allows, load_form
+from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.db import host_pages
 from placement_svc.db.engine import Transaction
 from placement_svc.domain.hosts import Host, HostFilter
@@ -18,16 +19,13 @@ from placement_svc.domain.pages import Page, PageRequest, SortKey
 from placement_svc.http.json import integer, respond
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.console import HostsQuery, host_filter
-from placement_svc.schemas.pages import MAX_LIMIT, parse_page, write_marker
+from placement_svc.schemas.pages import MAX_LIMIT, parse_page
 from placement_svc.schemas.provider_lists import MARKER
 
 bp = Blueprint("hosts", __name__)
 
 RULES = ("resource_providers:list", "capacity")
 """The policy rules of the endpoints that return the same data."""
-
-PAGE_SIZE = 50
-MAX_PAGE_SIZE = 500
 
 MAX_COLUMNS = 5
 """The most resource classes that have a column of their own."""
@@ -49,23 +47,19 @@ def show() -> str:
     wanted, page, query = _parse()
     if not all(map(allows, RULES)):
         return render_template("refused.html", title="Hosts", refused="list hosts")
-    page = replace(page, limit=min(page.limit or PAGE_SIZE, MAX_PAGE_SIZE))
+    page = with_page_size(page)
 
     def read(connection: Transaction) -> tuple[int, Page[Host]]:
         return host_pages.count(connection, wanted), host_pages.find_page(connection, wanted, page)
 
     count, found = reads().read(read)
-    more = here(marker=write_marker(found.last, page.sort)) if found.has_more and found.last else None
     return render_template(
         "hosts.html",
         query=query,
         count=count,
         hosts=found.elements,
         columns=_columns(found.elements, wanted, page.sort),
-        sort=page.sort,
-        is_first=page.after is None,
-        next_url=more,
-        first_url=here(marker=None),
+        **page_links(page, found),
     )
 
 

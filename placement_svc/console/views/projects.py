@@ -1,15 +1,14 @@
 """Projects with their usages."""
 
-from dataclasses import replace
-
 from flask import Blueprint, render_template
 
 from placement_svc.api.context import reads
-from placement_svc.console.context import here, load_form
-from placement_svc.console.views.consumers import MAX_PAGE_SIZE, PAGE_SIZE, visible_project
+from placement_svc.console.context import load_form
+from placement_svc.console.lists import page_links, with_page_size
+from placement_svc.console.views.consumers import visible_project
 from placement_svc.db import project_pages
 from placement_svc.schemas.consumers import ProjectsQuery
-from placement_svc.schemas.pages import parse_page, write_marker
+from placement_svc.schemas.pages import parse_page
 
 bp = Blueprint("projects", __name__)
 
@@ -18,13 +17,11 @@ bp = Blueprint("projects", __name__)
 def show() -> str:
     """Show a page of the projects that have consumers."""
     query = load_form(ProjectsQuery)
-    page = parse_page(query)
-    page = replace(page, limit=min(page.limit or PAGE_SIZE, MAX_PAGE_SIZE))
+    page = with_page_size(parse_page(query))
     is_allowed, project_id = visible_project("projects:list", query.get("project_id"))
     if not is_allowed:
         return render_template("refused.html", title="Projects", refused="list these projects")
     found = reads().read(project_pages.find_page, project_id, page)
-    more = here(marker=write_marker(found.last, page.sort)) if found.has_more and found.last else None
     names = dict.fromkeys(name for project in found.elements for name in project.usages)
     if page.sort is not None:
         names = {page.sort.resource_class: None} | names
@@ -33,9 +30,6 @@ def show() -> str:
         query=query,
         projects=found.elements,
         columns=list(names),
-        sort=page.sort,
         own_project=project_id if project_id != query.get("project_id") else None,
-        is_first=page.after is None,
-        next_url=more,
-        first_url=here(marker=None),
+        **page_links(page, found),
     )

@@ -10,6 +10,8 @@ from sqlalchemy import Connection
 
 from placement_svc.db import allocations, consumers, providers
 from placement_svc.db.cancellation import set_deadline
+from placement_svc.db.claims.placing_batcher import LostRace, PlacingBatcher
+from placement_svc.db.claims.refusal import Refusal
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.db.placement_search import (
@@ -40,10 +42,6 @@ SPARE_TREES = 10
 """The trees that an attempt locks besides those that its consumers need, as it may lose some meanwhile."""
 
 
-class _LostRace(Exception):
-    """Another request has used what this one has found."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlacingOptions:
     """How a call is processed: the options of its searches, and the rule that it has to keep."""
@@ -66,6 +64,7 @@ class PlacingService:
     def __init__(self, database: Database, claim_service: ClaimService) -> None:
         self._database = database
         self._claim_service = claim_service
+        self.batcher = PlacingBatcher()
         # A transaction that locks first needs a second connection for its search.
         self._nested = BoundedSemaphore(max(1, database.engine.pool.size() // 2))  # type: ignore[attr-defined]
 
@@ -85,11 +84,12 @@ class PlacingService:
         resource class, `NoCandidates` if a snapshot has too few candidates, and `Unavailable` at the
         deadline.
         """
-        return _Call(self._database, self._claim_service, self._nested, wanted, options).run()
+        call = _Call(self._database, self._claim_service, self._nested, wanted, options)
+        return call.run(self.batcher if _may_join_batch(wanted, options) else None)
 
 
 class _Call:
-    """One call: attempts to place its consumers until one succeeds or is refused."""
+    """One call: attempts to place its consumers until one succeeds or is refused. A `PlacingCall`."""
 
     def __init__(
         self,
@@ -99,49 +99,65 @@ class _Call:
         wanted: PlacementRequest,
         options: PlacingOptions,
     ) -> None:
+        self.wanted = wanted
+        self.deadline = options.search.deadline
         self._database = database
         self._claim_service = claim_service
         self._nested = nested
-        self._wanted = wanted
         self._options = options
-        self._deadline = options.search.deadline
-        self._searches = 0
+        self.searches = 0
 
-    def run(self) -> PlacingResult:
-        """Return the result of the first attempt that claims what it has found."""
+    def run(self, batcher: PlacingBatcher | None) -> PlacingResult:
+        """Return the result of the first attempt that claims what it has found.
+
+        With `batcher`, an attempt may be one for several calls.
+        """
         attempts = 0
         while True:
-            self._deadline.check()
+            self.deadline.check()
             locks_first = attempts >= MAX_UNLOCKED_ATTEMPTS
             attempts += 1
             try:
                 if locks_first or self._options.rule is not None:
                     placements = self._place_locked(locks_first=locks_first)
+                elif batcher is not None:
+                    placements = batcher.place(self)
                 else:
-                    placements = self._place_unlocked()
-            except _LostRace:
+                    placements = self.place_alone()
+            except LostRace:
                 request_stats.current().retries += 1
                 continue
-            return PlacingResult(placements, self._searches)
+            return PlacingResult(placements, self.searches)
 
-    def _place_unlocked(self) -> Placements:
-        """Search, then claim what the search has found; raise `_LostRace` if that is not free any more."""
-        placements = self._search(find_placements, PlacementSearchOptions(search=self._options.search))
+    def place_alone(self) -> Placements:
+        """Search, then claim what the search has found; raise `LostRace` if that is not free any more."""
+        return self.claim_found(self.find(self.wanted))
+
+    def find(self, wanted: PlacementRequest) -> Placements:
+        """Return the placements of consumers in one snapshot."""
+        return self._search(find_placements, wanted, PlacementSearchOptions(search=self._options.search))
+
+    def claim_found(self, placements: Placements) -> Placements:
+        """Claim what a search has found, and return it; raise `LostRace` if that is not free any more."""
         claims = placements.claims
-        if self._wanted.moves:
+        if self.wanted.moves:
             self._database.write(_replace, claims)
-        elif refusal := self._claim_service.try_to_replace(claims, compare_generations=True):
+        elif refusal := self.try_to_claim(claims):
             if refusal.is_generation_conflict:
                 check_generations(claims, refusal.generations)
-            raise _LostRace
+            raise LostRace
         return placements
+
+    def try_to_claim(self, claims: list[Claim]) -> Refusal | None:
+        """Claim for new consumers: for all, or for none, and return the refusal."""
+        return self._claim_service.try_to_replace(claims, compare_generations=True)
 
     def _place_locked(self, *, locks_first: bool) -> Placements:
         """Lock the rule and the consumers, search, and claim what the search has found.
 
         With `locks_first`, also lock the providers that the search can find, before it.
         """
-        if not self._nested.acquire(timeout=max(0.0, self._deadline.remaining())):
+        if not self._nested.acquire(timeout=max(0.0, self.deadline.remaining())):
             raise Unavailable("Other requests have kept the connections that this one needs for too long.")
         try:
             return self._database.write(self._place_in_transaction, locks_first=locks_first)
@@ -149,23 +165,23 @@ class _Call:
             self._nested.release()
 
     def _place_in_transaction(self, connection: Connection, *, locks_first: bool) -> Placements:
-        rule, wanted = self._options.rule, self._wanted
+        rule, wanted = self._options.rule, self.wanted
         if rule is not None:
             rule.lock(connection)
         locked = consumers.lock_and_increment(connection, wanted.consumers)
         check_generations(wanted.consumers, _generations(locked))
         consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
         # The search does not wait for the turns of other requests, which may wait for these locks.
-        search = replace(self._options.search, deadline=replace(self._deadline, share_turn=None))
+        search = replace(self._options.search, deadline=replace(self.deadline, share_turn=None))
         options = PlacementSearchOptions(search=search, rule=rule)
         if locks_first:
             options = replace(options, is_repeatable=True, spare_trees=SPARE_TREES)
-            uuids = self._search(find_suppliers, options)
+            uuids = self._search(find_suppliers, wanted, options)
             provider_ids = _lock_providers(connection, uuids)
             usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
-            placements = self._search(find_placements, options)
+            placements = self._search(find_placements, wanted, options)
         else:
-            placements = self._search(find_placements, options)
+            placements = self._search(find_placements, wanted, options)
             provider_ids = _lock_providers(connection, _named_providers(placements.claims))
             usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
         _allocate(connection, placements.claims, consumer_ids, provider_ids, usages)
@@ -176,11 +192,22 @@ class _Call:
     def _search(
         self,
         search: Callable[[Connection, PlacementRequest, PlacementSearchOptions], T],
+        wanted: PlacementRequest,
         options: PlacementSearchOptions,
     ) -> T:
-        self._searches += 1
+        self.searches += 1
         with _canceled_at(options.search.deadline):
-            return self._database.read(search, self._wanted, options)
+            return self._database.read(search, wanted, options)
+
+
+def _may_join_batch(wanted: PlacementRequest, options: PlacingOptions) -> bool:
+    """Return whether a request may be placed together with others: for one new consumer, in any order.
+
+    Without an order, each candidate is as good as any other, also if that of another request is not claimed.
+    """
+    request = wanted.request
+    has_order = request.order_by is not None or bool(request.preferred)
+    return options.rule is None and len(wanted.consumers) == 1 and not wanted.moves and not has_order
 
 
 @contextmanager
@@ -209,7 +236,7 @@ def _lock_providers(connection: Connection, uuids: Iterable[str]) -> dict[str, i
 def _replace(connection: Connection, claims: list[Claim]) -> None:
     """Replace the allocations of consumers, but in no inventory that is used beyond its capacity.
 
-    Raises `ConcurrentUpdate` for an outdated generation, and `_LostRace` if an amount is not free.
+    Raises `ConcurrentUpdate` for an outdated generation, and `LostRace` if an amount is not free.
     """
     locked = consumers.lock_and_increment(connection, claims)
     check_generations(claims, _generations(locked))
@@ -231,7 +258,7 @@ def _allocate(
         check_providers(claims, provider_ids)
         check_inventories(claims, usages, tolerates_overuse=False)
     except (Conflict, Invalid) as error:
-        raise _LostRace from error
+        raise LostRace from error
     placed = {claim.consumer_uuid for claim in claims}
     allocations.allocate(
         connection,

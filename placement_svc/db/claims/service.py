@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from placement_svc.db.claims import procedures
-from placement_svc.db.claims.batcher import ClaimBatcher
+from placement_svc.db.claims.batcher import Change, ClaimBatcher, Release
+from placement_svc.db.claims.recent_claims import RecentClaims
 from placement_svc.db.claims.refusal import Refusal, raise_reason
 from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
@@ -11,11 +12,12 @@ from placement_svc.domain.errors import Invalid, NotFound
 
 
 class ClaimService:
-    """Replaces the allocations of consumers. One instance per process and database batches their claims."""
+    """Replaces the allocations of consumers. One instance per process and database batches the changes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.batcher = ClaimBatcher(self._claim_new_consumer, self._claim_batch)
+        self._recent_claims = RecentClaims()
+        self.batcher = ClaimBatcher(self._change_one, self._change_batch)
 
     def replace_allocations(
         self, claims: Sequence[Claim], *, compare_generations: bool, unknown_class_message: str
@@ -37,21 +39,40 @@ class ClaimService:
     def try_to_replace(self, claims: Sequence[Claim], *, compare_generations: bool) -> Refusal | None:
         """Replace the allocations like `replace_allocations`, but return a refusal without its reason."""
         if compare_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
-            return self.batcher.submit(claims[0])
-        return procedures.claim(self._database, claims, compare_generations=compare_generations)
+            refusal = self.batcher.submit(claims[0])
+        else:
+            refusal = procedures.claim(self._database, claims, compare_generations=compare_generations)
+        if refusal is None:
+            self._recent_claims.add(claims)
+        return refusal
 
     def delete_consumer(self, uuid: str) -> None:
         """Delete a consumer with its allocations; raises `NotFound` if it does not exist."""
+        providers = self._recent_claims.take(uuid)
+        if providers:
+            self.batcher.submit(Release(uuid, providers))
+        else:
+            self._release(uuid)
+
+    def _change_one(self, change: Change) -> Refusal | None:
+        if isinstance(change, Release):
+            self._release(change.consumer_uuid)
+            return None
+        return procedures.claim(self._database, [change], compare_generations=True)
+
+    def _release(self, uuid: str) -> None:
         if not procedures.delete_consumer(self._database, uuid):
             raise NotFound(f"No allocations for consumer '{uuid}'")
 
-    def _claim_new_consumer(self, claim: Claim) -> Refusal | None:
-        return procedures.claim(self._database, [claim], compare_generations=True)
-
-    def _claim_batch(self, claims: Sequence[Claim]) -> bool:
-        """Return whether all claims were granted; a value that cannot be stored refuses all of them."""
+    def _change_batch(self, changes: Sequence[Change]) -> bool:
+        """Return whether all changes were made; a value that cannot be stored refuses all of them."""
+        claims = [change for change in changes if isinstance(change, Claim)]
+        releases = [change for change in changes if isinstance(change, Release)]
         try:
-            return procedures.claim_batch(self._database, claims) is None
+            if not releases:
+                return procedures.claim_batch(self._database, claims) is None
+            uuids = [release.consumer_uuid for release in releases]
+            return procedures.claim_and_release(self._database, claims, uuids, releases[0].providers)
         except Invalid:
             return False
 

@@ -1,9 +1,9 @@
 """The amounts that failing inventories could supply: `best` and `sum_free` of an explanation."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, column, func, literal, or_, select
+from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, column, func, literal, not_, or_, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.db.explanation.cloud import Cloud
@@ -83,19 +83,14 @@ def _bounded(amount: int) -> int:
 
 
 def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFilters]) -> Amounts:
-    """Return the amounts of the covered providers: one statement.
+    """Return the amounts of the covered providers: one statement, or none if no inventory fails a filter.
 
-    It reads the inventories of the requested classes as a whole, as the pass over the cloud does,
+    It reads the inventories of the classes with such inventories as a whole, as the pass over the cloud does,
     and returns one row for each amount and each combination of units.
     """
-    requested = sorted(
-        {
-            (condition.class_id, _bounded(condition.amount))
-            for group in groups
-            for each in group.having([FilterCode.FREE])
-            if isinstance(condition := each.condition, AmountCondition)
-        }
-    )
+    requested = sorted(set(_failing_amounts(cloud, groups)))
+    if not requested:
+        return Amounts({}, {})
     in_scope: ColumnElement[bool] = cloud.scope.covers(inventories.c.root_id)
     if serving := [provider.id for provider in cloud.serving]:
         in_scope = or_(in_scope, is_any(inventories.c.provider_id, serving))
@@ -109,6 +104,9 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
     )
     free = inventories.c.capacity - inventories.c.used
     exceeds_capacity, exceeds_free = inventories.c.capacity < wanted.c.amount, free < wanted.c.amount
+    units_of_inventory = (inventories.c[name] for name in ("min_unit", "max_unit", "step_size"))
+    # An amount that exceeds the capacity also exceeds the free amount.
+    allows_amount = func.fits_units(wanted.c.amount, *units_of_inventory, type_=Boolean)
     key = (
         wanted.c.class_id,
         wanted.c.amount,
@@ -122,7 +120,7 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
             func.sum(func.greatest(free, 0)).filter(exceeds_free),
         )
         .join(inventories, inventories.c.resource_class_id == wanted.c.class_id)
-        .where(in_scope)
+        .where(in_scope, or_(exceeds_free, not_(allows_amount)))
         .group_by(*key)
     )
     failing: dict[tuple[int, int], _Failing] = {}
@@ -133,3 +131,19 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
         units.setdefault(class_id, set()).add(inventory)
         failing[class_id, amount] = failing.get((class_id, amount), _Failing()).merged(_Failing(*amounts))
     return Amounts(failing, units)
+
+
+def _failing_amounts(cloud: Cloud, groups: Iterable[GroupFilters]) -> Iterator[tuple[int, int]]:
+    """Yield the class id and the amount of each filter that an inventory around a covered root fails."""
+    bits = cloud.layout.bits
+    patterns = {each for root in cloud.roots for each in (*root.pattern.own, *root.pattern.shared)}
+    for group in groups:
+        inventory_bits = {
+            each.resource_class: 1 << bits[each.condition] for each in group.having([FilterCode.INVENTORY])
+        }
+        for each in group.having([FilterCode.UNIT, FilterCode.CAPACITY, FilterCode.FREE]):
+            has_inventory, passes = inventory_bits[each.resource_class], 1 << bits[each.condition]
+            if isinstance(each.condition, AmountCondition) and any(
+                pattern & has_inventory and not pattern & passes for pattern in patterns
+            ):
+                yield each.condition.class_id, _bounded(each.condition.amount)

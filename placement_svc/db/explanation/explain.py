@@ -19,6 +19,7 @@ from placement_svc.db.explanation.relaxations import Relaxations
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
 from placement_svc.db.search.ignored_consumers import InventoryReader, read_freed_inventories
+from placement_svc.db.serial_plans import use_serial_plans
 from placement_svc.domain.explanation import (
     CombinationFilter,
     Filter,
@@ -59,13 +60,15 @@ def explain(
 ) -> dict[str, Any]:
     """Return the explanation of a request as the body of a response.
 
-    Seven statements without sharing providers: the names, whether there are further roots, the roots, the
-    amounts, and three for the nearest roots. At most three more for sharing providers, two for `kind`, one
-    each for `root` and ignored consumers, and those of two searches if there are candidates. Relaxations need
-    at most six more, two for each further `BATCH_SIZE` changes, and a search for each that is listed.
+    Eight statements without sharing providers: a setting, the names, whether there are further roots, the
+    roots, the amounts unless no inventory fails a filter, and three for the nearest roots. At most three more
+    for sharing providers, two for `kind`, one each for `root` and ignored consumers, and those of two
+    searches if there are candidates. Relaxations need at most six more, two for each further `BATCH_SIZE`
+    changes, and a search for each that is listed.
     """
     search = options.search.with_own_memory()
     options = replace(options, search=search)
+    use_serial_plans(connection)
     ignored = explained.request.ignore_consumer
     freed = read_freed_inventories(connection, ignored, search.deadline, search.memory)
     criteria = resolve_criteria(connection, explained.request, one_provider_per_tree=False, freed=freed)
@@ -171,7 +174,8 @@ class _Explanation:
             self._options.search,
             self._sharing_trait_id,
         )
-        body["relaxations"] = [each.entry() for each in relaxations.find()]
+        before = None if self._has_more else self._tree[-1][1].left
+        body["relaxations"] = [each.entry() for each in relaxations.find(before)]
         body["complete"] = relaxations.complete
 
     def _nearest(self) -> list[NearRoot]:

@@ -3,33 +3,44 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Double,
     FromClause,
     Integer,
     Numeric,
-    Text,
+    Select,
     and_,
     case,
     cast,
+    false,
     func,
     literal,
     not_,
     select,
+    true,
     union_all,
 )
 
 from placement_svc.db.explanation.cloud import RootGroup
-from placement_svc.db.explanation.patterns import inventory_row, provider_row, select_patterns, write_pattern
+from placement_svc.db.explanation.patterns import (
+    inventory_row,
+    number_conditions,
+    pattern_type,
+    provider_row,
+    select_patterns,
+    write_pattern,
+)
 from placement_svc.db.explanation.rows import table_of
 from placement_svc.db.search.ignored_consumers import InventoryReader
-from placement_svc.db.tables import inventories, resource_providers
+from placement_svc.db.tables import resource_providers
 from placement_svc.domain.explanation import CombinationFilter, RootFilter
 from placement_svc.domain.inventory import MAX_CAPACITY
-from placement_svc.domain.root_failures import GroupFailures, Slot
+from placement_svc.domain.root_failures import GroupFailures, Slot, project, separating_bits
 from placement_svc.domain.root_tests import Bits
 
 MAX_NEAREST = 10
@@ -48,7 +59,7 @@ class RootFailures:
     root_filters: tuple[RootFilter, ...]
     combination: CombinationFilter | None
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many filters fail."""
         of_groups = sum(each.count for each in self.groups)
@@ -97,7 +108,7 @@ def select_nearest(
     if any(slot.lacks_amounts for each in failures for slot in each.slots):
         gaps = _select_gaps(bits, covered, failures, shared_gaps)
         query = query.outerjoin(gaps, gaps.c.root_id == covered.c.root_id)
-        order.insert(1, func.round(func.coalesce(gaps.c.gap, 0), GAP_DIGITS))
+        order.insert(1, func.round(cast(func.coalesce(gaps.c.gap, 0), Numeric), GAP_DIGITS))
     found = reader.execute(query.order_by(*order).limit(MAX_NEAREST))
     return [(root_id, failures[number]) for root_id, number in found]
 
@@ -113,12 +124,23 @@ def _select_gaps(
         (number, slot) for number, each in enumerate(failures) for slot in each.slots if slot.lacks_amounts
     ]
     slots = {slot: number for number, slot in enumerate(dict.fromkeys(slot for _, slot in lacking))}
+    # The providers that come closest differ from others around them in few conditions. Only these are tested.
+    kept = number_conditions(
+        separating_bits(((slot.own, failures[n].root.pattern.own) for n, slot in lacking), bits)
+    )
     closest = table_of(
         "closest",
-        [(n, slots[slot], f'"{write_pattern(each, bits)}"') for n, slot in lacking for each in slot.own],
+        sorted(
+            {
+                (n, slots[slot], len(slot.resources), f'"{write_pattern(project(each, bits, kept), kept)}"')
+                for n, slot in lacking
+                for each in slot.own
+            }
+        ),
         number=Integer(),
         slot=Integer(),
-        pattern=Text(),
+        resources=Integer(),
+        pattern=pattern_type(kept),
     )
     # Without any inventory of the class, the gap is 1.
     shared = table_of(
@@ -130,7 +152,7 @@ def _select_gaps(
         ],
         number=Integer(),
         slot=Integer(),
-        gap=Numeric(),
+        gap=Double(),
     )
     wanted = table_of(
         "wanted",
@@ -142,35 +164,13 @@ def _select_gaps(
         slot=Integer(),
         class_id=Integer(),
         amount=BigInteger(),
-        exact_amount=Numeric(),
+        exact_amount=Double(),
     )
-    patterns = (
-        select_patterns(bits, inventory_row.c.root_id.in_(select(covered.c.root_id)))
-        .join(covered, covered.c.root_id == provider_row.c.root_id)
-        .add_columns(covered.c.number)
-        .subquery("patterns")
-    )
-    gap_of_provider = (
-        select(patterns.c.root_id, closest.c.slot, func.coalesce(func.sum(_gap(wanted)), 0).label("gap"))
-        .select_from(patterns)
-        .join(
-            closest,
-            and_(closest.c.number == patterns.c.number, closest.c.pattern == cast(patterns.c.pattern, Text)),
-        )
-        .join(wanted, wanted.c.slot == closest.c.slot)
-        .outerjoin(
-            inventories,
-            and_(
-                inventories.c.provider_id == patterns.c.provider_id,
-                inventories.c.resource_class_id == wanted.c.class_id,
-            ),
-        )
-        .group_by(patterns.c.root_id, patterns.c.provider_id, closest.c.slot)
-    )
-    gap_of_shared = select(covered.c.root_id, shared.c.slot, shared.c.gap).join(
+    of_providers = _select_provider_gaps(kept, covered, closest, wanted)
+    of_shared = select(covered.c.root_id, shared.c.slot, shared.c.gap).join(
         shared, shared.c.number == covered.c.number
     )
-    gaps = union_all(gap_of_provider, gap_of_shared).subquery("gaps")
+    gaps = union_all(of_providers, of_shared).subquery("gaps")
     of_slots = (
         select(gaps.c.root_id, func.min(gaps.c.gap).label("gap"))
         .group_by(gaps.c.root_id, gaps.c.slot)
@@ -183,10 +183,56 @@ def _select_gaps(
     )
 
 
+def _select_provider_gaps(
+    bits: Bits, covered: FromClause, closest: FromClause, wanted: FromClause
+) -> Select[Any]:
+    """Return the query for the gap of each provider that comes closest in a slot, by root and slot.
+
+    Each resource of the slot adds 1, and an inventory of it adds its gap minus 1. The inventories are not
+    joined to the providers but grouped with them: PostgreSQL underestimates how many providers come closest,
+    and would look up the inventories of each by index.
+    """
+    is_covered = inventory_row.c.root_id.in_(select(covered.c.root_id))
+    patterns = (
+        select_patterns(bits, is_covered)
+        .join(covered, covered.c.root_id == provider_row.c.root_id)
+        .add_columns(covered.c.number)
+        .cte("patterns")
+        .prefix_with("MATERIALIZED")
+    )
+    providers = select(
+        patterns.c.root_id,
+        patterns.c.provider_id,
+        closest.c.slot,
+        cast(closest.c.resources, Double).label("gap"),
+        true().label("is_closest"),
+    ).join(closest, and_(closest.c.number == patterns.c.number, closest.c.pattern == patterns.c.pattern))
+    held = (
+        select(
+            inventory_row.c.root_id,
+            inventory_row.c.provider_id,
+            wanted.c.slot,
+            _gap(wanted) - 1,
+            false(),
+        )
+        .join(wanted, wanted.c.class_id == inventory_row.c.resource_class_id)
+        .where(is_covered)
+    )
+    parts = union_all(providers, held).subquery("parts")
+    return (
+        select(parts.c.root_id, parts.c.slot, func.sum(parts.c.gap).label("gap"))
+        .group_by(parts.c.root_id, parts.c.provider_id, parts.c.slot)
+        .having(func.bool_or(parts.c.is_closest))
+    )
+
+
 def _gap(wanted: FromClause) -> ColumnElement[Any]:
-    """Return the sum of (wanted - best) / wanted over failing filters; 1 for a missing inventory."""
+    """Return the sum of (wanted - best) / wanted over the filters that an inventory fails.
+
+    Its error is far below `GAP_DIGITS`.
+    """
     amount, exact = wanted.c.amount, wanted.c.exact_amount
-    columns = inventories.c
+    columns = inventory_row.c
     step = cast(columns.step_size, BigInteger)
     smallest, largest = (columns.min_unit + step - 1) // step * step, columns.max_unit // step * step
     below = amount // step * step
@@ -197,9 +243,9 @@ def _gap(wanted: FromClause) -> ColumnElement[Any]:
     free = columns.capacity - columns.used
     allows = func.fits_units(amount, columns.min_unit, columns.max_unit, columns.step_size)
     parts: list[tuple[ColumnElement[bool], Any]] = [
-        (columns.provider_id.is_(None), 1),
         (not_(allows), func.coalesce((exact - nearest) / exact, 0)),
         (columns.capacity < amount, (exact - func.greatest(columns.capacity, 0)) / exact),
         (free < amount, (exact - func.greatest(free, 0)) / exact),
     ]
-    return sum((case(part, else_=0) for part in parts), start=literal(0, Numeric))
+    gap: ColumnElement[Any] = sum((case(part, else_=0) for part in parts), start=literal(0, Double))
+    return gap

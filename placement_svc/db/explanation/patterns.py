@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     Select,
+    Text,
     and_,
     case,
     cast,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     select,
     true,
 )
+from sqlalchemy.types import TypeEngine
 
 from placement_svc.db.filters import ANY_PART, has_traits, in_any_aggregate, is_any, least_amount
 from placement_svc.db.shared_clauses import shared
@@ -61,6 +63,11 @@ def write_pattern(pattern: int, bits: Bits) -> str:
     """Return the value of the column `pattern` as text, for these bits."""
     words = range(_word_count(bits))
     return ",".join(str(pattern >> (WORD_BITS * number) & (1 << WORD_BITS) - 1) for number in words)
+
+
+def pattern_type(bits: Bits) -> TypeEngine[Any]:
+    """Return the type of the column `pattern` for these bits."""
+    return BigInteger() if _word_count(bits) == 1 else Text()
 
 
 def _word_count(bits: Bits) -> int:

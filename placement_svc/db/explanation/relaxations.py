@@ -103,12 +103,14 @@ class Relaxations:
         self._sharing_trait_id = sharing_trait_id
         self.complete = True
 
-    def find(self) -> list[Relaxation]:
+    def find(self, before: int | None) -> list[Relaxation]:
         """Return the relaxations, that of most roots first.
 
-        Pairs of changes are tried only if no single change is a relaxation.
+        `before` is the number of roots with candidates of the request itself, None if it is not known. Pairs
+        of changes are tried only if no single change is a relaxation.
         """
-        before = self._count(self._cloud, self._filters)
+        if before is None:
+            before = self._count(self._cloud, self._filters)
         changes = single_changes(self._filters)
         values = AmountSearch(self._reader, self._cloud, self._options)
         found = self._better(before, (_trial((each,)) for each in changes), values)

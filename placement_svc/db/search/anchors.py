@@ -1,6 +1,6 @@
 """Anchors: root providers around which every demand has a supplier (`docs/spec/candidates.md 3.1`)."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,18 +11,14 @@ from sqlalchemy import (
     FromClause,
     Select,
     bindparam,
-    column,
     func,
-    literal,
     select,
     true,
-    union,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
 from placement_svc.db.engine import each_driver_row
-from placement_svc.db.filters import is_any
+from placement_svc.db.prepared import MAX_TEXT_LENGTH, each_row
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import (
@@ -33,9 +29,9 @@ from placement_svc.db.search.demand_rows import (
     parse_id_lists,
     supplier_id_lists,
 )
+from placement_svc.db.search.serving import supplier_ids_query, with_serving_ids
 from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
-from placement_svc.db.search.suppliers import supplier_query
-from placement_svc.db.search.tree_conditions import sharing_aggregates, tree_aggregates
+from placement_svc.db.search.tree_conditions import sharing_aggregates
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
 
@@ -44,6 +40,9 @@ STATEMENT_CACHE_SIZE = 128
 
 MAX_CACHED_DEMANDS = 16
 """Demands of a search whose statement is cached: larger statements would need too much memory."""
+
+MAX_TEXTS = 4
+"""Texts that are kept of a cached statement, for different limits."""
 
 MAX_SINGLE_LISTS = 3
 """Demands whose suppliers are listed only if the demands before have some; each lengthens the statement."""
@@ -118,7 +117,7 @@ def find_anchors(
         "max_examined": max_examined,
     }
     anchors: list[Anchor] = []
-    for row in each_driver_row(connection, statement.query, values):
+    for row in _rows(connection, statement, values):
         examined_count, last_examined, last_anchor, examined_to_anchor, *anchor = row
         if anchor[0] is not None:
             deadline.check()
@@ -153,6 +152,26 @@ def find_anchors_among(
     return [statement.anchor(anchor, memory) for _, _, _, _, *anchor in rows if anchor[0] is not None]
 
 
+def _rows(connection: Connection, statement: "_Statement", values: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the rows of a statement, and keep the text of the first batch for the next search.
+
+    A session prepares this text with its values, on which the plan depends.
+    """
+    if values["start"] is not None or values["after"] is not None:
+        yield from each_driver_row(connection, statement.query, values)
+        return
+    key = (values["max_anchors"], values["max_examined"])
+    text = statement.texts.get(key)
+    if text is None:
+        with connection.execute(statement.query, values) as result:
+            cursor: Any = result.cursor
+            if len(statement.texts) < MAX_TEXTS and len(cursor.query) <= MAX_TEXT_LENGTH:
+                statement.texts[key] = cursor.query.decode()
+            yield from cursor
+        return
+    yield from each_row(connection, text)
+
+
 class _Statement(NamedTuple):
     """A statement that finds anchors, and ends when it has found `max_anchors`.
 
@@ -166,6 +185,8 @@ class _Statement(NamedTuple):
 
     query: Select[Any]
     id_list_of_demand: tuple[int, ...]
+    texts: dict[tuple[int | None, int | None], str]
+    """The texts of the first batch of a search, by the values of `max_anchors` and `max_examined`."""
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
 
@@ -205,7 +226,7 @@ def _build_statement(
         .cte("examined_roots")
         .prefix_with("MATERIALIZED")
     )
-    roots = _with_serving_ids(examined_roots, shared_supplies) if shared_supplies else examined_roots
+    roots = with_serving_ids(examined_roots, shared_supplies) if shared_supplies else examined_roots
     # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
     conditions = root_scan.conditions_on_roots(numbered, criteria, shared_supplies) if scans else ()
@@ -239,7 +260,7 @@ def _build_statement(
     )
     number_of = {each: number for number, each in enumerate(distinct)}
     id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
-    return _Statement(query, id_list_of_demand, has_text=demands is not None)
+    return _Statement(query, id_list_of_demand, {}, has_text=demands is not None)
 
 
 def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
@@ -253,38 +274,6 @@ def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSu
         if each in shared_supplies
     }
     return demand_rows(dict(enumerate(distinct)), sharing)
-
-
-def _with_serving_ids(examined_roots: FromClause, shared_supplies: SharedSupplies) -> FromClause:
-    """Return the examined roots with the column `serving_ids`: the sharing providers that serve each.
-
-    One join for all roots and demands, because each demand would otherwise scan all sharing providers for
-    each root.
-    """
-    pairs = {
-        (supply.provider_id, aggregate_id)
-        for supplies in shared_supplies.values()
-        for supply in supplies
-        for aggregate_id in supply.aggregate_ids
-    }
-    supply = (
-        func.unnest(*(literal(list(ids), ARRAY(Integer)) for ids in zip(*sorted(pairs), strict=True)))
-        .table_valued("provider_id", "aggregate_id")
-        .render_derived()
-    )
-    serving = (
-        select(examined_roots.c.id, func.array_agg(supply.c.provider_id.distinct()).label("serving_ids"))
-        .join(tree_aggregates, tree_aggregates.c.root_id == examined_roots.c.id)
-        .join(supply, supply.c.aggregate_id == tree_aggregates.c.aggregate_id)
-        .group_by(examined_roots.c.id)
-        .subquery("serving")
-    )
-    return (
-        select(examined_roots, serving.c.serving_ids)
-        .select_from(examined_roots.outerjoin(serving, serving.c.id == examined_roots.c.id))
-        .order_by(examined_roots.c.position)
-        .subquery("served_roots")
-    )
 
 
 def _select_by_subqueries(
@@ -307,7 +296,7 @@ def _select_by_subqueries(
     for together in filter(None, [*single, ordered[single_count:]]):
         roots = query.subquery()
         id_lists = [
-            func.array(_supplier_ids_query(shared_supplies, each, roots)).label(
+            func.array(supplier_ids_query(shared_supplies, each, roots)).label(
                 f"supplier_ids_{numbers[each]}"
             )
             for each in together
@@ -331,19 +320,3 @@ def _select_by_rows(
 
 # Building a statement costs more than running it.
 _cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
-
-
-def _supplier_ids_query(
-    shared_supplies: SharedSupplies, supplier_criteria: SupplierCriteria, anchors: FromClause
-) -> Any:
-    """Return the query for the ids of the providers that can supply a demand around an anchor."""
-    matching = supplier_query(supplier_criteria)
-    in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == anchors.c.id)
-    supplies = shared_supplies.get(supplier_criteria)
-    if not supplies:
-        return in_tree.scalar_subquery()
-    serving = (
-        func.unnest(anchors.c.serving_ids).table_valued(column("id", Integer)).render_derived(name="serving")
-    )
-    sharing = select(serving.c.id).where(is_any(serving.c.id, [supply.provider_id for supply in supplies]))
-    return union(in_tree, sharing).scalar_subquery()

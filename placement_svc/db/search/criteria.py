@@ -1,7 +1,9 @@
 """The criteria of a search: a request for allocation candidates with ids instead of names."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from typing import Any
 
 import os_traits
 from sqlalchemy import Connection
@@ -13,7 +15,7 @@ from placement_svc.db.search.ignored_consumers import (
     providers_fitting_only_without,
     providers_giving_parts_only_without,
 )
-from placement_svc.db.search.name_lookup import RARITY_THRESHOLD, NamesLookup, look_up_names
+from placement_svc.db.search.name_lookup import RARITY_THRESHOLD, NameRow, NamesLookup, fetch_name_rows
 from placement_svc.domain.demands import CombinationRules, Demand, combination_rules, demands_of
 from placement_svc.domain.errors import UnknownName
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
@@ -33,8 +35,22 @@ Each demand is in several subqueries, and PostgreSQL plans all orders of its joi
 resource classes, one with three aggregates, in one subtree, this took 375 MB of memory.
 """
 
+CRITERIA_CACHE_SIZE = 256
+MAX_CACHED_GROUPS = 16
+MAX_CACHED_NAMES = 100
+"""How many criteria are cached, and the most groups and rows of names of a request of which they are."""
+
 UNKNOWN_TREE = 0
 """The root id that stands for the tree of an unknown provider: ids start at 1."""
+
+
+def _hash_once(self: Any) -> int:
+    """Return the hash of a dataclass; it is computed once, as searches find their statements by it."""
+    value: int | None = self.__dict__.get("_hash")
+    if value is None:
+        value = hash(tuple(getattr(self, each.name) for each in fields(self) if each.compare))
+        self.__dict__["_hash"] = value
+    return value
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,8 @@ class SupplierCriteria:
     added: frozenset[tuple[int, int]] = frozenset()
     whole: "SupplierCriteria | None" = None
     max_joined_classes: int = MAX_JOINED_CLASSES
+
+    __hash__ = _hash_once
 
     def added_providers(self, class_id: int) -> list[int]:
         """Return the providers whose inventories of a class are in `added`."""
@@ -139,6 +157,8 @@ class SearchCriteria:
     ordering: Ordering | None = field(default=None, compare=False)
     """The order of the candidates (None: any); no condition, so statements do not depend on it."""
 
+    __hash__ = _hash_once
+
     def has_rare_criterion(self, shared: Collection[SupplierCriteria]) -> bool:
         """Return whether few trees have the amounts, and a lookup had best start from their inventories.
 
@@ -160,7 +180,35 @@ def resolve_criteria(
     `freed` are the inventories from which consumers have allocations that the request ignores.
     Unknown aggregates and trees are no error: they have no members.
     """
-    names = look_up_names(connection, request)
+    rows = fetch_name_rows(connection, request)
+    if freed or len(request.groups) > MAX_CACHED_GROUPS or len(rows) > MAX_CACHED_NAMES:
+        return _build_criteria(request, NamesLookup.of(rows), one_provider_per_tree, freed)
+    return _cached_criteria(_Identical(request), rows, one_provider_per_tree)
+
+
+@dataclass(frozen=True, eq=False)
+class _Identical:
+    """A request that equals only itself: that of a repeated query is cached, so it is the same object."""
+
+    request: CandidatesRequest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identical) and self.request is other.request
+
+    def __hash__(self) -> int:
+        return id(self.request)
+
+
+@lru_cache(CRITERIA_CACHE_SIZE)
+def _cached_criteria(
+    identical: _Identical, rows: tuple[NameRow, ...], one_provider_per_tree: bool
+) -> SearchCriteria:
+    return _build_criteria(identical.request, NamesLookup.of(rows), one_provider_per_tree, NOTHING_FREED)
+
+
+def _build_criteria(
+    request: CandidatesRequest, names: NamesLookup, one_provider_per_tree: bool, freed: FreedInventories
+) -> SearchCriteria:
     root_required = _resolve_traits(names, request.root_required)
     root_member_of = _resolve(names.aggregates, request.root_member_of)
     demands: list[Demand] = []

@@ -1,7 +1,7 @@
 """The ids of the names in a request for allocation candidates, and how many providers match each name."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    ScalarSelect,
     Select,
     Table,
     any_,
@@ -24,8 +25,9 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
-from sqlalchemy.types import Double, Integer, String
+from sqlalchemy.types import Double, Integer, String, TypeEngine
 
+from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
     aggregates,
@@ -45,6 +47,9 @@ RARITY_THRESHOLD = 200
 LOWEST_MAX_COUNT = 1000
 HIGHEST_MAX_COUNT = 5000
 """Counting the providers with a trait or in an aggregate ends between these numbers (`_MAX_COUNT`)."""
+
+NameRow = tuple[str, str, int, int]
+"""A row of the statement: the kind of a name, the name, its id or the amount, and what was counted."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,23 @@ class NamesLookup:
     inventories_by_amount: Mapping[tuple[str, int], int]
     """How many inventories can give an amount, by resource class and amount."""
 
+    @classmethod
+    def of(cls, name_rows: Iterable[NameRow]) -> "NamesLookup":
+        """Return the rows of `fetch_name_rows` by their kinds."""
+        rows: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
+        for kind, name, id_or_amount, count in name_rows:
+            rows[kind].append((name, id_or_amount, count))
+        return cls(
+            max_count=rows["max_count"][0][1],
+            resource_classes={name: id_ for name, id_, _ in rows["resource_classes"]},
+            traits={name: id_ for name, id_, _ in rows["traits"]},
+            aggregates={uuid: id_ for uuid, id_, _ in rows["aggregates"]},
+            root_ids={uuid: root_id for uuid, root_id, _ in rows["in_tree"]},
+            providers_by_trait={id_: count for _, id_, count in rows["traits"]},
+            providers_by_aggregate={id_: count for _, id_, count in rows["aggregates"]},
+            inventories_by_amount={(name, amount): count for name, amount, count in rows["amounts"]},
+        )
+
     @property
     def frequent_traits(self) -> frozenset[int]:
         """The ids of the traits that at least `RARITY_THRESHOLD` providers have."""
@@ -80,8 +102,11 @@ class NamesLookup:
         return sum(self.providers_by_aggregate[id_] for id_ in aggregate_ids) < self.max_count
 
 
-def look_up_names(connection: Connection, request: CandidatesRequest) -> NamesLookup:
-    """Look up everything that a request names, and the trait of sharing providers, in one statement."""
+def fetch_name_rows(connection: Connection, request: CandidatesRequest) -> tuple[NameRow, ...]:
+    """Look up everything that a request names, and the trait of sharing providers, in one statement.
+
+    The rows are those of `NamesLookup.of`. They are the same for the same request and the same data.
+    """
     groups = request.groups
     trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_required.names, *request.preferred}
     trait_names.update(name for group in groups for name in group.required.names)
@@ -101,27 +126,20 @@ def look_up_names(connection: Connection, request: CandidatesRequest) -> NamesLo
         "amounts": [amount for _, amount in amounts],
         "limit": min(request.limit or 0, MAX_INTEGER),
     }
-    rows: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
-    for kind, name, id_or_amount, count in connection.execute(_LOOK_UP_NAMES, values):
-        rows[kind].append((name, id_or_amount, count))
-    return NamesLookup(
-        max_count=rows["max_count"][0][1],
-        resource_classes={name: id_ for name, id_, _ in rows["resource_classes"]},
-        traits={name: id_ for name, id_, _ in rows["traits"]},
-        aggregates={uuid: id_ for uuid, id_, _ in rows["aggregates"]},
-        root_ids={uuid: root_id for uuid, root_id, _ in rows["in_tree"]},
-        providers_by_trait={id_: count for _, id_, count in rows["traits"]},
-        providers_by_aggregate={id_: count for _, id_, count in rows["aggregates"]},
-        inventories_by_amount={(name, amount): count for name, amount, count in rows["amounts"]},
-    )
+    return tuple(fetch_rows(connection, _LOOK_UP_NAMES, values))
 
 
 def _select_ids(
     kind: str, name: Column[str], id_: Column[int], count: ColumnElement[int]
 ) -> Select[str, str, int, int]:
     return select(literal(kind).label("kind"), name, id_, count).where(
-        name == any_(bindparam(kind, type_=ARRAY(String)))
+        name == any_(cast(_hidden(kind, ARRAY(String)), ARRAY(String)))
     )
+
+
+def _hidden(name: str, type_: TypeEngine[Any]) -> ScalarSelect[Any]:
+    """Return a parameter whose value the planner does not see, so its plan suits all values."""
+    return select(bindparam(name, type_=type_)).scalar_subquery()
 
 
 def _count_up_to(maximum: ColumnElement[int] | int, rows: Select[Any]) -> ColumnElement[int]:
@@ -160,9 +178,7 @@ def _count_providers(members: Table, key: Column[int], id_: Column[int]) -> Colu
 
 def _count_inventories() -> Select[str, str, int, int]:
     requested = (
-        func.unnest(
-            bindparam("amount_classes", type_=ARRAY(String)), bindparam("amounts", type_=ARRAY(Integer))
-        )
+        func.unnest(_hidden("amount_classes", ARRAY(String)), _hidden("amounts", ARRAY(Integer)))
         .table_valued(column("name", String), column("amount", Integer))
         .render_derived("requested")
     )
@@ -182,21 +198,32 @@ _NOT_COUNTED: ColumnElement[int] = literal_column("0")
 
 # Reads one row for each name, by unique indexes, up to `max_count` index entries for each trait and
 # aggregate, and up to RARITY_THRESHOLD for each amount.
-_LOOK_UP_NAMES = union_all(
-    _select_ids("resource_classes", resource_classes.c.name, resource_classes.c.id, _NOT_COUNTED),
-    _select_ids(
-        "traits",
-        traits.c.name,
-        traits.c.id,
-        _count_providers(provider_traits, provider_traits.c.trait_id, traits.c.id),
+_LOOK_UP_NAMES = FixedStatement(
+    union_all(
+        _select_ids("resource_classes", resource_classes.c.name, resource_classes.c.id, _NOT_COUNTED),
+        _select_ids(
+            "traits",
+            traits.c.name,
+            traits.c.id,
+            _count_providers(provider_traits, provider_traits.c.trait_id, traits.c.id),
+        ),
+        _select_ids(
+            "aggregates",
+            aggregates.c.uuid,
+            aggregates.c.id,
+            _count_providers(provider_aggregates, provider_aggregates.c.aggregate_id, aggregates.c.id),
+        ),
+        select(literal("max_count"), literal(""), _MAX_COUNT, _NOT_COUNTED),
+        _select_ids("in_tree", resource_providers.c.uuid, resource_providers.c.root_id, _NOT_COUNTED),
+        _count_inventories(),
     ),
-    _select_ids(
-        "aggregates",
-        aggregates.c.uuid,
-        aggregates.c.id,
-        _count_providers(provider_aggregates, provider_aggregates.c.aggregate_id, aggregates.c.id),
-    ),
-    select(literal("max_count"), literal(""), _MAX_COUNT, _NOT_COUNTED),
-    _select_ids("in_tree", resource_providers.c.uuid, resource_providers.c.root_id, _NOT_COUNTED),
-    _count_inventories(),
+    {
+        "limit": "bigint",
+        "resource_classes": "text[]",
+        "traits": "text[]",
+        "aggregates": "text[]",
+        "in_tree": "text[]",
+        "amount_classes": "text[]",
+        "amounts": "integer[]",
+    },
 )

@@ -15,7 +15,7 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.ordering import Ordering, Position, Rank, SupplierFacts, best_rank
 
-FIRST_BATCH = (2, 40)
+FIRST_BATCH = (1.1, 20)
 """The first batch has this multiple of the limit, plus this number of roots."""
 
 MAX_PREFERRED_BATCHES = 1
@@ -64,7 +64,7 @@ class AnchorSource:
         self._connection = connection
         self._delivered: set[int] = set()
         self._batches = 0
-        self._size = 0 if limit is None else FIRST_BATCH[0] * limit + FIRST_BATCH[1]
+        self._size = 0 if limit is None else int(FIRST_BATCH[0] * limit) + FIRST_BATCH[1]
         self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
         self._freed = freed
         self._is_in_order = limit is not None and not freed and self._can_order_roots()

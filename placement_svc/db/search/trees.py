@@ -1,30 +1,22 @@
 """The provider trees of the anchors: everything that combining and the summaries need of them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Text,
-    any_,
-    bindparam,
-    cast,
-    func,
-    null,
-    or_,
-    select,
-    union_all,
-)
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Boolean, Integer, String
+from sqlalchemy import Connection
 
-from placement_svc.db.engine import driver_rows
+from placement_svc.db.prepared import fetch_rows
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
-from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
+from placement_svc.db.search.tree_statements import (
+    INVENTORIES_AND_TRAITS,
+    MAX_ALLOCATABLE,
+    PROVIDERS,
+    TREES,
+    UNITS,
+)
 from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MemoryBudget
 
@@ -101,18 +93,24 @@ class Trees:
         One statement, one more if there are `summed_classes`, and one if there are `splittable_classes`.
         Their cost is proportional to the size of the trees: they use the indexes on root_id.
         """
-        rows = driver_rows(connection, _PROVIDERS, {"root_ids": _array(root_ids)})
+        self._add_providers(fetch_rows(connection, PROVIDERS, {"root_ids": _array(root_ids)}))
+        self._fetch_amounts(connection, root_ids)
+
+    def _add_providers(self, rows: Sequence[TreeProvider]) -> None:
         self.memory.reserve(PROVIDER_SIZE * len(rows))
         self.providers.update({row[0]: row for row in rows})
         self.uuids.update({id_: uuid for id_, uuid, _, _ in rows})
+
+    def _fetch_amounts(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the amounts of `summed_classes` and `splittable_classes` that can be allocated."""
         if self.summed_classes:
             values = {"root_ids": _array(root_ids), "summed_classes": sorted(self.summed_classes)}
-            for provider_id, name, max_allocatable in driver_rows(connection, _MAX_ALLOCATABLE, values):
+            for provider_id, name, max_allocatable in fetch_rows(connection, MAX_ALLOCATABLE, values):
                 freed = self._freed.get(name, {}).get(provider_id)
                 self._max_allocatable[provider_id, name] = freed.max_allocatable if freed else max_allocatable
         if self.splittable_classes:
             values = {"root_ids": _array(root_ids), "splittable_classes": sorted(self.splittable_classes)}
-            for provider_id, name, *units in driver_rows(connection, _UNITS, values):
+            for provider_id, name, *units in fetch_rows(connection, UNITS, values):
                 freed = self._freed.get(name, {}).get(provider_id)
                 limits = UnitLimits(*units)
                 if freed:
@@ -125,14 +123,26 @@ class Trees:
         One statement, whose cost is proportional to the size of the trees. The combining needs none of
         it, except for the traits if the unsuffixed group requires some.
         """
-        values = {
+        self._add_rows(fetch_rows(connection, INVENTORIES_AND_TRAITS, self._summary_values(root_ids)))
+
+    def fetch(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the same as both functions above; one statement less."""
+        self._add_rows(fetch_rows(connection, TREES, self._summary_values(root_ids)))
+        self._fetch_amounts(connection, root_ids)
+
+    def _summary_values(self, root_ids: Sequence[int]) -> dict[str, Any]:
+        return {
             "root_ids": _array(root_ids),
             "all_classes": self.summary_classes is None,
             "summary_classes": sorted(self.summary_classes or ()),
         }
-        rows = driver_rows(connection, _INVENTORIES_AND_TRAITS, values)
+
+    def _add_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Add the rows of `INVENTORIES_AND_TRAITS` or `TREES`."""
         for _, resource_class, provider_ids, amounts, trait_ids, trait_names in rows:
-            if resource_class is None:
+            if resource_class is None and trait_ids is None:
+                self._add_providers(list(_providers(provider_ids, amounts)))
+            elif resource_class is None:
                 self._trait_ids.update(dict.fromkeys(provider_ids, frozenset(trait_ids)))
                 self.trait_sets.append(TraitSet(trait_names, provider_ids))
             else:
@@ -206,9 +216,12 @@ class TreeFetcher:
         new = [id_ for id_ in root_ids if id_ not in self.trees.providers]
         if not new:
             return
+        if len(new) < MIN_TREES_FOR_THREAD:
+            self.trees.fetch(self._connection, new)
+            return
         self.trees.fetch_providers(self._connection, new)
         fetch_rest = partial(self.trees.fetch_inventories_and_traits, self._connection, new)
-        if len(new) < MIN_TREES_FOR_THREAD or self._combining_needs_traits:
+        if self._combining_needs_traits:
             fetch_rest()
         else:
             # In this context, so that the statement counts in the statistics of this request.
@@ -224,87 +237,8 @@ def _array(ids: Iterable[int]) -> str:
     return f"{{{','.join(map(str, ids))}}}"
 
 
-def _any(name: str, type_: Any) -> ColumnElement[Any]:
-    return func.any(bindparam(name, type_=ARRAY(type_)))
-
-
-# The ids are sent as text: a list would become a thousand literals, which psycopg2 and PostgreSQL process one
-# by one, in 1.5 ms. The subquery hides from PostgreSQL how many ids there are. Otherwise it would make an
-# estimate for each of a thousand ids and for each table, which takes a tenth of the time; now it assumes ten
-# ids, and uses the indexes.
-_ROOT_IDS = func.any(
-    cast(select(cast(bindparam("root_ids", type_=String), ARRAY(Integer))).scalar_subquery(), ARRAY(Integer))
-)
-
-_PROVIDERS = select(
-    resource_providers.c.id,
-    resource_providers.c.uuid,
-    resource_providers.c.parent_id,
-    resource_providers.c.root_id,
-).where(resource_providers.c.root_id == _ROOT_IDS)
-
-_MAX_ALLOCATABLE = (
-    select(inventories.c.provider_id, resource_classes.c.name, inventories.c.max_allocatable)
-    .join(resource_classes, resource_classes.c.id == inventories.c.resource_class_id)
-    .where(inventories.c.root_id == _ROOT_IDS, resource_classes.c.name == _any("summed_classes", String))
-)
-
-_UNITS = (
-    select(
-        inventories.c.provider_id,
-        resource_classes.c.name,
-        inventories.c.min_unit,
-        inventories.c.max_allocatable,
-        inventories.c.step_size,
-    )
-    .join(resource_classes, resource_classes.c.id == inventories.c.resource_class_id)
-    .where(inventories.c.root_id == _ROOT_IDS, resource_classes.c.name == _any("splittable_classes", String))
-)
-
-_summary_class_ids = select(resource_classes.c.id).where(
-    resource_classes.c.name == _any("summary_classes", String)
-)
-
-# One row for each resource class, with the numbers of all its inventories: it takes longer to sort the
-# inventories by provider, and to send thousands of rows.
-_inventories = (
-    select(
-        inventories.c.resource_class_id,
-        select(resource_classes.c.name)
-        .where(resource_classes.c.id == inventories.c.resource_class_id)
-        .scalar_subquery(),
-        func.array_agg(inventories.c.provider_id),
-        func.string_agg(
-            cast(inventories.c.capacity, Text).concat(" ").concat(cast(inventories.c.used, Text)), ","
-        ),
-        null(),
-        null(),
-    )
-    .where(
-        inventories.c.root_id == _ROOT_IDS,
-        or_(bindparam("all_classes", type_=Boolean), inventories.c.resource_class_id.in_(_summary_class_ids)),
-    )
-    .group_by(inventories.c.resource_class_id)
-)
-
-# One row for each set of traits, with the providers that have exactly these: one row for each provider
-# takes longer.
-_trait_sets = (
-    select(
-        null(),
-        null(),
-        func.array_agg(resource_providers.c.id),
-        null(),
-        resource_providers.c.trait_ids,
-        func.array(
-            select(traits.c.name)
-            .where(traits.c.id == any_(resource_providers.c.trait_ids))
-            .order_by(traits.c.id)
-            .scalar_subquery()
-        ),
-    )
-    .where(resource_providers.c.root_id == _ROOT_IDS, resource_providers.c.trait_ids != [])
-    .group_by(resource_providers.c.trait_ids)
-)
-
-_INVENTORIES_AND_TRAITS = union_all(_inventories, _trait_sets).order_by("resource_class_id")
+def _providers(ids: Iterable[int], texts: str) -> Iterator[TreeProvider]:
+    """Yield the providers of a row of `TREES`."""
+    for id_, text in zip(ids, texts.split(","), strict=True):
+        uuid, root_id, *parent = text.split(" ")
+        yield id_, uuid, int(parent[0]) if parent else None, int(root_id)

@@ -6,8 +6,7 @@
 -- providers. The consumers are locked, so no other transaction changes their allocations between
 -- the statements.
 --
--- A reshape and delete_consumer.sql call this function. The options keep every lookup on keys: see
--- apply_claims.sql.
+-- A reshape calls this function. The options keep every lookup on keys: see apply_claims.sql.
 CREATE OR REPLACE FUNCTION release_allocations(consumer_ids bigint[], provider_ids integer[])
 RETURNS TABLE (
     inventory_provider_id integer,

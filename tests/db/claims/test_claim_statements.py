@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db import names, schema, sql
+from placement_svc.db.claims import procedures
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.allocations import Claim
@@ -148,6 +150,28 @@ def rows_read_by_claims(database: Database, host: int) -> list[int]:
         change()
         read.append(rows_read(database) - before)
     return read
+
+
+def test_plans_of_releases_cached_for_an_empty_cloud_suit_a_full_one(database: Database) -> None:
+    database.write(run, ADD_HOSTS, first=1, last=1)
+    for with_claim in (False, True):
+        rows_read_by_a_batch(database, 1, with_claim=with_claim)
+    database.write(run, ADD_HOSTS, first=2, last=HOSTS)
+    database.write(run, ADD_CONSUMERS, count=HOSTS)
+    for id, with_claim in product((1, HOSTS), (False, True)):
+        read = rows_read_by_a_batch(database, id, with_claim=with_claim)
+        assert 0 < read < 2 * MAX_ROWS, read
+
+
+def rows_read_by_a_batch(database: Database, host: int, *, with_claim: bool) -> int:
+    """Release two consumers of a host, and claim for another; return the rows that this reads."""
+    uuid, consumers = database.write(run, HOST, id=host), [str(uuid4()) for _ in range(2)]
+    for consumer in consumers:
+        claim(database, uuid, consumer)
+    claims = [Claim(str(uuid4()), "project", "user", "INSTANCE", None, {uuid: {"VCPU": 1}})]
+    before = rows_read(database)
+    assert procedures.claim_and_release(database, claims if with_claim else [], consumers, [uuid])
+    return rows_read(database) - before
 
 
 PARAMETERS = {

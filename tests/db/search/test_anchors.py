@@ -8,7 +8,12 @@ from sqlalchemy import Connection, Engine, text
 from placement_svc.db.engine import Database
 from placement_svc.db.search.anchors import ScanCursor, find_anchors
 from placement_svc.db.search.criteria import resolve_criteria
-from placement_svc.db.search.name_lookup import HIGHEST_MAX_COUNT, LOWEST_MAX_COUNT, look_up_names
+from placement_svc.db.search.name_lookup import (
+    HIGHEST_MAX_COUNT,
+    LOWEST_MAX_COUNT,
+    NamesLookup,
+    fetch_name_rows,
+)
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
@@ -65,4 +70,4 @@ def test_more_providers_are_counted_for_higher_limits(
         connection.execute(text("VACUUM (ANALYZE) resource_providers"))
     request = CandidatesRequest(REQUEST.groups, limit=limit)
     expected = max(LOWEST_MAX_COUNT, min(isqrt(5 * (limit or 0) * MANY), HIGHEST_MAX_COUNT))
-    assert database.read(look_up_names, request).max_count == expected
+    assert NamesLookup.of(database.read(fetch_name_rows, request)).max_count == expected

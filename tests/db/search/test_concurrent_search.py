@@ -34,7 +34,8 @@ def get(postgres_proxy: PostgresProxy, new_app: NewApp, load_cloud: LoadCloud) -
     totals = [8] * (HOSTS - 1) + [12]
     trees = (f"h{n}{{DISK_GB8}}; h{n}a<h{n}{{VCPU{totals[n]}}}; h{n}b<h{n}{{VCPU4}}" for n in range(HOSTS))
     load_cloud(read("; ".join(trees)))
-    client = new_app(database_url=postgres_proxy.url, pool_size=1).test_client()
+    app = new_app(database_url=postgres_proxy.url, pool_size=1, prepared_statements=False)
+    client = app.test_client()
     return lambda query: client.get(f"/allocation_candidates?{query}", headers=ADMIN)
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from placement_svc.db import providers
 from placement_svc.db.search import anchors, criteria, sharing, suppliers, tree_conditions
-from tests.conftest import LoadCloud, examples
+from tests.conftest import ADMIN, LoadCloud, NewApp, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE, compare
 from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.oracle import Request
@@ -18,6 +18,7 @@ from tests.support.strategies import NEWEST, scenarios
 
 Api = Callable[..., Any]
 Clean = Callable[[], None]
+EXTENDED = "1.39, placement-svc 1.0"
 MAX_LENGTH = 60_000
 """Characters of a statement, whatever the number of conditions: 16 demands have subqueries of their own."""
 
@@ -34,6 +35,8 @@ def no_single_conditions() -> Iterator[None]:
         for module in (providers, suppliers, tree_conditions, "placement_svc.db.filters"):
             target = f"{getattr(module, '__name__', module)}.MAX_SINGLE_CONDITIONS"
             patch.setattr(target, 0 if module is not tree_conditions else 1)
+        for module in (providers, "placement_svc.db.filters"):
+            patch.setattr(f"{getattr(module, '__name__', module)}.MAX_SINGLE_SETS", 0)
         patch.setattr(criteria, "MAX_JOINS", 0)
         clear_caches()
         yield
@@ -107,10 +110,12 @@ def members(count: int, key: str = "member_of") -> str:
     return "&".join(f"{key}={uuid_of(str(number))}" for number in range(count))
 
 
+CLASSES = ["VCPU", "MEMORY_MB", "DISK_GB", "PCPU", "NUMA_SOCKET", "NUMA_CORE", "NUMA_THREAD", "VGPU"]
+
+
 def groups(count: int, classes: int) -> str:
-    names = ["VCPU", "MEMORY_MB", "DISK_GB", "PCPU", "NUMA_SOCKET", "NUMA_CORE", "NUMA_THREAD", "VGPU"]
     resources = (
-        f"resources_{n}={','.join(f'{name}:{n + 1}' for name in names[:classes])}" for n in range(count)
+        f"resources_{n}={','.join(f'{name}:{n + 1}' for name in CLASSES[:classes])}" for n in range(count)
     )
     return f"{'&'.join(resources)}&group_policy=none"
 
@@ -137,14 +142,44 @@ def test_statements_do_not_grow_with_the_conditions(
     assert len(sent) < 10
 
 
-@pytest.mark.parametrize("count", [3, 4, 10])
+MEMBERS = "ABCDEFGHI"
+
+
+def subtrees(count: int) -> str:
+    return "&".join(f"same_subtree=_{a},_{b}" for a in range(count) for b in range(a))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(f"allocation_candidates?{groups(count, 8)}&{subtrees(count)}" for count in (3, 4, 10)),
+        *(
+            f"resource_providers?resources={','.join(f'{name}:1' for name in CLASSES)}"
+            f"&{'&'.join(f'member_of={uuid_of(name)}' for name in MEMBERS[:count])}"
+            for count in (3, 7, 8)
+        ),
+        *(
+            f"allocation_candidates?{groups(count, 8)}"
+            f"&{'&'.join(f'root_member_of={uuid_of(name)}' for name in MEMBERS)}"
+            for count in (1, 4)
+        ),
+        "allocation_candidates?resources=VCPU:1&resources_0=VCPU:1&required_0=!HW_CPU_X86_AVX&group_policy=isolate&"
+        + "&".join(f"member_of_0={uuid_of(name)}" for name in MEMBERS),
+    ],
+    ids=[
+        *("groups 3", "groups 4", "groups 10", "listing 3", "listing 7", "listing 8"),
+        *("root_member_of 1", "root_member_of 4", "member_of"),
+    ],
+)
 def test_memory_for_planning_is_bounded(
-    app: Any, api: Api, load_cloud: LoadCloud, engine: Engine, count: int
+    new_app: NewApp, load_cloud: LoadCloud, engine: Engine, query: str
 ) -> None:
-    load_cloud(CLOUD)
-    subtrees = "&".join(f"same_subtree=_{a},_{b}" for a in range(count) for b in range(a))
+    load_cloud(read(f"a{{VCPU8}}@{','.join(MEMBERS)}; s{{VCPU8}}$@{','.join(MEMBERS)}"))
+    # The texts, and not those of EXECUTE in another session.
+    app = new_app(prepared_statements=False)
+    headers = ADMIN | {"OpenStack-API-Version": f"placement {EXTENDED}"}
     with sent_statements(app.extensions["database"].engine) as sent:
-        assert api("GET", f"/allocation_candidates?{groups(count, 8)}&{subtrees}").status_code == 200
+        assert app.test_client().get(f"/{query}", headers=headers).status_code == 200
     with engine.connect() as connection:
         for statement in sent:
             command = f"EXPLAIN (MEMORY, FORMAT JSON) {statement.text}"

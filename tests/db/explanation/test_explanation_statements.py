@@ -1,0 +1,48 @@
+"""The statements of an explanation, and how PostgreSQL may plan them."""
+
+from typing import Any
+
+import pytest
+from flask import Flask
+from sqlalchemy import event
+
+from tests.conftest import Api, LoadCloud
+from tests.support.cloud import read
+from tests.support.statements import count_statements
+
+PATH = "/allocation_candidates/explanation?relaxations=0&resources1=VCPU:4"
+
+
+def test_amounts_are_read_only_if_an_inventory_fails_a_filter(
+    app: Flask, api: Api, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("h0{VCPU8}; h1{VCPU8}#HW_NUMA_ROOT; h2{DISK_GB1}"))
+    passing = count_statements(app, lambda: api("GET", f"{PATH}&required1=COMPUTE_NODE"))
+    failing = count_statements(app, lambda: api("GET", f"{PATH}0&required1=COMPUTE_NODE"))
+    assert failing == passing + 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [f"{PATH}00", "/allocation_candidates/capacity?resources1=VCPU:1"],
+    ids=["explanation", "capacity"],
+)
+def test_statements_that_read_the_whole_cloud_have_serial_plans(
+    app: Flask, api: Api, load_cloud: LoadCloud, path: str
+) -> None:
+    load_cloud(read("h0{VCPU8}"))
+    engine = app.extensions["database"].engine
+    workers: list[str] = []
+
+    def read_setting(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "bit_or" in statement:
+            with connection.connection.cursor() as cursor:
+                cursor.execute("SHOW max_parallel_workers_per_gather")
+                workers.extend(cursor.fetchone())
+
+    event.listen(engine, "before_cursor_execute", read_setting)
+    try:
+        assert api("GET", path).status_code == 200
+    finally:
+        event.remove(engine, "before_cursor_execute", read_setting)
+    assert set(workers) == {"0"}
