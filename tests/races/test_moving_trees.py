@@ -14,6 +14,7 @@ from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.reshaper import ProviderReshape, Reshape
+from tests.support.lock_waits import count_waiting
 from tests.support.service import wait_until
 
 GATE = 4711
@@ -27,10 +28,6 @@ CREATE_GATE = f"""
     $$;
     CREATE TRIGGER wait_at_gate BEFORE UPDATE ON resource_providers EXECUTE FUNCTION wait_at_gate()
 """
-
-BLOCKED = text("""
-    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-""")
 
 INVENTORIES = {"VCPU": Inventory(total=8)}
 
@@ -65,8 +62,7 @@ def gate(engine: Engine) -> Iterator[Connection]:
 
 def wait_for_blocked(engine: Engine, count: int) -> None:
     """Wait until that many connections wait for a lock."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        wait_until(lambda: connection.scalar(BLOCKED) >= count)
+    wait_until(lambda: count_waiting(engine) >= count)
 
 
 @pytest.mark.parametrize("change", [replace_traits, remove_traits, replace_inventories, reshape])
