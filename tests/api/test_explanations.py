@@ -102,6 +102,16 @@ def test_a_missing_inventory_is_one_failing_filter(api: Api, load_cloud: LoadClo
     )
 
 
+def test_a_filter_that_is_given_twice_fails_twice(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{}; a<h{VCPU8}; b<h{DISK_GB8}"))
+    subtree = "same_subtree=_A,_B"
+
+    body = api("GET", f"{PATH}?resources_A=VCPU:8&resources_B=DISK_GB:8&{subtree}&{subtree}&root=h").json
+
+    failing = [each["query"] for each in body["tree"] if each.get("has", "") is None]
+    assert failing == [subtree, subtree]
+
+
 def test_smallest_gap_decides_between_providers_that_fail_equally_many_filters(
     api: Api, load_cloud: LoadCloud
 ) -> None:

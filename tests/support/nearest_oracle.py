@@ -237,7 +237,7 @@ def add_has(body: Mapping[str, Any], nearest: Sequence[Mapping[str, Any]]) -> No
                     group["filters"] for group in body["groups"] if group["suffix"] == one["suffix"]
                 )
             key = "query" if "query" in one else "resource_class"
-            entry = next(
-                entry for entry in filters if entry["code"] == one["code"] and entry.get(key) == one[key]
-            )
-            entry |= {"has": one["has"], "provider": one["provider"]}
+            # A filter that is given twice fails twice.
+            for entry in filters:
+                if entry["code"] == one["code"] and entry.get(key) == one[key]:
+                    entry |= {"has": one["has"], "provider": one["provider"]}
