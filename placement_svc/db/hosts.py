@@ -123,7 +123,7 @@ class Hosts:
             return psycopg2.connect(**{**arguments, "host": server.host, "port": server.port})
         except psycopg2.OperationalError:
             timeout = int(arguments.get("connect_timeout", 0))
-            if timeout and monotonic() - started >= timeout:
+            if timeout and _has_timed_out(started, timeout):
                 self.avoid(server)
             raise
 
@@ -152,7 +152,7 @@ class Hosts:
         try:
             psycopg2.connect(**self._probe_arguments(server), connect_timeout=PROBE_TIMEOUT).close()
         except psycopg2.Error:
-            return monotonic() - started < PROBE_TIMEOUT
+            return not _has_timed_out(started, PROBE_TIMEOUT)
         return True
 
     def is_replaced(self, server: Server) -> bool:
@@ -173,6 +173,14 @@ class Hosts:
         omitted = ("options", "target_session_attrs", "connect_timeout")
         arguments = {name: value for name, value in self._arguments.items() if name not in omitted}
         return arguments | {"host": server.host, "port": server.port}
+
+
+def _has_timed_out(started: float, timeout: int) -> bool:
+    """Return whether libpq, which has failed since `started`, has waited for as long as it may.
+
+    It measures by another clock, and before version 17 in whole seconds, so that it may end a second early.
+    """
+    return monotonic() - started > timeout - 1
 
 
 def _servers(arguments: Arguments) -> list[Server]:

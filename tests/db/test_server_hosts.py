@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -120,6 +121,20 @@ def test_a_host_that_does_not_respond_is_avoided(
         hosts.connect(both)
     with pytest.raises(psycopg2.OperationalError, match="has not responded"):
         hosts.connect(both)
+
+
+def test_a_host_is_avoided_if_the_clock_of_libpq_is_faster(
+    postgres_proxy: PostgresProxy,
+    silent_host: Listener,
+    closing_host: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosts_module, "monotonic", lambda: 0.9 * time.monotonic())
+    hosts = Hosts()
+    both = arguments(postgres_proxy.url, silent_host.server, closing_host.server, connect_timeout=2)
+    for message in ("timeout expired", "has not responded"):
+        with pytest.raises(psycopg2.OperationalError, match=message):
+            hosts.connect(both)
 
 
 def test_no_request_waits_for_a_host_that_is_avoided(
