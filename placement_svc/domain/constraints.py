@@ -26,7 +26,8 @@ def constraints_of(combining: Combining) -> list[Constraint]:
         constraints.append(_Isolated(combining))
     if rules.same_subtree:
         constraints += same_subtree_constraints(combining)
-    constraints += subtree_exclusion_constraints(combining)
+    if rules.subtree_exclusions:
+        constraints += subtree_exclusion_constraints(combining)
     if rules.unsuffixed_required and not _any_choice_has_required(combining):
         constraints.append(_UnsuffixedRequired(combining))
     if rules.one_provider_per_tree:
