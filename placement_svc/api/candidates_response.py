@@ -164,15 +164,17 @@ def _resource_member(resource_class: str, amounts: str) -> str:
 def _comma_separated(texts: Iterator[str]) -> Iterator[bytes]:
     """Yield texts with commas between them, in pieces of at most `ITEMS_PER_PIECE` or `PIECE_LENGTH`."""
     comma = b""
-    while piece := ",".join(_first_texts(texts)):
-        yield comma + piece.encode()
+    while piece := _first_texts(texts):
+        yield comma + ",".join(piece).encode()
         comma = b","
 
 
-def _first_texts(texts: Iterator[str]) -> Iterator[str]:
+def _first_texts(texts: Iterator[str]) -> list[str]:
+    first = []
     length = 0
     for text in islice(texts, ITEMS_PER_PIECE):
-        yield text
+        first.append(text)
         length += len(text)
         if length >= PIECE_LENGTH:
-            return
+            break
+    return first

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg2  # type: ignore[import-untyped]
+from psycopg2.extensions import ISOLATION_LEVEL_REPEATABLE_READ  # type: ignore[import-untyped]
 from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event
 from sqlalchemy.engine import Compiled
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError, ResourceClosedError
@@ -196,10 +197,6 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._read_engine = engine.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
-        """The same connections as `engine`; each transaction is one read-only snapshot."""
         self._is_prepared = False
         self._preparing = Lock()
 
@@ -211,7 +208,8 @@ class Database:
         """
 
         def attempt() -> T:
-            with self._read_engine.connect() as connection, canceled_at_deadline(connection):
+            with self.engine.connect() as connection, canceled_at_deadline(connection):
+                use_snapshot(connection)
                 return query(connection, *args, **kwargs)
 
         return self.run_with_retries(attempt)
@@ -260,14 +258,24 @@ class Database:
                 self._is_prepared = True
 
 
+def use_snapshot(connection: Connection) -> None:
+    """Let the transaction that begins next on a connection be one read-only snapshot.
+
+    The driver sends this with BEGIN. `_check_alive` resets it when the pool hands the connection out again.
+    Execution options of SQLAlchemy would do the same and take longer.
+    """
+    driver_connection: Any = connection.connection.driver_connection
+    driver_connection.set_session(isolation_level=ISOLATION_LEVEL_REPEATABLE_READ, readonly=True)
+
+
 def _check_alive(connection: Any, record: ConnectionPoolEntry, _: object) -> None:
     """Reset a connection, and reject an idle one that PostgreSQL has closed: its socket is then readable.
 
     Raises `InvalidatePoolError`: the pool discards all idle connections and opens a new one, which is not
     checked.
     """
-    # A snapshot read leaves the mode "read write" behind, which a standby rejects at BEGIN.
-    connection.readonly = None
+    # `use_snapshot` has set these. The driver keeps them for all later transactions.
+    connection.isolation_level = connection.readonly = None
     is_new = not record.info
     record.info["used"] = True
     if is_new:

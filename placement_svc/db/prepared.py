@@ -230,7 +230,8 @@ def _has_own_session(connection: Connection) -> bool:
 
 def _execute(connection: Connection, cursor: Any, text: str, values: Mapping[str, Any] | None) -> None:
     """Execute a text by the driver, with the events and errors of SQLAlchemy."""
-    for listener in connection.dispatch.before_cursor_execute:
+    events: Any = connection.engine.dispatch
+    for listener in events.before_cursor_execute:
         listener(connection, cursor, text, values, None, False)
     try:
         cursor.execute(text, values)
@@ -238,7 +239,7 @@ def _execute(connection: Connection, cursor: Any, text: str, values: Mapping[str
         _note_failure(connection, error)
         # The error is logged, and a text without placeholders contains the data of a client.
         _raise(connection, cursor, text if values is not None else text[:MAX_LOGGED_LENGTH], error)
-    for listener in connection.dispatch.after_cursor_execute:
+    for listener in events.after_cursor_execute:
         listener(connection, cursor, text, values, None, False)
 
 

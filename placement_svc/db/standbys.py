@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from placement_svc.db.cancellation import canceled_at_deadline
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.engine import Database, connect, use_snapshot
 from placement_svc.db.errors import QUERY_CANCELED, map_driver_errors, sqlstate
 from placement_svc.db.urls import server_name
 from placement_svc.domain.errors import BadQueryValue, NotFound, UnknownName
@@ -83,9 +83,6 @@ class Standby:
             statement_timeout=statement_timeout,
             prepares_statements=prepares_statements,
         )
-        self._read_engine = self.engine.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
 
     def is_usable(self) -> bool:
         """Return whether the standby can be tried.
@@ -113,11 +110,12 @@ class Standby:
     def snapshot(self) -> Iterator[Connection]:
         """Yield a connection with a snapshot that is not too old; raise `StandbyUnusable`."""
         try:
-            connection = self._read_engine.connect()
+            connection = self.engine.connect()
         except (DBAPIError, PoolTimeout) as error:
             raise self._failed(error) from error
         with connection:
             try:
+                use_snapshot(connection)
                 state = connection.execute(_STATE).one()
             except DBAPIError as error:
                 raise self._failed(error) from error

@@ -1,8 +1,12 @@
 """Media types that the `Accept` header of a request allows (`docs/spec/http.md 5 and 6`)."""
 
 import re
+from functools import lru_cache
 
 from werkzeug.datastructures import MIMEAccept
+
+HEADER_CACHE_SIZE = 64
+"""How many `Accept` headers are cached: a client sends the same one with each request."""
 
 JSON = "application/json"
 HTML = "text/html"
@@ -30,6 +34,7 @@ def _allows_anything(header: str | None) -> bool:
     return header is None or header.strip() in ("", "*/*")
 
 
+@lru_cache(HEADER_CACHE_SIZE)
 def accepts_json(header: str | None) -> bool:
     """Return whether an `Accept` header allows JSON; a malformed header does."""
     if header is None or _allows_anything(header):

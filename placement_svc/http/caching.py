@@ -24,7 +24,7 @@ def set_cache_headers(response: Response, modified: datetime | None) -> Response
     `modified` is the value of `Last-Modified`; None omits that header.
     """
     if since("1.15"):
-        response.cache_control.no_cache = True
+        response.headers["Cache-Control"] = "no-cache"
         if modified is not None:
             response.last_modified = modified
     return response

@@ -157,8 +157,6 @@ def _execute_once(engine: Engine, statement: str, values: Mapping[str, Any]) -> 
 def _fetch_row(pooled: PoolProxiedConnection, statement: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the single row of a statement that is sent without BEGIN and COMMIT around it."""
     connection: Any = pooled.driver_connection
-    # Reset what a snapshot read has set: the driver would send a statement to apply it in autocommit mode.
-    connection.isolation_level = connection.readonly = None
     connection.autocommit = True
     request_stats.statement_starts()
     try:

@@ -1,7 +1,7 @@
 """Anchors: root providers around which every demand has a supplier (`docs/spec/candidates.md 3.1`)."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -122,15 +122,16 @@ def find_anchors(
         if anchor[0] is not None:
             deadline.check()
             anchors.append(statement.anchor(anchor, memory))
-    if len(anchors) == max_anchors:
+    is_full = len(anchors) == max_anchors
+    if is_full:
         examined_count, last_examined = examined_to_anchor, last_anchor
-    if scans:
-        cursor = replace(cursor, roots_scanned=cursor.roots_scanned + examined_count)
-    if len(anchors) == max_anchors:
-        return anchors, replace(cursor, after=last_anchor)
-    if examined_count == max_examined:
-        return anchors, replace(cursor, after=last_examined)
-    return anchors, replace(cursor, exhausted=True)
+    exhausted = not is_full and examined_count != max_examined
+    return anchors, ScanCursor(
+        cursor.start,
+        after=cursor.after if exhausted else last_examined,
+        exhausted=exhausted,
+        roots_scanned=cursor.roots_scanned + (examined_count if scans else 0),
+    )
 
 
 def find_anchors_among(

@@ -3,7 +3,6 @@
 import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import uuid4
@@ -104,9 +103,8 @@ def find_candidates(
     trees = Trees(
         options.summary_classes, rules.summed_classes, options.memory, freed, rules.splittable_classes
     )
-    with ThreadPoolExecutor(1) as executor:
-        combining_needs_traits = bool(rules.unsuffixed_required or request.preferred)
-        fetcher = TreeFetcher(connection, executor, trees, combining_needs_traits)
+    combining_needs_traits = bool(rules.unsuffixed_required or request.preferred)
+    with TreeFetcher(connection, trees, combining_needs_traits) as fetcher:
         search: CandidateSearch | OrderedSearch
         if criteria.ordering is None:
             search = CandidateSearch(connection, criteria, shared_supplies, options, fetcher)

@@ -1,10 +1,10 @@
 """The provider trees of the anchors: everything that combining and the summaries need of them."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Connection
 
@@ -194,19 +194,24 @@ class Trees:
 
 
 class TreeFetcher:
-    """Fetches trees by one connection, which it may leave in use by a thread of `executor`.
+    """Fetches trees by one connection, which it may leave in use by a thread; a context that ends the thread.
 
     Before anything else uses the connection or the inventories and traits of `trees`, call `wait`.
     """
 
-    def __init__(
-        self, connection: Connection, executor: Executor, trees: Trees, combining_needs_traits: bool
-    ) -> None:
+    def __init__(self, connection: Connection, trees: Trees, combining_needs_traits: bool) -> None:
         self.trees = trees
         self._connection = connection
-        self._executor = executor
         self._combining_needs_traits = combining_needs_traits
+        self._executor: Executor | None = None
         self._fetching: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            self._executor.shutdown()
 
     def fetch(self, root_ids: Iterable[int]) -> None:
         """Fetch the trees with these roots, except those already fetched.
@@ -224,6 +229,7 @@ class TreeFetcher:
         if self._combining_needs_traits:
             fetch_rest()
         else:
+            self._executor = self._executor or ThreadPoolExecutor(1)
             # In this context, so that the statement counts in the statistics of this request.
             self._fetching = self._executor.submit(copy_context().run, fetch_rest)
 
