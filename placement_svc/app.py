@@ -16,6 +16,7 @@ from placement_svc.console import application as console
 from placement_svc.db.claims.placing import PlacingService
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database, connect
+from placement_svc.db.primary_watch import PrimaryWatch
 from placement_svc.db.standbys import Reader, Standby, StandbyReads
 from placement_svc.db.urls import each_host
 from placement_svc.domain.errors import Unavailable
@@ -66,7 +67,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.json = OrjsonProvider(app)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     database = _database(settings)
-    standby_reads = StandbyReads(database, _standbys(settings))
+    standby_reads = StandbyReads(database, _standbys(settings, PrimaryWatch(database.engine)))
     app.extensions["settings"] = settings
     app.extensions["database"] = database
     app.extensions["standby_reads"] = standby_reads
@@ -133,12 +134,13 @@ def _database(settings: config.Settings) -> Database:
     )
 
 
-def _standbys(settings: config.Settings) -> list[Standby]:
+def _standbys(settings: config.Settings, primary: PrimaryWatch) -> list[Standby]:
     """Return the standbys that the settings name."""
     return [
         Standby(
             url,
             settings.read_max_lag,
+            primary,
             pool_size=settings.pool_size,
             statement_timeout=settings.statement_timeout,
             prepares_statements=settings.prepared_statements,

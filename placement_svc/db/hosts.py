@@ -32,7 +32,10 @@ After that, and before the first connection, they fail at once.
 """
 
 RETRY_INTERVAL = 0.1
-"""Seconds between two attempts to connect to any of the hosts."""
+"""Seconds between two attempts of a worker to connect to any of the hosts, while none is usable.
+
+Each attempt opens a session on every standby. Without this limit, all requests do so again and again.
+"""
 
 # The first eight digits of the name of the current segment of the log, which a promotion increments.
 # A standby responds with an error.
@@ -65,6 +68,9 @@ class Hosts:
         """Until when these servers are avoided."""
         self._unusable_since: float | None = -inf
         """Since when no host has been usable, None if one is; initially, that is unknown."""
+        self._failure: str | None = None
+        """The error of the last attempt, None if it has succeeded."""
+        self._next_attempt = -inf
         self._arguments: dict[str, Any] = {}
 
     def connect(self, arguments: Arguments) -> Any:
@@ -79,7 +85,7 @@ class Hosts:
             return None
         while True:
             try:
-                connection = self._connect_to_first(servers, arguments)
+                connection = self._attempt(servers, arguments)
             except psycopg2.OperationalError:
                 if not self._may_wait():
                     raise
@@ -94,6 +100,21 @@ class Hosts:
             if self._unusable_since is None:
                 self._unusable_since = monotonic()
             return monotonic() - self._unusable_since < FAILOVER_SECONDS
+
+    def _attempt(self, servers: list[Server], arguments: Arguments) -> Any:
+        """Connect, or fail as the last attempt did if that was less than `RETRY_INTERVAL` ago."""
+        with self._lock:
+            if self._failure is not None and monotonic() < self._next_attempt:
+                raise psycopg2.OperationalError(self._failure)
+            self._next_attempt = monotonic() + RETRY_INTERVAL
+        failure = None
+        try:
+            return self._connect_to_first(servers, arguments)
+        except psycopg2.OperationalError as error:
+            failure = str(error)
+            raise
+        finally:
+            self._failure = failure
 
     def _connect_to_first(self, servers: list[Server], arguments: Arguments) -> Any:
         """Connect to the first server that has the requested role."""

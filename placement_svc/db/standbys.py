@@ -5,16 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Lock, Thread
-from time import monotonic
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from time import monotonic, sleep
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from weakref import ref
 
-from sqlalchemy import URL, Connection, text
+from sqlalchemy import URL, Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from placement_svc.db.cancellation import canceled_at_deadline
 from placement_svc.db.engine import Database, connect, use_snapshot
 from placement_svc.db.errors import QUERY_CANCELED, map_driver_errors, sqlstate
+from placement_svc.db.primary_watch import PrimaryWatch, is_exhausted
 from placement_svc.db.urls import server_name
 from placement_svc.domain.errors import BadQueryValue, NotFound, UnknownName
 from placement_svc.observability import request_stats
@@ -28,19 +30,19 @@ RETRY_SECONDS = 5.0
 """Seconds for which a standby that has failed is not tried."""
 
 RECHECK_SECONDS = 1.0
-"""Seconds for which a standby that lags too much is not tried."""
+"""Seconds after which a thread examines a standby that lags too much, or that no request has used."""
 
-UP_TO_DATE_AT = "placement_svc.up_to_date_at"
-"""The key in the `info` of a connection for the time at which its server was last up to date."""
+BEHIND_SECONDS = 1.0
+"""Seconds of lag from which on the primary is examined too: it may be frozen."""
 
 # A standby that has replayed all that it has received from the primary is up to date. Otherwise, its data is
-# that of the last transaction that it has replayed: the difference of two clocks, which may be negative.
+# that of the last transaction that it has replayed; `age` is the difference of two clocks.
 _STATE = text("""
     SELECT pg_is_in_recovery() AS is_standby,
-           CASE WHEN EXISTS (SELECT FROM pg_stat_wal_receiver)
-                 AND pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn() THEN 0
-                ELSE greatest(0, extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()))
-           END::float8 AS lag
+           pg_postmaster_start_time() AS started_at,
+           EXISTS (SELECT FROM pg_stat_wal_receiver) AS is_connected,
+           pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn() AS has_replayed_all,
+           extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8 AS age
 """)
 
 
@@ -58,14 +60,15 @@ class StandbyUnusable(Exception):
 class Standby:
     """One server that can run reads, with its connections.
 
-    `lag` is the one that was measured last, in seconds. `problem` tells why the standby is not used, None if
-    it is.
+    `lag` is the one that was measured last, in seconds; time without a primary does not count. `problem`
+    tells why the standby is not used, None if it is.
     """
 
     def __init__(
         self,
         url: URL,
         max_lag: float,
+        primary: PrimaryWatch,
         *,
         pool_size: int,
         statement_timeout: int,
@@ -75,7 +78,10 @@ class Standby:
         self.lag: float | None = None
         self.problem: str | None = None
         self._max_lag = max_lag
-        self._retry_at = 0.0
+        self._primary = primary
+        self._up_to_date_at: dict[Any, float] = {}
+        """When servers were last up to date, by the time of their start: a proxy may choose among several."""
+        self._check_at = 0.0
         self._lock = Lock()
         self.engine = connect(
             url,
@@ -89,16 +95,22 @@ class Standby:
 
         A thread examines a standby that has not been usable for a while, so that no request waits for it.
         """
-        with self._lock:
-            if self.problem is None:
-                return True
-            if monotonic() >= self._retry_at:
-                self._retry_at = monotonic() + RETRY_SECONDS
-                Thread(target=self.check, name="standby-check", daemon=True).start()
+        if self.problem is None:
+            return True
+        self.check_if_due()
         return False
 
+    def check_if_due(self) -> None:
+        """Start a thread that examines the standby, unless it has been used or examined just before."""
+        with self._lock:
+            if monotonic() >= self._check_at:
+                self._check_at = monotonic() + RETRY_SECONDS
+                Thread(target=self.check, name="standby-check", daemon=True).start()
+
     def check(self) -> None:
-        """Connect to the standby, and update `lag` and `problem`."""
+        """Connect to the standby, and update `lag` and `problem`, unless all connections are in use."""
+        if is_exhausted(self.engine):
+            return
         try:
             with suppress(StandbyUnusable), self.snapshot():
                 pass
@@ -119,21 +131,43 @@ class Standby:
                 state = connection.execute(_STATE).one()
             except DBAPIError as error:
                 raise self._failed(error) from error
-            self._examine(state.is_standby, _bounded_lag(connection, state.lag))
+            self._examine(state)
             yield connection
 
-    def _examine(self, is_standby: bool, lag: float | None) -> None:
+    def _examine(self, state: Row[Any]) -> None:
         """Store the state of the server; raise `StandbyUnusable` if it is not to be used."""
-        self.lag = lag if is_standby else None
-        if not is_standby:
+        if not state.is_standby:
+            self.lag = None
             raise self._unusable("is not a standby", RETRY_SECONDS)
+        lag = self.lag = self._measured_lag(state)
         if lag is None:
             raise self._unusable("has replayed no transaction yet", RECHECK_SECONDS)
         if lag > self._max_lag:
             raise self._unusable(f"lags more than {self._max_lag:g} s", RECHECK_SECONDS)
         if self.problem is not None:
             log.info("The standby %s is used again", self.name)
-        self.problem = None
+        with self._lock:
+            self.problem = None
+            self._check_at = monotonic() + RECHECK_SECONDS
+
+    def _measured_lag(self, state: Row[Any]) -> float | None:
+        """Return how old the data of a standby is, in seconds; None if that is unknown.
+
+        This is the age of its last transaction, which is long ago if the primary was idle, or the time since
+        it was up to date if that is less. Without a primary, nothing newer can exist.
+        """
+        if state.is_connected and state.has_replayed_all:
+            self._up_to_date_at[state.started_at] = monotonic()
+            return 0.0
+        ages: list[float] = [] if state.age is None else [state.age]
+        if state.started_at in self._up_to_date_at:
+            ages.append(monotonic() - self._up_to_date_at[state.started_at])
+        lag = min(ages, default=None)
+        if not state.is_connected or lag is None or lag > BEHIND_SECONDS:
+            self._primary.check_soon()
+        if lag is None:
+            return None
+        return max(0.0, lag - self._primary.seconds_without_primary(monotonic() - lag))
 
     def _failed(self, error: Exception) -> StandbyUnusable:
         self.lag = None
@@ -146,7 +180,7 @@ class Standby:
             log.warning("The standby %s %s, so it is not used%s", self.name, problem, details)
         with self._lock:
             self.problem = problem
-            self._retry_at = monotonic() + seconds
+            self._check_at = monotonic() + seconds
         return StandbyUnusable(problem)
 
     def note_failure(self, error: DBAPIError) -> None:
@@ -155,53 +189,55 @@ class Standby:
             self._failed(error)
 
 
-def _bounded_lag(connection: Connection, lag: float | None) -> float | None:
-    """Return the lag that a server reports, or the time since it was up to date if that is less.
-
-    The server reports the age of its last transaction, which is long ago if the primary was idle.
-    """
-    if lag == 0:
-        connection.info[UP_TO_DATE_AT] = monotonic()
-    elif UP_TO_DATE_AT in connection.info:
-        age: float = monotonic() - connection.info[UP_TO_DATE_AT]
-        return age if lag is None else min(lag, age)
-    return lag
-
-
 class StandbyReads:
-    """Runs reads on standbys in turn, and on the primary if no standby can run them."""
+    """Runs reads on standbys in turn, and on the primary if no standby can run them.
+
+    From the first read on, a thread examines standbys that no request uses. So it is known of an idle standby
+    too whether it was up to date when the primary was lost.
+    """
 
     def __init__(self, primary: Database, standbys: Sequence[Standby]) -> None:
         self.standbys = standbys
         self._primary = primary
         self._turns = count()
+        self._is_watched = not standbys
+        self._lock = Lock()
 
     def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `query`; all its statements see the same snapshot, of one server.
 
-        The primary repeats what fails on a standby: for a conflict with the recovery, a lost connection, an
-        older schema, or because the standby does not have the object that the request names. It does not
-        repeat what took too long.
+        What fails on a standby is repeated on the others, then on the primary: for a conflict with the
+        recovery, a lost connection, an older schema, or because the standby does not have the object that the
+        request names. It is not repeated if it took too long. Raises `Unavailable` if no server can run it:
+        without the primary, a standby alone does not decide that an object does not exist.
         """
+        self._watch()
         for standby in self._usable():
             try:
                 with standby.snapshot() as connection, canceled_at_deadline(connection):
                     result = query(connection, *args, **kwargs)
-            except StandbyUnusable:
+            except (StandbyUnusable, NotFound, UnknownName, BadQueryValue):
                 continue
-            except (NotFound, UnknownName, BadQueryValue):
-                break
             except DBAPIError as error:
                 if sqlstate(error) == QUERY_CANCELED:
                     with map_driver_errors():
                         raise
-                log.info("The primary repeats a read that failed on the standby %s: %s", standby.name, error)
+                log.info("A read that failed on the standby %s is repeated: %s", standby.name, error)
                 standby.note_failure(error)
-                break
+                continue
             request_stats.current().standby_reads += 1
             return result
         request_stats.current().primary_reads += 1
         return self._primary.read(query, *args, **kwargs)
+
+    def _watch(self) -> None:
+        """Start the thread that examines idle standbys, once per process."""
+        if self._is_watched:
+            return
+        with self._lock:
+            if not self._is_watched:
+                self._is_watched = True
+                Thread(target=_examine_idle, args=(ref(self),), name="standby-watch", daemon=True).start()
 
     def _usable(self) -> Iterator[Standby]:
         """Yield the standbys that can be tried; each call begins with another one."""
@@ -210,3 +246,16 @@ class StandbyReads:
             standby = self.standbys[(first + number) % len(self.standbys)]
             if standby.is_usable():
                 yield standby
+
+
+def _examine_idle(reference: ref[StandbyReads]) -> None:
+    """Examine the standbys that have not been used for a while, until the application is discarded."""
+    while True:
+        sleep(RECHECK_SECONDS)
+        reads = reference()
+        if reads is None:
+            return
+        for standby in reads.standbys:
+            standby.check_if_due()
+        # The application is not kept.
+        del reads

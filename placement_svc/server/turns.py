@@ -5,16 +5,18 @@ seconds. The threads of a process share one interpreter lock, so several of thes
 the others, and they would occupy all threads that run the application.
 
 A request begins with a short turn, of which there are as many as threads. A request that has taken 0.1 s
-needs the only long turn to continue, and gives back its short turn. The requests that need the long turn get
-it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so that
+needs the long turn to continue, and gives back its short turn. The requests that need the long turn get it
+in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so that
 short requests always find a connection.
 
 A request that waits for others of its worker gives back its turn, and gets one again within its deadline.
 
 Only requests that read get the last short turns. Otherwise commits that wait for a standby, or for a lock,
-could hold all of them, and nothing could be read.
+could hold all of them, and nothing could be read. If there are standbys, requests that they can answer have
+more short turns and a long turn for themselves: they do not wait for requests that a frozen primary delays.
 """
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +27,13 @@ from placement_svc.domain.errors import Unavailable
 READ_TURNS = 1
 """Short turns of a worker that only reads may have."""
 
+STANDBY_TURNS = 2
+"""Short turns of a worker that only reads on standbys may have, if there are standbys."""
+
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
+_STANDBY_READ = re.compile(r"^/console(?![^/?])|[?&]stale=ok(?![^&#])")
+"""The URIs of reads that standbys answer if there are any."""
 
 _TURNS_ARE_TAKEN = "Other requests took the time of this one: try again later."
 
@@ -65,25 +72,42 @@ class FairLock:
 
 
 class Turns:
-    """The turns of a worker: `concurrency` short ones for any request, `reads` for reads only, a long one.
+    """The turns of a worker: `concurrency` short ones for any request, more for reads, and two long ones.
 
-    At most `max_long` requests use or wait for the long turn while they have a database connection.
+    `reads` short turns are for reads only, and `standby_reads` more for reads on standbys only. These have a
+    long turn of their own. At most `max_long` requests use or wait for a long turn while they have a database
+    connection.
     """
 
-    def __init__(self, concurrency: int, max_long: int, *, reads: int = 0) -> None:
-        self.short = BoundedSemaphore(concurrency + reads)
+    def __init__(self, concurrency: int, max_long: int, *, reads: int = 0, standby_reads: int = 0) -> None:
+        self.short = BoundedSemaphore(concurrency + reads + standby_reads)
+        self.short_primary = BoundedSemaphore(concurrency + reads)
         self.short_writes = BoundedSemaphore(concurrency)
         self.long = FairLock()
+        self.long_standby = FairLock()
         self.long_requests = BoundedSemaphore(max_long)
         self.max_long = max_long
+        self._has_standbys = standby_reads > 0
+
+    def of_request(self, method: str, uri: str) -> "Turn":
+        """Return the turn of a request."""
+        is_read = method in READ_METHODS
+        on_standby = is_read and self._has_standbys and _STANDBY_READ.search(uri) is not None
+        return Turn(self, is_write=not is_read, on_standby=on_standby)
 
 
 class Turn:
-    """The turn of one request; a context in which it runs."""
+    """The turn of one request; a context in which it runs.
 
-    def __init__(self, turns: Turns, *, is_write: bool = False) -> None:
+    `on_standby` is true for a read that a standby can answer.
+    """
+
+    def __init__(self, turns: Turns, *, is_write: bool = False, on_standby: bool = False) -> None:
         self._turns = turns
-        self._is_write = is_write
+        self._long = turns.long_standby if on_standby else turns.long
+        primary = [] if on_standby else [turns.short_primary]
+        self._short = [*([turns.short_writes] if is_write else []), *primary, turns.short]
+        """What a short turn consists of."""
         self._release: Callable[[], None] | None = None
         self._is_counted = False
         self.is_long = False
@@ -106,24 +130,22 @@ class Turn:
         if not self.is_long:
             self._acquire_short(seconds)
             self._release = self._release_short
-        elif self._turns.long.acquire(seconds):
-            self._release = self._turns.long.release
+        elif self._long.acquire(seconds):
+            self._release = self._long.release
         else:
             raise Unavailable("Other long requests took the time of this one: ask for less, or with a limit.")
 
     def _acquire_short(self, seconds: float | None) -> None:
         end = None if seconds is None else time.monotonic() + seconds
-        if self._is_write and not self._turns.short_writes.acquire(timeout=seconds):
-            raise Unavailable(_TURNS_ARE_TAKEN)
-        if not self._turns.short.acquire(timeout=None if end is None else max(0.0, end - time.monotonic())):
-            if self._is_write:
-                self._turns.short_writes.release()
-            raise Unavailable(_TURNS_ARE_TAKEN)
+        for number, part in enumerate(self._short):
+            if not part.acquire(timeout=None if end is None else max(0.0, end - time.monotonic())):
+                for acquired in self._short[:number]:
+                    acquired.release()
+                raise Unavailable(_TURNS_ARE_TAKEN)
 
     def _release_short(self) -> None:
-        self._turns.short.release()
-        if self._is_write:
-            self._turns.short_writes.release()
+        for part in self._short:
+            part.release()
 
     def pause(self) -> None:
         """Give back the turn."""
@@ -132,9 +154,9 @@ class Turn:
             self._release = None
 
     def share(self, seconds: float) -> None:
-        """Let other requests run; continue in the long turn within that many seconds.
+        """Let other requests run; continue in a long turn within that many seconds.
 
-        Raises `Unavailable` if the time is over, or if too many requests share the long turn.
+        Raises `Unavailable` if the time is over, or if too many requests share the long turns.
         """
         if not self.is_long:
             if not self._turns.long_requests.acquire(blocking=False):

@@ -30,7 +30,7 @@ from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, limi
 from placement_svc.server.clients import is_gone
 from placement_svc.server.parse_errors import without_contents
 from placement_svc.server.reception import Reception, max_connections
-from placement_svc.server.turns import READ_METHODS, READ_TURNS, Turn, Turns
+from placement_svc.server.turns import READ_TURNS, STANDBY_TURNS, Turn, Turns
 
 BUFFER_THREADS = 200
 """Threads of a worker besides those that run the application."""
@@ -79,8 +79,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.settings = self.app.settings
         self.limits = Limits.of(self.cfg, self.settings.max_body)
         # Each short turn finds a free database connection.
-        max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_TURNS)
-        self.turns = Turns(self.app.concurrency, max_long, reads=READ_TURNS)
+        standby_turns = STANDBY_TURNS if self.settings.read_url else 0
+        max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_TURNS - standby_turns)
+        self.turns = Turns(self.app.concurrency, max_long, reads=READ_TURNS, standby_reads=standby_turns)
         self.turn_by_socket: dict[socket.socket, Turn] = {}
         self.read_deadlines: dict[socket.socket, float] = {}
         """The clients for whose bodies threads wait, and until when they may."""
@@ -208,7 +209,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
             raise InvalidHeader("TRANSFER-ENCODING")
         conn.sock.settimeout(self.settings.client_timeout)
-        self.turn_by_socket[conn.sock] = Turn(self.turns, is_write=req.method not in READ_METHODS)
+        self.turn_by_socket[conn.sock] = self.turns.of_request(req.method, req.uri)
         source = req.body
         if codings:
             limit_chunks(source)

@@ -52,6 +52,9 @@ class Ledger:
     read: list[float] = field(default_factory=list)
     """When reads that may be answered by a standby succeeded."""
 
+    responded: list[float] = field(default_factory=list)
+    """When services responded to `/healthz`, for which they need no database."""
+
     statuses: dict[int, int] = field(default_factory=dict)
     failed: list[Answer] = field(default_factory=list)
     """The responses 503, and the connections that broke."""
@@ -98,6 +101,7 @@ class Load:
         self._threads = [
             *(threading.Thread(target=self._run, args=(number,)) for number in range(clients)),
             *(threading.Thread(target=self._read, args=(number,)) for number in range(readers)),
+            *([threading.Thread(target=self._probe)] if readers else []),
         ]
 
     def __enter__(self) -> "Load":
@@ -139,6 +143,15 @@ class Load:
             self._expect(answer, 0, 200, 503)
             if answer.status == 200:
                 self.ledger.read.append(time.monotonic())
+
+    def _probe(self) -> None:
+        """Request `/healthz`, each time of the next service: a pause is one of the machine."""
+        number = 0
+        clients = [service.client() for service in self._services]
+        while not self._stopped.wait(READ_INTERVAL):
+            number += 1
+            if clients[number % len(clients)]("GET", "/healthz").status == 200:
+                self.ledger.responded.append(time.monotonic())
 
     def _count(self, answer: Answer) -> None:
         self.ledger.statuses[answer.status] = self.ledger.statuses.get(answer.status, 0) + 1

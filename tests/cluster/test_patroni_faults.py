@@ -193,13 +193,17 @@ def faults(cluster: PatroniCluster) -> Iterator[Fault]:
 
 
 def pauses(ledger: Ledger, probe: WriteProbe, start: float, end: float) -> str:
-    """Describe how long claims, commits of the probe, and reads paused between two times."""
+    """Describe how long claims, commits of the probe, and reads paused between two times.
+
+    The pause of the machine is the longest one of responses without a database during that of the reads.
+    """
     claims, commits, reads = (
         longest_pause(times, start, end) for times in (ledger.granted, probe.committed, ledger.read)
     )
-    lengths = [f"{ended - began:.2f} s" for began, ended in (claims, commits, reads)]
+    machine = longest_pause(ledger.responded, *reads)
+    lengths = [f"{ended - began:.2f} s" for began, ended in (claims, commits, reads, machine)]
     return (
-        f"claims paused {lengths[0]}, the probe {lengths[1]}, reads {lengths[2]};"
+        f"claims paused {lengths[0]}, the probe {lengths[1]}, reads {lengths[2]} (the machine {lengths[3]});"
         f" claims {max(0.0, claims[1] - commits[1]):.2f} s after the probe; {len(ledger.granted)} so far"
     )
 

@@ -181,6 +181,27 @@ def test_a_single_host_is_left_to_libpq(postgres_proxy: PostgresProxy, primary: 
     assert Hosts().connect(arguments(postgres_proxy.url, primary)) is None
 
 
+def test_requests_share_attempts_while_no_host_is_usable(
+    postgres_proxy: PostgresProxy, closing_host: Listener, primary: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts_module, "RETRY_INTERVAL", SLOW_TIMEOUT)
+    hosts = Hosts()
+    only_closing = arguments(postgres_proxy.url, closing_host.server, closing_host.server)
+    for _ in range(3):
+        with pytest.raises(psycopg2.OperationalError, match=f"port {closing_host.server.port} failed"):
+            hosts.connect(only_closing)
+    assert len(closing_host.accepted) == 2
+
+
+def test_requests_do_not_share_attempts_while_a_host_is_usable(
+    postgres_proxy: PostgresProxy, closing_host: Listener, primary: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts_module, "RETRY_INTERVAL", SLOW_TIMEOUT)
+    hosts = Hosts()
+    both = arguments(postgres_proxy.url, closing_host.server, primary)
+    assert [port(hosts, both) for _ in range(3)] == [primary.port] * 3
+
+
 def set_read_only(url: str, value: str) -> None:
     """Let new sessions in a database refuse writes, as a standby does, or accept them."""
     engine = create_engine(

@@ -17,6 +17,7 @@ from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.db import schema, standbys
 from placement_svc.db.engine import connect
+from placement_svc.db.primary_watch import PrimaryWatch
 from placement_svc.db.urls import each_host
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN
@@ -336,7 +337,8 @@ def test_a_standby_that_is_lost_at_the_end_of_its_check_is_not_used(pair: Failov
     # The proxy adds a port.
     proxy = PostgresProxy(pair.standby_url.removesuffix("&port=5432"))
     [url] = each_host(proxy.url)
-    standby = standbys.Standby(url, MAX_LAG, pool_size=1, statement_timeout=WAIT_SECONDS)
+    primary = PrimaryWatch(connect(pair.primary_url))
+    standby = standbys.Standby(url, MAX_LAG, primary, pool_size=1, statement_timeout=WAIT_SECONDS)
     standby.check()
     assert standby.problem is None
     proxy.drop_connection_at("ROLLBACK", delivered=False)

@@ -178,3 +178,48 @@ def test_long_request_continues_in_the_long_turn_after_a_pause() -> None:
         turns.long.release()
         first.resume_within(TIMEOUT)
         assert not turns.long.acquire(0)
+
+
+@pytest.mark.parametrize(
+    ("method", "uri", "on_standby"),
+    [
+        ("GET", "/allocation_candidates?resources=VCPU:1&stale=ok", True),
+        ("GET", "/traits?stale=ok&name=in:A", True),
+        ("GET", "/console", True),
+        ("HEAD", "/console/hosts?sort=name", True),
+        ("GET", "/allocation_candidates?resources=VCPU:1", False),
+        ("GET", "/traits?name=stale=ok", False),
+        ("GET", "/traits?stale=okay", False),
+        ("GET", "/consoles", False),
+        ("POST", "/console/hosts", False),
+        ("PUT", "/traits/CUSTOM_A?stale=ok", False),
+    ],
+)
+def test_reads_on_standbys_run_while_the_primary_holds_all_other_turns(
+    method: str, uri: str, on_standby: bool
+) -> None:
+    turns = Turns(concurrency=1, max_long=1, reads=1, standby_reads=1)
+    with turns.of_request("PUT", "/traits/CUSTOM_A"), turns.of_request("GET", "/traits"):
+        turn = turns.of_request(method, uri)
+        if on_standby:
+            turn.resume_within(0)
+            turn.pause()
+        else:
+            with pytest.raises(Unavailable):
+                turn.resume_within(0.01)
+
+
+def test_a_long_read_on_a_standby_does_not_wait_for_one_on_the_primary() -> None:
+    turns = Turns(concurrency=1, max_long=3, standby_reads=1)
+    on_standby = "/traits?stale=ok"
+    with turns.of_request("GET", "/traits") as primary, turns.of_request("GET", on_standby) as standby:
+        primary.share(0.01)
+        standby.share(0.01)
+        with turns.of_request("GET", on_standby) as other, pytest.raises(Unavailable):
+            other.share(0.01)
+
+
+def test_without_standbys_all_reads_have_the_same_turns() -> None:
+    turns = Turns(concurrency=1, max_long=1)
+    with turns.of_request("GET", "/traits"), pytest.raises(Unavailable):
+        turns.of_request("GET", "/traits?stale=ok").resume_within(0.01)
