@@ -14,6 +14,9 @@ from tests.support.service import THIS_VERSION, Client, Service, free_port, star
 ROOT = Path(__file__).parents[2]
 PLACEMENT = ROOT / "deploy/nginx/placement.conf"
 
+[FAIL_TIMEOUT] = map(int, re.findall(r"fail_timeout=(\d+)s;", PLACEMENT.read_text()))
+"""Seconds for which nginx does not use a service that has refused a connection."""
+
 MAIN = """
 daemon off;
 pid {directory}/nginx.pid;

@@ -96,6 +96,12 @@ class Etcd:
         command = ["etcd", *(f"--{name}={value}" for name, value in options.items())]
         self._process = spawn(command, self._directory / "etcd.log")
 
+    def stop(self) -> None:
+        """Stop the server."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
     def kill(self) -> None:
         """Kill the server, without a chance to clean up."""
         if self._process is not None:
@@ -182,6 +188,12 @@ class Node:
     def _signal_patroni(self, number: int) -> None:
         if self._process is not None:
             self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """Stop Patroni, which stops PostgreSQL."""
+        self._signal_patroni(signal.SIGTERM)
+        if self._process is not None:
+            self._process.wait()
 
     def kill_patroni(self) -> None:
         """Kill Patroni; PostgreSQL continues without it."""

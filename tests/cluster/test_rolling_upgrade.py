@@ -3,6 +3,7 @@
 `tests/cluster/install` installs the previous release in an environment of its own.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.cluster.load import Load, add_hosts
-from tests.cluster.nginx import instance, nginx
+from tests.cluster.nginx import FAIL_TIMEOUT, instance, nginx
 from tests.support.service import THIS_VERSION, free_port, program, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -59,6 +60,7 @@ def test_no_client_gets_an_error(new_database: Callable[[], str], directory: Pat
             upgrade_schema(url)
             wait_for_claims()
             new = [stack.enter_context(instance(url, port)) for port in ports[2:]]
+            time.sleep(FAIL_TIMEOUT)
             wait_for_claims()
             for service in old:
                 service.stop()
@@ -66,6 +68,7 @@ def test_no_client_gets_an_error(new_database: Callable[[], str], directory: Pat
             # The way back: the previous release on the newer schema.
             for port in ports[:2]:
                 stack.enter_context(instance(url, port, PREVIOUS))
+            time.sleep(FAIL_TIMEOUT)
             for service in new:
                 service.stop()
                 wait_for_claims()

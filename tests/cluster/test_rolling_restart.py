@@ -1,0 +1,73 @@
+"""A restart of every part in turn under load: only commits at the switchover have an unknown outcome.
+
+The parts are two services behind nginx, etcd, and the nodes of the cluster; the primary restarts after a
+planned switchover. The steps are those of docs/operations.md, "Restart all parts".
+"""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from placement_svc.db.engine import connect
+from tests.cluster.load import Load, add_hosts, is_unknown
+from tests.cluster.nginx import FAIL_TIMEOUT, instance, nginx
+from tests.cluster.patroni_cluster import Node, PatroniCluster
+from tests.support.service import free_port, wait_until
+
+pytestmark = pytest.mark.cluster
+
+CLIENTS = 4
+HOSTS = [str(uuid4()) for _ in range(4)]
+CAPACITY = 30
+CLAIMS = 50
+"""Claims that are granted between two steps."""
+
+
+def restart(cluster: PatroniCluster, node: Node) -> None:
+    node.stop()
+    node.start()
+    cluster.wait_until_complete()
+
+
+def test_only_the_switchover_interrupts_commits(cluster: PatroniCluster, directory: Path) -> None:
+    ports = [free_port(), free_port()]
+    with ExitStack() as stack:
+        services = [stack.enter_context(instance(cluster.url, port)) for port in ports]
+        proxy = stack.enter_context(nginx(directory, ports))
+        add_hosts(proxy.client(), HOSTS, CAPACITY)
+        load = Load([proxy], HOSTS, CLIENTS)
+
+        def wait_for_claims() -> None:
+            number = len(load.ledger.granted) + CLAIMS
+            wait_until(lambda: len(load.ledger.granted) >= number)
+
+        with load:
+            wait_for_claims()
+            for service, port in zip(services, ports, strict=True):
+                service.stop()
+                wait_for_claims()
+                stack.enter_context(instance(cluster.url, port))
+                time.sleep(FAIL_TIMEOUT)
+                wait_for_claims()
+            cluster.etcd.stop()
+            cluster.etcd.start()
+            wait_for_claims()
+            primary = cluster.wait_for_leader()
+            for node in cluster.nodes:
+                if node is not primary:
+                    restart(cluster, node)
+                    wait_for_claims()
+            cluster.switch_over()
+            cluster.wait_until_complete()
+            wait_for_claims()
+            restart(cluster, primary)
+            wait_for_claims()
+        # The switchover can interrupt one commit of each client.
+        assert [each.problem for each in load.ledger.failed if not is_unknown(each)] == []
+        assert len(load.ledger.failed) <= CLIENTS
+        engine = connect(cluster.url)
+        load.ledger.check(engine, CAPACITY)
+        engine.dispose()
