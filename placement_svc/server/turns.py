@@ -107,7 +107,7 @@ class Turn:
         self._long = turns.long_standby if on_standby else turns.long
         primary = [] if on_standby else [turns.short_primary]
         self._short = [*([turns.short_writes] if is_write else []), *primary, turns.short]
-        """What a short turn consists of."""
+        """The semaphores that a short turn acquires, in this order."""
         self._release: Callable[[], None] | None = None
         self._is_counted = False
         self.is_long = False

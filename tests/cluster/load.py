@@ -11,7 +11,7 @@ from uuid import uuid4
 from sqlalchemy import Engine, text
 
 from placement_svc.db.errors import OUTCOME_UNKNOWN
-from tests.support.service import HEADERS, Answer, Client
+from tests.support.service import HEADERS, Answer, Client, wait_until
 from tests.support.soundness import audit_faults
 
 CLAIM_SHARE = 0.6
@@ -113,6 +113,11 @@ class Load:
         self._stopped.set()
         for thread in self._threads:
             thread.join()
+
+    def wait_for_claims(self, count: int) -> None:
+        """Wait until so many further claims are granted."""
+        number = len(self.ledger.granted) + count
+        wait_until(lambda: len(self.ledger.granted) >= number)
 
     def _run(self, number: int) -> None:
         clients = [service.client() for service in self._services]

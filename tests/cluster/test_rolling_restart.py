@@ -15,7 +15,7 @@ from placement_svc.db.engine import connect
 from tests.cluster.load import Load, add_hosts, is_unknown
 from tests.cluster.nginx import FAIL_TIMEOUT, instance, nginx
 from tests.cluster.patroni_cluster import Node, PatroniCluster
-from tests.support.service import free_port, wait_until
+from tests.support.service import free_port
 
 pytestmark = pytest.mark.cluster
 
@@ -40,31 +40,27 @@ def test_only_the_switchover_interrupts_commits(cluster: PatroniCluster, directo
         add_hosts(proxy.client(), HOSTS, CAPACITY)
         load = Load([proxy], HOSTS, CLIENTS)
 
-        def wait_for_claims() -> None:
-            number = len(load.ledger.granted) + CLAIMS
-            wait_until(lambda: len(load.ledger.granted) >= number)
-
         with load:
-            wait_for_claims()
+            load.wait_for_claims(CLAIMS)
             for service, port in zip(services, ports, strict=True):
                 service.stop()
-                wait_for_claims()
+                load.wait_for_claims(CLAIMS)
                 stack.enter_context(instance(cluster.url, port))
                 time.sleep(FAIL_TIMEOUT)
-                wait_for_claims()
+                load.wait_for_claims(CLAIMS)
             cluster.etcd.stop()
             cluster.etcd.start()
-            wait_for_claims()
+            load.wait_for_claims(CLAIMS)
             primary = cluster.wait_for_leader()
             for node in cluster.nodes:
                 if node is not primary:
                     restart(cluster, node)
-                    wait_for_claims()
+                    load.wait_for_claims(CLAIMS)
             cluster.switch_over()
             cluster.wait_until_complete()
-            wait_for_claims()
+            load.wait_for_claims(CLAIMS)
             restart(cluster, primary)
-            wait_for_claims()
+            load.wait_for_claims(CLAIMS)
         # The switchover can interrupt one commit of each client.
         assert [each.problem for each in load.ledger.failed if not is_unknown(each)] == []
         assert len(load.ledger.failed) <= CLIENTS

@@ -15,7 +15,7 @@ from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.cluster.load import Load, add_hosts
 from tests.cluster.nginx import FAIL_TIMEOUT, instance, nginx
-from tests.support.service import THIS_VERSION, free_port, program, wait_until
+from tests.support.service import THIS_VERSION, free_port, program
 
 pytestmark = pytest.mark.cluster
 
@@ -51,27 +51,23 @@ def test_no_client_gets_an_error(new_database: Callable[[], str], directory: Pat
         add_hosts(proxy.client(), HOSTS, CAPACITY)
         load = Load([proxy], HOSTS, CLIENTS)
 
-        def wait_for_claims() -> None:
-            number = len(load.ledger.granted) + CLAIMS
-            wait_until(lambda: len(load.ledger.granted) >= number)
-
         with load:
-            wait_for_claims()
+            load.wait_for_claims(CLAIMS)
             upgrade_schema(url)
-            wait_for_claims()
+            load.wait_for_claims(CLAIMS)
             new = [stack.enter_context(instance(url, port)) for port in ports[2:]]
             time.sleep(FAIL_TIMEOUT)
-            wait_for_claims()
+            load.wait_for_claims(CLAIMS)
             for service in old:
                 service.stop()
-                wait_for_claims()
+                load.wait_for_claims(CLAIMS)
             # The way back: the previous release on the newer schema.
             for port in ports[:2]:
                 stack.enter_context(instance(url, port, PREVIOUS))
             time.sleep(FAIL_TIMEOUT)
             for service in new:
                 service.stop()
-                wait_for_claims()
+                load.wait_for_claims(CLAIMS)
         assert set(load.ledger.statuses) <= {200, 204, 409}, (load.ledger.statuses, load.ledger.unexpected)
         load.ledger.check(engine, CAPACITY)
     engine.dispose()
