@@ -206,10 +206,11 @@ class StandbyReads:
     def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `query`; all its statements see the same snapshot, of one server.
 
-        What fails on a standby is repeated on the others, then on the primary: for a conflict with the
-        recovery, a lost connection, an older schema, or because the standby does not have the object that the
-        request names. It is not repeated if it took too long. Raises `Unavailable` if no server can run it:
-        without the primary, a standby alone does not decide that an object does not exist.
+        A read that fails on a standby is repeated on the others, then on the primary. It fails there for a
+        conflict with the recovery, a lost connection, an older schema, or because the standby does not have
+        the object that the request names. A read that took too long is not repeated. Raises
+        `Unavailable` if no server can run it: without the primary, a standby alone does not decide that an
+        object does not exist.
         """
         self._watch()
         for standby in self._usable():

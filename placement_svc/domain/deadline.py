@@ -21,8 +21,8 @@ class Deadline:
     """A time limit of `seconds`, which ends at `end` (monotonic clock).
 
     `is_abandoned` returns whether the client has disconnected (None: unknown). `share_turn` lets other
-    requests run, for at most as many seconds as it is given. `pause_turn` gives the turn of the request to
-    others, and `resume_turn` gets one again within that many seconds.
+    requests run, for at most as many seconds as it is given. `pause_turn` releases the turn of the request,
+    and `resume_turn` gets one again within that many seconds.
     """
 
     seconds: float
