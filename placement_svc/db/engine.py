@@ -259,13 +259,16 @@ class Database:
 
 
 def use_snapshot(connection: Connection) -> None:
-    """Let the transaction that begins next on a connection be one read-only snapshot.
+    """Begin a transaction that is one read-only snapshot.
 
-    The driver sends this with BEGIN. `_check_alive` resets it when the pool hands the connection out again.
-    Execution options of SQLAlchemy would do the same and take longer.
+    The driver sends the properties with BEGIN. `_check_alive` resets them when the pool hands the connection
+    out again. Execution options of SQLAlchemy would do the same and take longer.
     """
     driver_connection: Any = connection.connection.driver_connection
     driver_connection.set_session(isolation_level=ISOLATION_LEVEL_REPEATABLE_READ, readonly=True)
+    # Prepared statements bypass SQLAlchemy. It would not know of the transaction, and its pool would only log
+    # that the connection is lost at the rollback.
+    connection.begin()
 
 
 def _check_alive(connection: Any, record: ConnectionPoolEntry, _: object) -> None:

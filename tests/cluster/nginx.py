@@ -14,8 +14,10 @@ from tests.support.service import THIS_VERSION, Client, Service, free_port, star
 ROOT = Path(__file__).parents[2]
 PLACEMENT = ROOT / "deploy/nginx/placement.conf"
 
-[FAIL_TIMEOUT] = map(int, re.findall(r"fail_timeout=(\d+)s;", PLACEMENT.read_text()))
-"""Seconds for which nginx does not use a service that has refused a connection."""
+[_fail_timeout] = map(int, re.findall(r"fail_timeout=(\d+)s;", PLACEMENT.read_text()))
+
+EXCLUDED_SECONDS = _fail_timeout + 1
+"""Seconds for which nginx does not use a service that has refused a connection: it counts whole ones."""
 
 MAIN = """
 daemon off;

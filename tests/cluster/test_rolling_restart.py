@@ -13,7 +13,7 @@ import pytest
 
 from placement_svc.db.engine import connect
 from tests.cluster.load import Load, add_hosts, is_unknown
-from tests.cluster.nginx import FAIL_TIMEOUT, instance, nginx
+from tests.cluster.nginx import EXCLUDED_SECONDS, instance, nginx
 from tests.cluster.patroni_cluster import Node, PatroniCluster
 from tests.support.service import free_port
 
@@ -46,7 +46,7 @@ def test_only_the_switchover_interrupts_commits(cluster: PatroniCluster, directo
                 service.stop()
                 load.wait_for_claims(CLAIMS)
                 stack.enter_context(instance(cluster.url, port))
-                time.sleep(FAIL_TIMEOUT)
+                time.sleep(EXCLUDED_SECONDS)
                 load.wait_for_claims(CLAIMS)
             cluster.etcd.stop()
             cluster.etcd.start()

@@ -14,7 +14,7 @@ import pytest
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.cluster.load import Load, add_hosts
-from tests.cluster.nginx import FAIL_TIMEOUT, instance, nginx
+from tests.cluster.nginx import EXCLUDED_SECONDS, instance, nginx
 from tests.support.service import THIS_VERSION, free_port, program
 
 pytestmark = pytest.mark.cluster
@@ -56,7 +56,7 @@ def test_no_client_gets_an_error(new_database: Callable[[], str], directory: Pat
             upgrade_schema(url)
             load.wait_for_claims(CLAIMS)
             new = [stack.enter_context(instance(url, port)) for port in ports[2:]]
-            time.sleep(FAIL_TIMEOUT)
+            time.sleep(EXCLUDED_SECONDS)
             load.wait_for_claims(CLAIMS)
             for service in old:
                 service.stop()
@@ -64,7 +64,7 @@ def test_no_client_gets_an_error(new_database: Callable[[], str], directory: Pat
             # The way back: the previous release on the newer schema.
             for port in ports[:2]:
                 stack.enter_context(instance(url, port, PREVIOUS))
-            time.sleep(FAIL_TIMEOUT)
+            time.sleep(EXCLUDED_SECONDS)
             for service in new:
                 service.stop()
                 load.wait_for_claims(CLAIMS)

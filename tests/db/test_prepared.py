@@ -196,6 +196,24 @@ def test_error_is_that_of_sqlalchemy(preparing: Database) -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_connection_that_is_lost_before_the_rollback_costs_one_attempt(
+    preparing: Database, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[Any] = []
+
+    def run(connection: Connection) -> list[Any]:
+        [(session,)] = repeat(connection, "SELECT pg_backend_pid()")
+        if not lost:
+            with engine.connect() as other:
+                other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": session})
+        lost.append(session)
+        return repeat(connection, TEXT) if len(lost) > 1 else []
+
+    assert preparing.read(run) == [("a%", 1)]
+    assert len(lost) == 2
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("delivered", [False, True])
 @pytest.mark.usefixtures("hosts")
 def test_new_session_prepares_anew(
