@@ -137,10 +137,11 @@ class FixedStatement:
 
     `types` are the PostgreSQL types of the parameters by name. Its plan must not depend on their values, as
     PostgreSQL plans it without them once it has been executed a few times: hide lists from the planner, in
-    subqueries.
+    subqueries. A session prepares it at its first execution if it `is_common`, otherwise when it is repeated.
     """
 
-    def __init__(self, query: ClauseElement, types: Mapping[str, str]) -> None:
+    def __init__(self, query: ClauseElement, types: Mapping[str, str], *, is_common: bool = True) -> None:
+        self.is_common = is_common
         compiled: Any = query.compile(dialect=_DIALECT)
         literals = {
             name: adapt(value).getquoted().decode()
@@ -162,20 +163,26 @@ def fetch_rows(
     connection: Connection, statement: FixedStatement, values: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
     """Return the rows of a statement as the driver returns them."""
+    return list(each_fixed_row(connection, statement, values))
+
+
+def each_fixed_row(
+    connection: Connection, statement: FixedStatement, values: Mapping[str, Any]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a statement as the driver returns them."""
     cursor: Any = connection.connection.cursor()
-    session = _session(connection)
-    if session is None:
-        text = statement.driver_text
-    else:
+    session = _session(connection) if len(statement.text) <= MAX_TEXT_LENGTH else None
+    text = statement.driver_text
+    if session is not None:
         prepared, sql = session.find(statement.text), ""
-        if prepared is None:
-            sql = session.prepare(statement.text, statement.types)
+        if prepared is None and (statement.is_common or session.is_repeated(statement.text)):
+            sql = session.prepare(statement.text, statement.types).replace("%", "%%")
             prepared = session.statements[statement.text]
-        text = f"{sql.replace('%', '%%')}EXECUTE {prepared.name}{statement.arguments}"
+        if prepared is not None:
+            text = f"{sql}EXECUTE {prepared.name}{statement.arguments}"
     _execute(connection, cursor, text, values)
-    rows: list[tuple[Any, ...]] = cursor.fetchall()
+    yield from cursor
     cursor.close()
-    return rows
 
 
 def each_row(connection: Connection, text: str) -> Iterator[tuple[Any, ...]]:

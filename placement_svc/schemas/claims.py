@@ -126,8 +126,10 @@ def parse_claims_request(
     # An explanation knows no splits.
     explained = "&".join(pair for pair in loaded["request"].split("&") if not pair.startswith("can_split="))
     query = quote_url(explained, safe="!$&'()*+,;=:@/?%-._~")
+    request = parse_request(pairs, version, extended=True)
     wanted = PlacementRequest(
-        request=replace(parse_request(pairs, version, extended=True), ignore_consumer=frozenset(moved)),
+        # A request that is not changed stays the cached object, by which its search is cached.
+        request=replace(request, ignore_consumer=frozenset(moved)) if moved else request,
         consumers=consumers,
         min_count=loaded.get("min_count", len(consumers)),
         explanation=EXPLANATION + "&".join([query, *(f"ignore_consumer={uuid}" for uuid in moved)]),

@@ -91,6 +91,14 @@ def test_repeated_search_plans_nothing(new_app: NewApp) -> None:
 
 
 @pytest.mark.usefixtures("hosts")
+def test_search_that_starts_anywhere_is_prepared_once(new_app: NewApp) -> None:
+    app = new_app(pool_size=1, randomize_candidates=True)
+    found = {search(app, "resources=VCPU:1&limit=2") for _ in range(GENERIC_AFTER + 5)}
+    assert len(found) > 1
+    assert [sum(executed) for _, *executed in sessions_statements(app)] == [10, 10, 9]
+
+
+@pytest.mark.usefixtures("hosts")
 def test_setting_disables_it(new_app: NewApp) -> None:
     app = new_app(pool_size=1, prepared_statements=False)
     expected = search(new_app(pool_size=1))

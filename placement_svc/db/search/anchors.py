@@ -18,7 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.types import Integer
 
 from placement_svc.db.engine import each_driver_row
-from placement_svc.db.prepared import MAX_TEXT_LENGTH, each_row
+from placement_svc.db.prepared import MAX_TEXT_LENGTH, FixedStatement, each_fixed_row, each_row
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import (
@@ -156,12 +156,20 @@ def find_anchors_among(
 def _rows(connection: Connection, statement: "_Statement", values: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the rows of a statement, and keep the text of the first batch for the next search.
 
-    A session prepares this text with its values, on which the plan depends.
+    A session prepares this text with its values, on which the plan depends; only `start` is a parameter.
     """
-    if values["start"] is not None or values["after"] is not None:
+    key = (values["max_anchors"], values["max_examined"])
+    if values["after"] is not None or (values["start"] is not None and None in key):
         yield from each_driver_row(connection, statement.query, values)
         return
-    key = (values["max_anchors"], values["max_examined"])
+    if values["start"] is not None:
+        started = statement.started.get(key)
+        if started is None:
+            started = FixedStatement(statement.query.params(values), {"start": "text"}, is_common=False)
+            if len(statement.started) < MAX_TEXTS:
+                statement.started[key] = started
+        yield from each_fixed_row(connection, started, {"start": values["start"]})
+        return
     text = statement.texts.get(key)
     if text is None:
         with connection.execute(statement.query, values) as result:
@@ -188,6 +196,8 @@ class _Statement(NamedTuple):
     id_list_of_demand: tuple[int, ...]
     texts: dict[tuple[int | None, int | None], str]
     """The texts of the first batch of a search, by the values of `max_anchors` and `max_examined`."""
+    started: dict[tuple[int | None, int | None], FixedStatement]
+    """The statements of the first batch of a search with `start`, by the same values."""
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
 
@@ -261,7 +271,7 @@ def _build_statement(
     )
     number_of = {each: number for number, each in enumerate(distinct)}
     id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
-    return _Statement(query, id_list_of_demand, {}, has_text=demands is not None)
+    return _Statement(query, id_list_of_demand, {}, {}, has_text=demands is not None)
 
 
 def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
