@@ -31,7 +31,7 @@ from placement_svc.domain.wording import list_sorted_names
 def count_fits(connection: Connection, fits_request: FitsRequest, options: SearchOptions) -> Fits:
     """Return how often a request can be claimed; raise `Invalid` for unknown names and uuids.
 
-    Six statements: names, anchors, providers, inventories, a setting, and what is free in all. One more each
+    Five statements: names, anchors, suppliers, a setting, and what is free in all. One more each
     for sharing providers, `without`, aggregates, and ignored consumers.
     """
     options = options.with_own_memory()

@@ -94,8 +94,8 @@ def find_placements(
     """Return the placements of at least `wanted.min_count` consumers, as many as possible.
 
     Raises `NoCandidates` if there are fewer, `ConcurrentUpdate` for an outdated consumer generation, and
-    `Invalid` for an unknown trait or resource class. Four statements for one batch of trees, one more if
-    a provider shares, and one if consumers are moved; three more for each further batch, of which there are
+    `Invalid` for an unknown trait or resource class. Three statements for one batch of trees, one more if
+    a provider shares, and one if consumers are moved; two more for each further batch, of which there are
     at most two.
     """
     options = options.with_own_memory()

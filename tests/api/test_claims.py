@@ -385,8 +385,8 @@ def test_statements_do_not_grow_with_the_consumers(
     with sent_statements(app.extensions["database"].engine) as statements:
         response = api("POST", "/claims", json=body(*uuids))
     assert response.status_code == 200, response.json
-    # Names, anchors, suppliers and their inventories. The claim is one more, sent by the driver itself.
-    assert len(statements) == 4 if count == 1 else len(statements) <= 10, statements
+    # Names, anchors and suppliers. The claim is one more, sent by the driver itself.
+    assert len(statements) == 3 if count == 1 else len(statements) <= 10, statements
 
 
 ON_PAPER = "g{VCPU8 used2}; h{VCPU8}; i{VCPU4}"

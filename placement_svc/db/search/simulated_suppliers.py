@@ -10,6 +10,8 @@ from sqlalchemy import (
     Connection,
     Integer,
     String,
+    Text,
+    and_,
     any_,
     bindparam,
     cast,
@@ -19,8 +21,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from placement_svc.db.engine import each_driver_row
 from placement_svc.db.filters import int_array
+from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria
@@ -72,7 +74,7 @@ def read_suppliers(
     other_root_ids: Collection[int] = (),
     freed: FreedInventories = NOTHING_FREED,
 ) -> SimulatedSuppliers:
-    """Return the suppliers around all anchors: two statements.
+    """Return the suppliers around all anchors: one statement.
 
     Add them to `known`, without reading again what it has. `other_root_ids` are further roots whose uuids and
     names are needed. `freed` are the inventories from which ignored consumers have allocations.
@@ -83,8 +85,8 @@ def read_suppliers(
         root_ids.add(anchor.id)
         supplier_ids.update(*anchor.supplier_ids)
     supplier_ids.difference_update(found.read_ids)
-    _read_providers(connection, criteria, (root_ids - found.uuids.keys()) | supplier_ids, options, found)
-    _read_inventories(connection, criteria, supplier_ids, options, found)
+    root_ids.difference_update(found.uuids)
+    _read_rows(connection, criteria, root_ids | supplier_ids, options, found)
     for name, by_provider in freed.items():
         for provider_id, inventory in by_provider.items():
             if provider_id in supplier_ids and (provider_id, name) in found.inventories.free:
@@ -93,51 +95,55 @@ def read_suppliers(
     return found
 
 
-def _read_providers(
+def _read_rows(
     connection: Connection,
     criteria: SearchCriteria,
     ids: Collection[int],
     options: SearchOptions,
     found: SimulatedSuppliers,
 ) -> None:
+    """Add providers, and their inventories of the requested classes."""
     sharing_trait_id = criteria.sharing_trait_id
     trait_ids = frozenset[int]().union(*criteria.rules.unsuffixed_required)
     if criteria.ordering is not None:
         trait_ids |= criteria.ordering.preferred
     if sharing_trait_id is not None:
         trait_ids |= {sharing_trait_id}
-    query = _PROVIDERS_WITH_TRAITS if trait_ids else _PROVIDERS
-    values = {"ids": _as_text(ids), "trait_ids": _as_text(trait_ids)}
-    for id_, uuid, name, path, held in options.deadline.checked(each_driver_row(connection, query, values)):
-        options.memory.reserve(PROVIDER_SIZE)
-        found.uuids[id_] = uuid
-        found.names[id_] = name
-        found.inventories.paths[id_] = tuple(path)
-        found.inventories.traits[id_] = frozenset(held)
-        if sharing_trait_id in held:
-            found.sharing_ids.add(id_)
-
-
-def _read_inventories(
-    connection: Connection,
-    criteria: SearchCriteria,
-    ids: Collection[int],
-    options: SearchOptions,
-    found: SimulatedSuppliers,
-) -> None:
     names_by_id = {id_: name for name, id_ in class_ids_of(criteria).items()}
-    values = {"ids": _as_text(ids), "class_ids": _as_text(names_by_id)}
+    values = {"ids": _as_text(ids), "class_ids": _as_text(names_by_id), "trait_ids": _as_text(trait_ids)}
     splittable = criteria.rules.splittable_classes
-    for id_, class_id, free, max_unit, min_unit, step_size in options.deadline.checked(
-        each_driver_row(connection, _INVENTORIES, values)
+    inventories = found.inventories
+    for (
+        id_,
+        uuid,
+        name,
+        path,
+        held,
+        class_id,
+        free,
+        max_unit,
+        min_unit,
+        step_size,
+    ) in options.deadline.checked(
+        each_fixed_row(connection, _SUPPLIERS if trait_ids else _SUPPLIERS_WITHOUT_TRAITS, values)
     ):
+        if id_ not in found.uuids:
+            options.memory.reserve(PROVIDER_SIZE)
+            found.uuids[id_] = uuid
+            found.names[id_] = name
+            inventories.paths[id_] = _ids(path)
+            inventories.traits[id_] = frozenset(_ids(held))
+            if sharing_trait_id in inventories.traits[id_]:
+                found.sharing_ids.add(id_)
+        if class_id is None:
+            continue
         options.memory.reserve(INVENTORY_SIZE)
         key = id_, names_by_id[class_id]
-        found.inventories.free[key] = free
-        found.inventories.max_unit[key] = max_unit
+        inventories.free[key] = free
+        inventories.max_unit[key] = max_unit
         if key[1] in splittable:
-            found.inventories.min_unit[key] = min_unit
-            found.inventories.step_size[key] = step_size
+            inventories.min_unit[key] = min_unit
+            inventories.step_size[key] = step_size
 
 
 def is_one_of(column: Column[int], ids: Collection[int]) -> ColumnElement[bool]:
@@ -166,25 +172,45 @@ def _any(name: str) -> ColumnElement[Any]:
     return func.any(cast(array, ARRAY(Integer)))
 
 
-# Built once: to build them takes longer than to run them for a few providers.
+def _ids(text: str) -> tuple[int, ...]:
+    """Return the ids in the text of an array: the driver parses arrays slowly."""
+    return tuple(map(int, text[1:-1].split(","))) if len(text) > 2 else ()
+
+
+def _select_suppliers(held_traits: ColumnElement[Any]) -> FixedStatement:
+    """Return the statement for providers: one row for each inventory, or one without.
+
+    Paths and traits are texts.
+    """
+    # The OFFSET makes PostgreSQL compute the traits once for each provider.
+    provider = (
+        select(
+            _provider.id,
+            _provider.uuid,
+            _provider.name,
+            cast(_provider.path, Text).label("path"),
+            cast(held_traits, Text).label("held_traits"),
+        )
+        .where(_provider.id == _any("ids"))
+        .offset(0)
+        .subquery("provider")
+    )
+    is_requested = and_(
+        inventories.c.provider_id == provider.c.id, inventories.c.resource_class_id == _any("class_ids")
+    )
+    query = select(
+        provider,
+        inventories.c.resource_class_id,
+        inventories.c.capacity - inventories.c.used,
+        inventories.c.max_unit,
+        inventories.c.min_unit,
+        inventories.c.step_size,
+    ).select_from(provider.outerjoin(inventories, is_requested))
+    return FixedStatement(query, {"ids": "text", "class_ids": "text", "trait_ids": "text"})
+
+
 _provider = resource_providers.c
 _held = func.unnest(_provider.trait_ids, type_=Integer).column_valued("held")
-_PROVIDERS = select(
-    _provider.id, _provider.uuid, _provider.name, _provider.path, cast(literal("{}"), ARRAY(Integer))
-).where(_provider.id == _any("ids"))
 # Only the wanted traits of a provider: a host has a hundred others.
-_PROVIDERS_WITH_TRAITS = select(
-    _provider.id,
-    _provider.uuid,
-    _provider.name,
-    _provider.path,
-    func.array(select(_held).where(_held == _any("trait_ids")).scalar_subquery()),
-).where(_provider.id == _any("ids"))
-_INVENTORIES = select(
-    inventories.c.provider_id,
-    inventories.c.resource_class_id,
-    inventories.c.capacity - inventories.c.used,
-    inventories.c.max_unit,
-    inventories.c.min_unit,
-    inventories.c.step_size,
-).where(inventories.c.provider_id == _any("ids"), inventories.c.resource_class_id == _any("class_ids"))
+_SUPPLIERS = _select_suppliers(func.array(select(_held).where(_held == _any("trait_ids")).scalar_subquery()))
+_SUPPLIERS_WITHOUT_TRAITS = _select_suppliers(literal("{}"))
