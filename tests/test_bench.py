@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from bench import clouds, fixed, reads, schedule
+from bench import clouds, console, fixed, large_cloud, reads, schedule
 from bench.claims import WARM_UP_CLAIMS, run_claims
 from bench.clouds import Cloud, host_names, uuid_of
 from bench.costs import cpu_seconds
@@ -124,6 +124,15 @@ def test_schedulers_place_servers_where_there_is_room(
     tallies, _ = schedule.run_schedulers(service, place, CLIENTS, seconds=0)
     assert [tally.placed for tally in tallies] == [int(has_room)] * CLIENTS
     assert [tally.failed for tally in tallies] == [int(not has_room)] * CLIENTS
+
+
+def test_the_views_of_the_console_are_measured(engine: Engine, service: Service) -> None:
+    large_cloud.fill(engine, HOSTS)
+    with engine.connect() as connection:
+        host = connection.scalar(text("SELECT uuid FROM resource_providers WHERE parent_id IS NULL"))
+    for name, path in console.VIEWS:
+        page = service.request("GET", path.replace("{host}", host)).decode()
+        assert ("No candidates" in page) == (name == "Ask without candidates"), name
 
 
 @pytest.mark.long

@@ -17,12 +17,12 @@ from axe_playwright_python.sync_playwright import Axe
 from flask import Flask
 from playwright.sync_api import Browser, Page, expect
 
+from bench import large_cloud
 from placement_svc.console.sessions import COOKIE
 from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.http import token_file
 from tests.console.conftest import HOSTILE, SCRIPT, empty_answer
-from tests.support import large_cloud
 from tests.support.cloud import uuid_of
 from tests.support.service import serving
 

@@ -4,8 +4,8 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
+from bench import large_cloud
 from tests.conftest import Api
-from tests.support import large_cloud
 from tests.support.statements import sent_statements
 
 HOSTS = 1_000
