@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from psycopg2.extensions import adapt  # type: ignore[import-untyped]
@@ -48,6 +49,8 @@ _PREPARATION = "placement_svc.preparation"
 
 _SESSION = "placement_svc.prepared"
 """The key of the `_Session` in the `info` of a connection, which a new session does not inherit."""
+
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 _DIALECT = PGDialect_psycopg2()  # type: ignore[no-untyped-call]
 
@@ -137,14 +140,22 @@ class FixedStatement:
 
     `types` are the PostgreSQL types of the parameters by name. Its plan must not depend on their values, as
     PostgreSQL plans it without them once it has been executed a few times: hide lists from the planner, in
-    subqueries. A session prepares it at its first execution if it `is_common`, otherwise when it is repeated.
+    subqueries. Other parameters of the query have these `values`, which are a part of the text. A session
+    prepares the statement at its first execution if it `is_common`, otherwise when it is repeated.
     """
 
-    def __init__(self, query: ClauseElement, types: Mapping[str, str], *, is_common: bool = True) -> None:
+    def __init__(
+        self,
+        query: ClauseElement,
+        types: Mapping[str, str],
+        values: Mapping[str, Any] = NO_VALUES,
+        *,
+        is_common: bool = True,
+    ) -> None:
         self.is_common = is_common
         compiled: Any = query.compile(dialect=_DIALECT)
         literals = {
-            name: adapt(value).getquoted().decode()
+            name: adapt(values.get(name, value)).getquoted().decode()
             for name, value in compiled.params.items()
             if name not in types
         }

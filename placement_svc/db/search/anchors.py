@@ -158,17 +158,19 @@ def _rows(connection: Connection, statement: "_Statement", values: Mapping[str, 
 
     A session prepares this text with its values, on which the plan depends; only `start` is a parameter.
     """
-    key = (values["max_anchors"], values["max_examined"])
-    if values["after"] is not None or (values["start"] is not None and None in key):
+    if values["after"] is not None:
         yield from each_driver_row(connection, statement.query, values)
         return
+    key = (values["max_anchors"], values["max_examined"])
     if values["start"] is not None:
         started = statement.started.get(key)
+        if started is None and len(statement.started) < MAX_TEXTS:
+            started = FixedStatement(statement.query, {"start": "text"}, values, is_common=False)
+            statement.started[key] = started
         if started is None:
-            started = FixedStatement(statement.query.params(values), {"start": "text"}, is_common=False)
-            if len(statement.started) < MAX_TEXTS:
-                statement.started[key] = started
-        yield from each_fixed_row(connection, started, {"start": values["start"]})
+            yield from each_driver_row(connection, statement.query, values)
+        else:
+            yield from each_fixed_row(connection, started, {"start": values["start"]})
         return
     text = statement.texts.get(key)
     if text is None:
