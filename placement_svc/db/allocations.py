@@ -4,7 +4,7 @@
 "Lock order"), so that the data that was checked does not change before the commit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select, text
@@ -57,6 +57,11 @@ _INSERT = select(
 def of_consumer(connection: Connection, uuid: str) -> list[Allocation]:
     """Return the allocations of a consumer; none for a consumer that does not exist."""
     return _find(connection, _select_allocations.where(consumers_table.c.uuid == uuid))
+
+
+def of_consumers(connection: Connection, uuids: Collection[str]) -> list[Allocation]:
+    """Return the allocations of several consumers; none of those that do not exist."""
+    return _find(connection, _select_allocations.where(is_any(consumers_table.c.uuid, uuids)))
 
 
 def of_provider(connection: Connection, uuid: str) -> tuple[int, list[Allocation]]:

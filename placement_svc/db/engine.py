@@ -30,6 +30,7 @@ from placement_svc.db.errors import (
 from placement_svc.db.hang_detection import HangDetector
 from placement_svc.db.prepared import STALE_STATEMENT, Preparation
 from placement_svc.db.session_options import as_libpq_option, session_options
+from placement_svc.db.terminations import forget_notices, is_rolled_back
 from placement_svc.db.urls import DRIVER, default_options, host_count, parse_url
 from placement_svc.domain.errors import OutcomeUnknown
 from placement_svc.observability import request_stats
@@ -48,6 +49,9 @@ PAUSE = 0.02
 
 RETRIED = CONCURRENCY_FAILURES | STALE_STATEMENT
 """The error codes after which a transaction is attempted again."""
+
+_IS_ROLLED_BACK = "is_rolled_back"
+"""The attribute of a driver error after which nothing of the transaction is committed."""
 
 STATEMENT_CACHE_SIZE = 200
 """How many compiled statements are kept; SQLAlchemy's cache may grow to one and a half times this."""
@@ -153,9 +157,16 @@ def _mark_disconnect(context: Any) -> None:
 
     A canceled read costs only its own connection. A database that has become read-only is a primary that was
     demoted: with several hosts, all connections are discarded, and new ones find the new primary.
+
+    Also mark the error if PostgreSQL has ended the session before the commit: SQLAlchemy then closes the
+    connection.
     """
-    if context.connection is not None and context.connection.info.get(IS_CANCELED):
+    connection = context.connection
+    if connection is not None and connection.info.get(IS_CANCELED):
         context.invalidate_pool_on_disconnect = False
+    is_lost = connection is not None and context.is_disconnect and not connection.invalidated
+    if is_lost and is_rolled_back(connection.connection.driver_connection):
+        setattr(context.original_exception, _IS_ROLLED_BACK, True)
     if context.original_exception is not None and is_demoted(context.engine, context.original_exception):
         context.is_disconnect = True
 
@@ -217,9 +228,10 @@ class Database:
     def write(self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `change` after the commit.
 
-        The transaction is retried if PostgreSQL rolled it back because of a concurrent one, or the connection
-        was lost before the commit. If the connection is lost during the commit, the outcome is unknown:
-        raises `OutcomeUnknown`. Raises `Unavailable` when the attempts are exhausted.
+        The transaction is retried if PostgreSQL rolled it back because of a concurrent one or because it
+        ended the session, or the connection was lost before the commit. If the connection is lost during the
+        commit otherwise, the outcome is unknown: raises `OutcomeUnknown`. Raises `Unavailable` when the
+        attempts are exhausted.
         """
         return self.run_with_retries(partial(self._write_once, change, *args, **kwargs))
 
@@ -230,10 +242,11 @@ class Database:
         try:
             with self.engine.begin() as connection:
                 result = change(connection, *args, **kwargs)
+                forget_notices(connection.connection.driver_connection)
                 is_committing = True
             return result
         except DBAPIError as error:
-            if is_committing and error.connection_invalidated:
+            if is_committing and error.connection_invalidated and not hasattr(error.orig, _IS_ROLLED_BACK):
                 raise OutcomeUnknown(OUTCOME_UNKNOWN) from error
             raise
 

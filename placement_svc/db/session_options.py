@@ -14,6 +14,8 @@ SESSION_OPTIONS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "60s",
     # A statement ends soon after its worker was killed, or has shut down the connection to cancel it.
     "client_connection_check_interval": "100ms",
+    # `terminations` must know whether PostgreSQL has logged something after a commit.
+    "client_min_messages": "log",
 }
 """Options whose values no setting changes."""
 

@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 from placement_svc.db import providers, schema
 from placement_svc.db.claims import procedures
 from placement_svc.db.engine import MAX_ATTEMPTS, Database, connect
-from placement_svc.domain.errors import Conflict, Unavailable
+from placement_svc.domain.errors import Conflict, OutcomeUnknown, Unavailable
 from tests.conftest import ADMIN, Api, NewApp
 from tests.support.postgres_proxy import PostgresProxy
 
@@ -198,17 +198,34 @@ def terminate_waiting(engine: Engine) -> None:
             time.sleep(0.01)
 
 
+@pytest.mark.parametrize("version", ["1.12", "1.39"])
 def test_claim_on_a_connection_terminated_before_the_commit_is_retried(
-    api: Api, engine: Engine, host: str
+    api: Api, engine: Engine, host: str, version: str
 ) -> None:
-    path = f"/allocations/{uuid4()}"
+    path, wanted = f"/allocations/{uuid4()}", claim(host)
+    if version == "1.12":
+        del wanted["consumer_generation"], wanted["consumer_type"]
     with ThreadPoolExecutor(1) as threads:
         with engine.begin() as other:
             other.execute(text("SELECT FROM resource_providers FOR UPDATE"))
-            waiting = threads.submit(api, "PUT", path, claim(host))
+            waiting = threads.submit(api, "PUT", path, wanted, version=version)
             terminate_waiting(engine)
         assert waiting.result().status_code == 204
     assert api("GET", path).json["consumer_generation"] == 1  # type: ignore[index]
+
+
+def test_release_on_a_connection_terminated_before_the_commit_is_retried(
+    api: Api, engine: Engine, host: str
+) -> None:
+    path = f"/allocations/{uuid4()}"
+    assert api("PUT", path, claim(host)).status_code == 204
+    with ThreadPoolExecutor(1) as threads:
+        with engine.begin() as other:
+            other.execute(text("SELECT FROM consumers FOR UPDATE"))
+            waiting = threads.submit(api, "DELETE", path)
+            terminate_waiting(engine)
+        assert waiting.result().status_code == 204
+    assert api("GET", path).json == {"allocations": {}}
 
 
 def create(connection: Connection, name: str = "new") -> None:
@@ -220,18 +237,35 @@ def names(engine: Engine) -> list[str]:
         return list(connection.scalars(text("SELECT name FROM resource_providers ORDER BY name")))
 
 
-def test_connection_terminated_before_the_commit_stores_nothing(database: Database, engine: Engine) -> None:
-    def change(connection: Connection) -> None:
-        create(connection)
-        pid = connection.scalar(text("SELECT pg_backend_pid()"))
-        with engine.connect() as other:
-            other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+def test_transaction_whose_connection_is_terminated_before_the_commit_is_retried(
+    database: Database, engine: Engine
+) -> None:
+    attempts: list[str] = []
 
-    with pytest.raises(Unavailable, match="lost at the commit"):
-        database.write(change)
-    assert names(engine) == []
-    database.write(create)
-    assert names(engine) == ["new"]
+    def change(connection: Connection) -> None:
+        attempts.append(f"attempt {len(attempts) + 1}")
+        create(connection, attempts[-1])
+        if len(attempts) == 1:
+            pid = connection.scalar(text("SELECT pg_backend_pid()"))
+            with engine.connect() as other:
+                other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+
+    database.write(change)
+    assert names(engine) == ["attempt 2"]
+
+
+@pytest.mark.usefixtures("database")
+def test_transaction_whose_commit_gets_no_response_has_an_unknown_outcome(
+    postgres_proxy: PostgresProxy, engine: Engine
+) -> None:
+    proxied = Database(connect(postgres_proxy.url))
+    proxied.prepare()
+    for delivered in (False, True):
+        postgres_proxy.drop_connection_at("COMMIT", delivered=delivered)
+        with pytest.raises(OutcomeUnknown):
+            proxied.write(create)
+        assert names(engine) == ["new"] * delivered
+    proxied.engine.dispose()
 
 
 def test_exception_rolls_the_transaction_back(database: Database, engine: Engine) -> None:

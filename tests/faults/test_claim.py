@@ -44,6 +44,7 @@ def error_detail(response: TestResponse) -> str:
 
 
 CLAIM = procedures.CLAIM.partition("(")[0] + "("
+DELETE = procedures.DELETE_CONSUMER.partition("(")[0] + "("
 UNKNOWN = "The database was lost at the commit: it is not known whether anything has changed."
 
 
@@ -57,15 +58,38 @@ def test_claim_is_retried_if_the_connection_is_lost_before_it_arrives(
     assert api("GET", path).json["consumer_generation"] == 1  # type: ignore[index]
 
 
-def test_outcome_is_unknown_if_the_connection_is_lost_after_a_claim_is_granted(
+def test_claim_is_granted_once_if_the_connection_is_lost_after_it(
     api: Api, claim: Any, postgres_proxy: PostgresProxy, new_app: NewApp, engine: Engine
 ) -> None:
     app, path = new_app(database_url=postgres_proxy.url), f"/allocations/{uuid4()}"
-    postgres_proxy.drop_connection_at(CLAIM, delivered=True)
-    assert error_detail(put(app, path, claim)) == UNKNOWN
+    for generation in (None, 1):
+        claim["consumer_generation"] = generation
+        postgres_proxy.drop_connection_at(CLAIM, delivered=True)
+        assert put(app, path, claim).status_code == 204
+    assert api("GET", path).json["consumer_generation"] == 2  # type: ignore[index]
     with engine.connect() as connection:
         assert connection.scalars(text("SELECT used FROM inventories")).all() == [1, 1]
-    assert put(app, path, claim).status_code == 409
+    claim |= {"allocations": {}, "consumer_generation": 2}
+    postgres_proxy.drop_connection_at(CLAIM, delivered=True)
+    assert put(app, path, claim).status_code == 204
+    assert api("GET", path).json == {"allocations": {}}
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+def test_release_whose_connection_is_lost_succeeds_if_the_consumer_is_gone(
+    delivered: bool, api: Api, claim: Any, postgres_proxy: PostgresProxy, new_app: NewApp
+) -> None:
+    app, path = new_app(database_url=postgres_proxy.url), f"/allocations/{uuid4()}"
+    assert put(app, path, claim).status_code == 204
+    postgres_proxy.drop_connection_at(DELETE, delivered=delivered)
+    response = app.test_client().delete(path, headers=ADMIN)
+    if delivered:
+        assert response.status_code == 204
+    else:
+        assert error_detail(response) == UNKNOWN
+    # The consumer may have been released and created again: it is not deleted a second time.
+    assert [sent.startswith(DELETE) for sent in postgres_proxy.statements].count(True) == 1
+    assert bool(api("GET", path).json["allocations"]) != delivered  # type: ignore[index]
 
 
 @pytest.mark.parametrize("delivered", [False, True])

@@ -255,9 +255,7 @@ def test_batch_whose_connection_is_lost(
     searches.may_begin.set()
     responses = [each.result() for each in batch]
     assert first.result().status_code == 200
-    assert [response.status_code for response in responses] == [503 if delivered else 200] * 3
-    if delivered:
-        assert all("it is not known whether anything has changed" in each.text for each in responses)
+    assert [response.status_code for response in responses] == [200] * 3
     assert used(host) == {"VCPU": 4}
 
 

@@ -19,6 +19,7 @@ from placement_svc.db import allocations, consumers
 from placement_svc.db.claims.refusal import GENERATIONS, Refusal
 from placement_svc.db.engine import Database, is_demoted
 from placement_svc.db.errors import OUTCOME_UNKNOWN
+from placement_svc.db.terminations import forget_notices, is_rolled_back
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import OutcomeUnknown, Unavailable
 from placement_svc.observability import request_stats
@@ -107,7 +108,7 @@ def _call(
 
     A call is repeatable if it has claims and compares generations. The same claim is then never granted
     twice, so the second call is safe. If it ends in a generation conflict, the first call may have caused it:
-    the outcome stays unknown.
+    the outcome stays unknown. `outcomes.are_granted` then compares what is stored.
     """
     try:
         return _execute(database, statement, values)
@@ -127,7 +128,7 @@ def _execute(database: Database, statement: str, values: Mapping[str, Any]) -> t
     """Return the single row of a statement (driver placeholders), which is a transaction of its own.
 
     It is retried like `Database.write`, except after a lost connection: that may have been during the
-    commit, so it raises `OutcomeUnknown`.
+    commit, so it raises `OutcomeUnknown` unless PostgreSQL has certainly rolled back.
     """
     return database.run_with_retries(partial(_execute_once, database.engine, statement, values))
 
@@ -140,8 +141,10 @@ def _execute_once(engine: Engine, statement: str, values: Mapping[str, Any]) -> 
     except psycopg2.Error as error:
         is_lost = engine.dialect.is_disconnect(error, pooled, None)
         if is_lost and pooled is not None:
+            may_be_committed = not is_rolled_back(pooled.driver_connection)
             pooled.invalidate(error)
-            raise OutcomeUnknown(OUTCOME_UNKNOWN) from error
+            if may_be_committed:
+                raise OutcomeUnknown(OUTCOME_UNKNOWN) from error
         if is_demoted(engine, error):
             # Nothing was changed. The next attempt connects to the new primary.
             engine.dispose(close=False)
@@ -158,6 +161,7 @@ def _fetch_row(pooled: PoolProxiedConnection, statement: str, values: Mapping[st
     """Return the single row of a statement that is sent without BEGIN and COMMIT around it."""
     connection: Any = pooled.driver_connection
     connection.autocommit = True
+    forget_notices(connection)
     request_stats.statement_starts()
     try:
         with connection.cursor() as cursor:

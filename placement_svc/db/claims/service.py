@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from placement_svc.db.claims import procedures
+from placement_svc.db.claims import outcomes, procedures
 from placement_svc.db.claims.batcher import Change, ClaimBatcher, Release
 from placement_svc.db.claims.recent_claims import RecentClaims
 from placement_svc.db.claims.refusal import Refusal, raise_reason
 from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.errors import Invalid, NotFound
+from placement_svc.domain.errors import Invalid, NotFound, OutcomeUnknown
 
 
 class ClaimService:
@@ -38,10 +38,15 @@ class ClaimService:
 
     def try_to_replace(self, claims: Sequence[Claim], *, compare_generations: bool) -> Refusal | None:
         """Replace the allocations like `replace_allocations`, but return a refusal without its reason."""
-        if compare_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
-            refusal = self.batcher.submit(claims[0])
-        else:
-            refusal = procedures.claim(self._database, claims, compare_generations=compare_generations)
+        try:
+            if compare_generations and len(claims) == 1 and _is_of_new_consumer(claims[0]):
+                refusal = self.batcher.submit(claims[0])
+            else:
+                refusal = procedures.claim(self._database, claims, compare_generations=compare_generations)
+        except OutcomeUnknown:
+            if not (compare_generations and outcomes.are_granted(self._database, claims)):
+                raise
+            refusal = None
         if refusal is None:
             self._recent_claims.add(claims)
         return refusal
@@ -49,10 +54,14 @@ class ClaimService:
     def delete_consumer(self, uuid: str) -> None:
         """Delete a consumer with its allocations; raises `NotFound` if it does not exist."""
         providers = self._recent_claims.take(uuid)
-        if providers:
-            self.batcher.submit(Release(uuid, providers))
-        else:
-            self._release(uuid)
+        try:
+            if providers:
+                self.batcher.submit(Release(uuid, providers))
+            else:
+                self._release(uuid)
+        except OutcomeUnknown:
+            if not outcomes.is_released(self._database, uuid):
+                raise
 
     def _change_one(self, change: Change) -> Refusal | None:
         if isinstance(change, Release):
