@@ -77,6 +77,15 @@ def fits(
     return and_(inventory.c.resource_class_id == resource_class_id, can_give)
 
 
+def fits_unused(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
+    """Return the condition that `inventory` is of this class and could give `amount` if nothing were used."""
+    if amount > MAX_INTEGER:
+        return false()
+    largest = func.least(inventory.c.max_unit, inventory.c.capacity)
+    units = func.fits_units(amount, inventory.c.min_unit, largest, inventory.c.step_size, type_=Boolean)
+    return and_(inventory.c.resource_class_id == resource_class_id, units)
+
+
 def fits_units(inventory: FromClause, amount: int | ColumnElement[int]) -> ColumnElement[bool]:
     """Return the condition that a new allocation can get `amount` of `inventory`, whatever its class."""
     # max_allocatable is max_unit or, if that is less, the free capacity; PostgreSQL inlines the function,

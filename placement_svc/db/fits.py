@@ -7,12 +7,14 @@ from sqlalchemy import Connection, select
 
 from placement_svc.db.engine import driver_rows
 from placement_svc.db.filters import is_any
+from placement_svc.db.independent_fits import count_independent, has_independent_demands
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
 from placement_svc.db.search.ignored_consumers import InventoryReader, read_freed_inventories
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import (
+    SimulatedSuppliers,
     class_ids_of,
     is_one_of,
     read_suppliers,
@@ -23,7 +25,14 @@ from placement_svc.db.stranded import free_amounts
 from placement_svc.db.tables import aggregates, provider_aggregates, resource_providers
 from placement_svc.domain.claiming import claim_all
 from placement_svc.domain.errors import BadQueryValue
-from placement_svc.domain.fits import Fits, FitsRequest, RootFits, binding_of, requested_amounts
+from placement_svc.domain.fits import (
+    CountedRoots,
+    Fits,
+    FitsRequest,
+    RootFits,
+    binding_of,
+    requested_amounts,
+)
 from placement_svc.domain.split_claiming import claim_all_with_splits
 from placement_svc.domain.wording import list_sorted_names
 
@@ -31,7 +40,8 @@ from placement_svc.domain.wording import list_sorted_names
 def count_fits(connection: Connection, fits_request: FitsRequest, options: SearchOptions) -> Fits:
     """Return how often a request can be claimed; raise `Invalid` for unknown names and uuids.
 
-    Five statements: names, anchors, suppliers, a setting, and what is free in all. One more each
+    Four statements: names, a setting, the claims of all roots, and what is free in all. If the claims have to
+    be simulated, anchors and suppliers take the place of the third, or follow it. One more each
     for sharing providers, `without`, aggregates, and ignored consumers.
     """
     options = options.with_own_memory()
@@ -40,37 +50,56 @@ def count_fits(connection: Connection, fits_request: FitsRequest, options: Searc
     reader = InventoryReader(connection, freed)
     criteria = resolve_criteria(connection, fits_request.request, one_provider_per_tree=False, freed=freed)
     removed = _root_ids(connection, fits_request.without)
-    anchors = _find_anchors(connection, criteria, removed, options)
-    suppliers = read_suppliers(connection, criteria, anchors, options, freed=freed)
+    supplies = find_shared_supplies(connection, criteria, deadline, options.memory)
+    use_serial_plans(connection)
+    counted = None
+    if not freed and not supplies and has_independent_demands(criteria):
+        counted = count_independent(connection, criteria, fits_request, removed, options)
+    if counted is None:
+        anchors = _find_anchors(connection, criteria, supplies, removed, options)
+        suppliers = read_suppliers(connection, criteria, anchors, options, freed=freed)
+        counted = _simulate_claims(criteria, anchors, suppliers, fits_request, options)
+    fits_by_root = {id_: root.fits for id_, root in counted.roots.items()}
+    count = sum(fits_by_root.values())
+    free = free_amounts(reader, criteria, removed, deadline)
+    class_ids = class_ids_of(criteria)
+    amounts = requested_amounts(fits_request.request)
+    stranded = {name: free[class_ids[name]] - count * amount for name, amount in amounts.items()}
+    return Fits(
+        count=count,
+        is_exact=counted.is_exact,
+        roots=sorted(counted.roots.values(), key=lambda root: -root.fits),
+        stranded={name: amount for name, amount in stranded.items() if amount},
+        aggregates=_by_aggregate(connection, fits_by_root) if fits_request.by_aggregate else None,
+    )
+
+
+def _simulate_claims(
+    criteria: SearchCriteria,
+    anchors: Sequence[Anchor],
+    suppliers: SimulatedSuppliers,
+    fits_request: FitsRequest,
+    options: SearchOptions,
+) -> CountedRoots:
+    """Claim the request at each anchor until it has no candidate."""
+    deadline = options.deadline
     roots = [root_suppliers(anchor, suppliers.uuids) for anchor in deadline.checked(anchors)]
     roots.sort(key=lambda root: suppliers.uuids[root.id])
     claim = claim_all_with_splits if criteria.rules.splittable else claim_all
     run = claim(
         criteria.rules, roots, suppliers.inventories, fits_request.max_claims, deadline, options.memory
     )
-    amounts = requested_amounts(fits_request.request)
-    fits_by_root = {claims.root_id: claims.count for claims in run.claims}
-    count = sum(fits_by_root.values())
-    found = [
-        RootFits(
+    classes = list(requested_amounts(fits_request.request))
+    found = {
+        claims.root_id: RootFits(
             suppliers.uuids[claims.root_id],
             suppliers.names[claims.root_id],
             claims.count,
-            binding_of(claims, run, list(amounts)),
+            binding_of(claims, run, classes),
         )
         for claims in deadline.checked(run.claims)
-    ]
-    use_serial_plans(connection)
-    free = free_amounts(reader, criteria, removed, deadline)
-    class_ids = class_ids_of(criteria)
-    stranded = {name: free[class_ids[name]] - count * amount for name, amount in amounts.items()}
-    return Fits(
-        count=count,
-        is_exact=run.is_exact,
-        roots=sorted(found, key=lambda root: (-root.fits, root.uuid)),
-        stranded={name: amount for name, amount in stranded.items() if amount},
-        aggregates=_by_aggregate(connection, fits_by_root) if fits_request.by_aggregate else None,
-    )
+    }
+    return CountedRoots(found, run.is_exact)
 
 
 def _root_ids(connection: Connection, uuids: Sequence[str]) -> frozenset[int]:
@@ -88,10 +117,13 @@ def _root_ids(connection: Connection, uuids: Sequence[str]) -> frozenset[int]:
 
 
 def _find_anchors(
-    connection: Connection, criteria: SearchCriteria, removed: Collection[int], options: SearchOptions
+    connection: Connection,
+    criteria: SearchCriteria,
+    supplies: SharedSupplies,
+    removed: Collection[int],
+    options: SearchOptions,
 ) -> list[Anchor]:
     """Return all anchors with their suppliers, as if the trees with the roots `removed` did not exist."""
-    supplies = find_shared_supplies(connection, criteria, options.deadline, options.memory)
     remaining: SharedSupplies = {
         each: left
         for each, found in supplies.items()

@@ -38,6 +38,14 @@ class RootFits:
     binding: str
 
 
+@dataclass(frozen=True)
+class CountedRoots:
+    """The roots with claims by id, ordered by uuid, and whether no other choice gives more claims."""
+
+    roots: Mapping[int, RootFits]
+    is_exact: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fits:
     """How many claims fit.

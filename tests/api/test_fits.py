@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from placement_svc.db import fits, independent_fits
 from placement_svc.domain import most_claims
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
@@ -53,6 +54,44 @@ def test_connected_roots_get_the_greatest_number(api: Api, load_cloud: LoadCloud
     body = api("GET", f"{PATH}?resources=VCPU:1,DISK_GB:1").json
     assert (body["fits"], body["bound"], body["stranded"]) == (5, "exact", {})
     assert {root["name"]: root["fits"] for root in body["roots"]} == {first: 2, second: 3}
+
+
+NUMA_HOSTS = "; ".join(
+    f"h{n}{{DISK_GB{n + 2}}}{'#COMPUTE_NODE' if n % 3 else ''}@X{n % 2}; "
+    + "; ".join(
+        f"h{n}n{node}<h{n}{{VCPU12 used{(2 * n + node) % 13} MEMORY_MB96 used{n * (9 + node)}}}#HW_NUMA_ROOT"
+        for node in range(2)
+    )
+    for n in range(7)
+)
+
+
+def test_independent_demands_are_counted_as_in_a_simulation(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_cloud(read(NUMA_HOSTS))
+    targets = [
+        f"{PATH}?{query}"
+        for query in (
+            "resources=VCPU:1",
+            "resources=DISK_GB:1,VCPU:2,MEMORY_MB:11",
+            "resources=DISK_GB:1&resources1=MEMORY_MB:11,VCPU:2&required1=HW_NUMA_ROOT",
+            f"resources=DISK_GB:1&resources1=VCPU:2&group_policy=isolate&member_of=!{uuid_of('X1')}",
+            f"resources=VCPU:1,MEMORY_MB:9&root_member_of={uuid_of('X0')}&group_by=aggregate",
+            "resources=DISK_GB:1,VCPU:2&required=HW_NUMA_ROOT",
+            "resources=DISK_GB:1,VCPU:2&required=COMPUTE_NODE,HW_NUMA_ROOT",
+            "resources1=VCPU:1,MEMORY_MB:8&max=20",
+            "resources1=VCPU:1,MEMORY_MB:8&max=1",
+            f"resources=DISK_GB:1&resources1=MEMORY_MB:11&without={uuid_of('h5n1')},{uuid_of('h3')}",
+        )
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(fits, "has_independent_demands", lambda _: False)
+        expected = [api("GET", target).json for target in targets]
+    assert all(body["fits"] for body in expected)
+    monkeypatch.setattr(independent_fits, "has_few_roots", lambda _: False)
+    monkeypatch.setattr(fits, "read_suppliers", None)
+    assert [api("GET", target).json for target in targets] == expected
 
 
 def test_pages_have_each_root_once(api: Api, load_cloud: LoadCloud) -> None:

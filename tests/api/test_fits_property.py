@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 
+from placement_svc.db import independent_fits
 from tests.conftest import Api, LoadCloud, examples
 from tests.support.cloud import Cloud, read, uuid_of, without_consumers
 from tests.support.fits_oracle import FitsOracle, TooManyStates, without_trees
@@ -29,6 +30,14 @@ SHARED = (
     [Request((Group("", {"VCPU": 1, "DISK_GB": 1}),))],
 )
 
+TWO_CLASSES = (
+    read("a{DISK_GB9}; a1<a{VCPU8 used2 MEMORY_MB9}; a2<a{VCPU7 MEMORY_MB5}; b{VCPU4 MEMORY_MB8 DISK_GB1}"),
+    [Request((Group("", {"DISK_GB": 1}), Group("1", {"VCPU": 2, "MEMORY_MB": 2})))],
+)
+TRAIT_OF_ONE_NODE = (
+    read("a{DISK_GB9}; a1<a{VCPU8}#HW_NUMA_ROOT; a2<a{VCPU7}; b{VCPU4 DISK_GB8}#HW_NUMA_ROOT"),
+    [Request((Group("", {"DISK_GB": 1, "VCPU": 2}, required=(frozenset(["HW_NUMA_ROOT"]),)),))],
+)
 MOVED = (
     read("a{VCPU8 used8 other5}; b{VCPU8 used4}; b1<b{VCPU4 used4 other4}"),
     [Request((Group("1", {"VCPU": 2}),), ignore_consumer=frozenset(["other_consumer"]))],
@@ -44,12 +53,15 @@ MOVED = (
 @example(scenario=TWO_OF_THREE)
 @example(scenario=UNEQUAL)
 @example(scenario=SHARED)
+@example(scenario=TWO_CLASSES)
+@example(scenario=TRAIT_OF_ONE_NODE)
 @example(scenario=MOVED)
 @given(scenario=scenarios())
 def test_capacity_agrees_with_oracle(
     api: Api,
     clean_database: Callable[[], None],
     load_cloud: LoadCloud,
+    monkeypatch: pytest.MonkeyPatch,
     scenario: tuple[Cloud, list[Request]],
 ) -> None:
     clean_database()
@@ -66,6 +78,9 @@ def test_capacity_agrees_with_oracle(
         name = cloud.providers[-1].name
         left = api("GET", f"{PATH}?{request.query()}&limit=10000&without={uuid_of(name)}").json
         check(FitsOracle(without_trees(cloud, [name]), request, MAX_STATES), left)
+        with monkeypatch.context() as patch:
+            patch.setattr(independent_fits, "has_few_roots", lambda _: False)
+            check_aggregated(api, request, [response.json, left], f"without={uuid_of(name)}")
 
 
 def check_maximum(api: Api, request: Request, body: dict[str, Any]) -> None:
@@ -79,6 +94,13 @@ def check_maximum(api: Api, request: Request, body: dict[str, Any]) -> None:
         assert stopped["bound"] == "exact"
     assert sum(stopped["binding"].values()) == stopped["fits"]
     assert sum(root["binding"] == "other" for root in stopped["roots"]) <= (body["fits"] > most)
+
+
+def check_aggregated(api: Api, request: Request, bodies: list[Any], without: str) -> None:
+    """Compare responses with those of a cloud in which the request has many roots."""
+    path = f"{PATH}?{request.query()}&limit=10000"
+    assert [api("GET", target).json for target in (path, f"{path}&{without}")] == bodies
+    check_maximum(api, request, bodies[0])
 
 
 def check(oracle: FitsOracle, body: dict[str, Any]) -> None:

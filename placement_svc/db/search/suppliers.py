@@ -1,10 +1,10 @@
 """The providers that can supply a demand, as SQL (`docs/spec/candidates.md 3.2 to 3.4`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, not_, or_, select
+from sqlalchemy import ColumnElement, FromClause, Select, and_, false, func, not_, or_, select
 from sqlalchemy.sql.visitors import iterate
 
 from placement_svc.db.filters import (
@@ -12,6 +12,7 @@ from placement_svc.db.filters import (
     fits,
     fits_all,
     fits_any,
+    fits_unused,
     has_traits,
     in_any_aggregate,
     in_each_aggregate_set,
@@ -24,16 +25,23 @@ from placement_svc.db.tables import inventories, resource_providers
 
 @dataclass(frozen=True)
 class SupplierQuery:
-    """A query for the suppliers of a demand, and its two columns."""
+    """A query for the suppliers of a demand, and its two columns.
+
+    `inventories` are those of the classes that are joined, in the order of the criteria.
+    """
 
     query: Select[int, int]
     provider_id: ColumnElement[int]
     root_id: ColumnElement[int]
+    inventories: Sequence[FromClause]
 
     def with_optimization_fence(self) -> "SupplierQuery":
         """Return the query with an `OFFSET 0`, so that PostgreSQL does not turn its `EXISTS` into a join."""
         return replace(self, query=self.query.offset(0))
 
+
+MAX_SUBQUERY_JOINS = 8
+"""The most joins in the subqueries of one statement: planning time grows faster than their number."""
 
 _inventories = [shared(inventories.alias(f"inventory_{number}")) for number in range(MAX_JOINED_CLASSES)]
 _provider = shared(resource_providers.alias("supplier"))
@@ -48,6 +56,30 @@ def supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
     return _build_query(criteria) if criteria.is_uncommon else _cached_query(criteria)
 
 
+def can_be_subqueries(all_criteria: Collection[SupplierCriteria]) -> bool:
+    """Return whether one statement can aggregate the inventories of the suppliers of each of these demands.
+
+    Each demand is a subquery that joins the inventories of all its classes.
+    """
+    joins = sum(max(1, each.join_count) for each in all_criteria)
+    return joins <= MAX_SUBQUERY_JOINS and all(
+        1 <= len(each.resources) <= each.max_joined_classes for each in all_criteria
+    )
+
+
+def unused_supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
+    """Return the query for the providers that would match `criteria` if nothing were used.
+
+    The criteria must pass `can_be_subqueries`, and their class must not be split.
+    """
+    amounts = [
+        fits_unused(_inventories[number], class_id, amount)
+        for number, (class_id, amount) in enumerate(criteria.resources)
+    ]
+    conditions = _provider_conditions(criteria, *_key_columns(len(amounts)))
+    return _select_suppliers(len(amounts), [*amounts, *conditions])
+
+
 def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
     count = criteria.max_joined_classes
     joined, others = criteria.resources[:count], criteria.resources[count:]
@@ -58,6 +90,19 @@ def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
     provider_id, root_id = _key_columns(len(joined))
     if others:
         conditions.append(fits_all(provider_id, others, criteria.added))
+    return _select_suppliers(
+        len(joined), [*conditions, *_provider_conditions(criteria, provider_id, root_id)]
+    )
+
+
+_cached_query = lru_cache(maxsize=256)(_build_query)
+
+
+def _provider_conditions(
+    criteria: SupplierCriteria, provider_id: ColumnElement[int], root_id: ColumnElement[int]
+) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions on a provider besides those on its amounts."""
+    conditions: list[ColumnElement[bool]] = []
     if criteria.in_tree is not None:
         conditions.append(root_id == criteria.in_tree)
     if criteria.not_in_tree:
@@ -66,11 +111,7 @@ def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
         # Most hosts have the same traits, and PostgreSQL underestimates how many have several frequent
         # traits. It makes no such estimate for COALESCE, and so does not start from these traits.
         conditions.append(condition if criteria.has_rare_traits else func.coalesce(condition, false()))
-    conditions += _member_of(criteria, provider_id, root_id)
-    return _select_suppliers(len(joined), conditions)
-
-
-_cached_query = lru_cache(maxsize=256)(_build_query)
+    return [*conditions, *_member_of(criteria, provider_id, root_id)]
 
 
 def unsuffixed_supplier_query(
@@ -105,7 +146,7 @@ def _select_suppliers(inventory_count: int, conditions: Sequence[ColumnElement[b
     provider_id, root_id = _key_columns(inventory_count)
     if not inventory_count:
         query = select(provider_id.label("provider_id"), root_id)
-        return SupplierQuery(query.where(*conditions), provider_id, root_id)
+        return SupplierQuery(query.where(*conditions), provider_id, root_id, ())
     query = select(provider_id, root_id)
     for number in range(1, inventory_count):
         inventory = _inventories[number]
@@ -113,7 +154,7 @@ def _select_suppliers(inventory_count: int, conditions: Sequence[ColumnElement[b
     if any(map(_reads_provider_row, conditions)):
         # The root's id lets PostgreSQL read the providers of a tree before their inventories.
         query = query.join(_provider, and_(_provider.c.id == provider_id, _provider.c.root_id == root_id))
-    return SupplierQuery(query.where(*conditions), provider_id, root_id)
+    return SupplierQuery(query.where(*conditions), provider_id, root_id, _inventories[:inventory_count])
 
 
 def _key_columns(inventory_count: int) -> tuple[ColumnElement[int], ColumnElement[int]]:
