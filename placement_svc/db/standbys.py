@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 5.0
-"""Seconds for which a standby that has failed is not tried."""
-
 RECHECK_SECONDS = 1.0
-"""Seconds after which a thread examines a standby that lags too much, or that no request has used."""
+"""Seconds after which a thread examines a standby that is not usable, or that no request has used."""
+
+CHECK_SECONDS = 5.0
+"""Seconds after which another thread examines a standby whose examination has not ended."""
 
 BEHIND_SECONDS = 1.0
 """Seconds of lag from which on the primary is examined too: it may be frozen."""
@@ -104,7 +104,7 @@ class Standby:
         """Start a thread that examines the standby, unless it has been used or examined just before."""
         with self._lock:
             if monotonic() >= self._check_at:
-                self._check_at = monotonic() + RETRY_SECONDS
+                self._check_at = monotonic() + CHECK_SECONDS
                 Thread(target=self.check, name="standby-check", daemon=True).start()
 
     def check(self) -> None:
@@ -138,12 +138,12 @@ class Standby:
         """Store the state of the server; raise `StandbyUnusable` if it is not to be used."""
         if not state.is_standby:
             self.lag = None
-            raise self._unusable("is not a standby", RETRY_SECONDS)
+            raise self._unusable("is not a standby")
         lag = self.lag = self._measured_lag(state)
         if lag is None:
-            raise self._unusable("has replayed no transaction yet", RECHECK_SECONDS)
+            raise self._unusable("has replayed no transaction yet")
         if lag > self._max_lag:
-            raise self._unusable(f"lags more than {self._max_lag:g} s", RECHECK_SECONDS)
+            raise self._unusable(f"lags more than {self._max_lag:g} s")
         if self.problem is not None:
             log.info("The standby %s is used again", self.name)
         with self._lock:
@@ -171,16 +171,16 @@ class Standby:
 
     def _failed(self, error: Exception) -> StandbyUnusable:
         self.lag = None
-        return self._unusable("does not respond", RETRY_SECONDS, error)
+        return self._unusable("does not respond", error)
 
-    def _unusable(self, problem: str, seconds: float, error: Exception | None = None) -> StandbyUnusable:
+    def _unusable(self, problem: str, error: Exception | None = None) -> StandbyUnusable:
         """Do not use the standby for a time; return the error to raise."""
         if self.problem != problem:
             details = f": {' '.join(str(error).split())}" if error else ""
             log.warning("The standby %s %s, so it is not used%s", self.name, problem, details)
         with self._lock:
             self.problem = problem
-            self._check_at = monotonic() + seconds
+            self._check_at = monotonic() + RECHECK_SECONDS
         return StandbyUnusable(problem)
 
     def note_failure(self, error: DBAPIError) -> None:
