@@ -20,12 +20,11 @@ from placement_svc.db.engine import connect
 from tests.conftest import ADMIN
 from tests.faults.test_claim import UNKNOWN, error_detail
 from tests.faults.test_failover import CLAIM, PROVIDER, running_pair
-from tests.support.failover import FailoverPair
+from tests.support.failover import COMMIT, WAITS_FOR_STANDBY, FailoverPair
 from tests.support.service import wait_until
 
 BEFORE_GENERATIONS = ADMIN | {"OpenStack-API-Version": "placement 1.12"}
 WAITS_FOR_LOCK = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-WAITS_FOR_STANDBY = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 class Server:
@@ -58,13 +57,13 @@ class Server:
 
     def wait_for_standby(self) -> None:
         """Let all later commits wait."""
-        self._pair.configure_primary("synchronous_standby_names = 'gone'")
+        self._pair.let_commits_wait()
 
     def resume(self) -> None:
         """Let commits end that wait, and all later ones."""
         self._pair.configure_primary("synchronous_standby_names = ''")
         # This commit waits if PostgreSQL has not resumed the earlier ones yet.
-        self._pair.on_primary("SELECT pg_logical_emit_message(true, '', '')")
+        self._pair.on_primary(COMMIT)
 
     def reset(self) -> None:
         """Set everything back."""

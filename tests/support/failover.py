@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ def _processes_of(pgdata: Path) -> list[int]:
 
 WAIT_SECONDS = 30
 """Seconds that the standby has to replay what the primary has written."""
+
+
+COMMIT = "SELECT pg_logical_emit_message(true, '', '')"
+"""A statement whose transaction is written to the log, as that of a change is, but changes nothing."""
+
+WAITS_FOR_STANDBY = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+"""The processes whose commits wait for a synchronous standby."""
 
 
 def _execute(url: str, statements: Iterable[str]) -> Any:
@@ -139,6 +147,21 @@ class FailoverPair:
         for pid in _processes_of(self._primary_data):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGHUP)
+
+    def let_commits_wait(self) -> None:
+        """Let all later commits on the primary wait for a standby that does not exist.
+
+        It is the checkpointer that tells the other processes whether to wait, some time after its signal.
+        """
+        self.configure_primary("synchronous_standby_names = 'gone'")
+        has_waited = False
+        with ThreadPoolExecutor(1) as threads:
+            while not has_waited:
+                commit = threads.submit(self.on_primary, COMMIT)
+                while not commit.done():
+                    pid = self.on_primary(WAITS_FOR_STANDBY)
+                    if pid is not None:
+                        has_waited = self.on_primary(f"SELECT pg_cancel_backend({pid})")
 
     def on_standby(self, *statements: str) -> Any:
         """Execute statements on the standby, each on its own; return the value of the last one."""

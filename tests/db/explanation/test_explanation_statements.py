@@ -6,11 +6,13 @@ import pytest
 from flask import Flask
 from sqlalchemy import event
 
+from placement_svc.db import independent_fits
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 from tests.support.statements import count_statements
 
 PATH = "/allocation_candidates/explanation?relaxations=0&resources1=VCPU:4"
+CAPACITY = "/allocation_candidates/capacity?resources1=VCPU:1"
 
 
 def test_amounts_are_read_only_if_an_inventory_fails_a_filter(
@@ -23,19 +25,25 @@ def test_amounts_are_read_only_if_an_inventory_fails_a_filter(
 
 
 @pytest.mark.parametrize(
-    "path",
-    [f"{PATH}00", "/allocation_candidates/capacity?resources1=VCPU:1"],
-    ids=["explanation", "capacity"],
+    ("path", "part"),
+    [
+        (f"{PATH}00", "bit_or"),
+        (CAPACITY, "string_agg"),
+        (f"{CAPACITY}&resources2=VCPU:1&group_policy=none", "examined_roots"),
+        (CAPACITY, "free_0"),
+    ],
+    ids=["explanation", "independent-claims", "simulated-claims", "free"],
 )
 def test_statements_that_read_the_whole_cloud_have_serial_plans(
-    app: Flask, api: Api, load_cloud: LoadCloud, path: str
+    app: Flask, api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, path: str, part: str
 ) -> None:
     load_cloud(read("h0{VCPU8}"))
+    monkeypatch.setattr(independent_fits, "has_few_roots", lambda _: False)
     engine = app.extensions["database"].engine
     workers: list[str] = []
 
     def read_setting(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if "bit_or" in statement:
+        if part in statement:
             with connection.connection.cursor() as cursor:
                 cursor.execute("SHOW max_parallel_workers_per_gather")
                 workers.extend(cursor.fetchone())
