@@ -32,6 +32,9 @@ from placement_svc.domain.ranked_placing import RankedOrder
 from placement_svc.domain.split_suppliers import divided
 from placement_svc.observability import request_stats
 
+MAX_ROUNDED = 32
+"""The largest number of trees that is rounded up: that of the largest batch of requests."""
+
 
 class StoredRule(PlacementRule, Protocol):
     """A placement rule that depends on stored data, such as the members of a placement group.
@@ -220,7 +223,7 @@ class _PlacementSearch:
                 self._criteria,
                 self._supplies,
                 start=None if self._options.is_repeatable else str(uuid4()),
-                limit=limit,
+                limit=limit if self._options.is_repeatable else _rounded(limit),
                 deadline=self._deadline,
                 memory=self._memory,
             )
@@ -310,6 +313,14 @@ class _PlacementSearch:
         lists = {id(ids): ids for ids in anchor.supplier_ids}
         shuffled = {key: random.sample(ids, len(ids)) for key, ids in lists.items()}
         return RootSuppliers(anchor.id, [shuffled[id(ids)] for ids in anchor.supplier_ids])
+
+
+def _rounded(tree_count: int) -> int:
+    """Return the next power of two of the number of trees of a batch, and a larger number unchanged.
+
+    So batches of different sizes have few different statements, which stay prepared.
+    """
+    return tree_count if tree_count > MAX_ROUNDED else 1 << (tree_count - 1).bit_length()
 
 
 def _without_random_order(request: CandidatesRequest, options: PlacementSearchOptions) -> CandidatesRequest:

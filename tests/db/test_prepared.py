@@ -13,7 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from placement_svc.db import prepared
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
+from placement_svc.db.search import anchors
 from tests.conftest import ADMIN, LoadCloud, NewApp
+from tests.support.claims_oracle import consumer
 from tests.support.cloud import read
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.statements import sent_statements
@@ -59,6 +61,8 @@ def amounts(engine: Engine) -> Iterator[Engine]:
 
 @pytest.fixture
 def hosts(load_cloud: LoadCloud) -> None:
+    """Five hosts, of whose searches this process has kept no text yet."""
+    anchors._cached_statement.cache_clear()
     load_cloud(read("; ".join(f"h{number}{{VCPU8 DISK_GB8}}" for number in range(5))))
 
 
@@ -96,6 +100,16 @@ def test_search_that_starts_anywhere_is_prepared_once(new_app: NewApp) -> None:
     found = {search(app, "resources=VCPU:1&limit=2") for _ in range(GENERIC_AFTER + 5)}
     assert len(found) > 1
     assert [sum(executed) for _, *executed in sessions_statements(app)] == [10, 10, 9]
+
+
+@pytest.mark.usefixtures("hosts")
+def test_claims_of_similar_numbers_of_consumers_have_the_same_statements(new_app: NewApp) -> None:
+    app = new_app(pool_size=1)
+    for count in (3, 4):
+        consumers = [consumer(str(uuid4())) for _ in range(count)]
+        body = {"request": "resources=VCPU:1", "consumers": consumers}
+        assert app.test_client().post("/claims", json=body, headers=ADMIN).status_code == 200
+    assert [sum(executed) for _, *executed in sessions_statements(app)] == [2, 2, 1]
 
 
 @pytest.mark.usefixtures("hosts")

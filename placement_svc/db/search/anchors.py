@@ -41,7 +41,7 @@ STATEMENT_CACHE_SIZE = 128
 MAX_CACHED_DEMANDS = 16
 """Demands of a search whose statement is cached: larger statements would need too much memory."""
 
-MAX_TEXTS = 4
+MAX_TEXTS = 6
 """Texts that are kept of a cached statement, for different limits."""
 
 MAX_SINGLE_LISTS = 3
