@@ -140,6 +140,18 @@ def _only_forbids(group: dict[str, list[str]]) -> bool:
 
 KNOWN_DIFFERENCES = [
     KnownDifference(
+        "a browser gets a page at the root",
+        "docs/spec/extensions.md 8",
+        frozenset(
+            {"body", "cache-control", "content-type", "last-modified", "openstack-api-version", "vary"}
+        ),
+        lambda e: (
+            (e.request.method, e.request.path) == ("GET", "/")
+            and any("text/html" in value.lower() for _, value in e.request.headers)
+            and b"<h1>Placement API</h1>" in e.ours.body
+        ),
+    ),
+    KnownDifference(
         "this service always sends Vary",
         "docs/spec/http.md 3, quirk",
         frozenset({"vary"}),
