@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from placement_svc.db import prepared
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
-from placement_svc.db.search import anchors
+from placement_svc.db.search import anchors, name_lookup
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read
@@ -60,9 +60,10 @@ def amounts(engine: Engine) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def hosts(load_cloud: LoadCloud) -> None:
-    """Five hosts, of whose searches this process has kept no text yet."""
+def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five hosts, of whose searches this process has kept no text yet; sessions count only once."""
     anchors._cached_statement.cache_clear()
+    monkeypatch.setattr(name_lookup, "COUNT_SECONDS", 3600)
     load_cloud(read("; ".join(f"h{number}{{VCPU8 DISK_GB8}}" for number in range(5))))
 
 
@@ -82,15 +83,15 @@ def sessions_statements(app: Flask) -> list[Any]:
 def test_repeated_search_plans_nothing(new_app: NewApp) -> None:
     app = new_app(pool_size=1)
     first = search(app)
-    assert len(sessions_statements(app)) == 2, "names and trees are prepared at once, anchors when repeated"
+    assert len(sessions_statements(app)) == 2, "names with counts, and trees, are prepared at once"
     for _ in range(GENERIC_AFTER + 1):
         assert search(app) == first
     before = sessions_statements(app)
-    assert len(before) == 3
+    assert len(before) == 4, "names without counts, and anchors, when repeated"
     assert search(app) == first
-    for (_, generic, custom), (_, generic_before, custom_before) in zip(
-        sessions_statements(app), before, strict=True
-    ):
+    first_names, *repeated = sessions_statements(app)
+    assert first_names == before[0]
+    for (_, generic, custom), (_, generic_before, custom_before) in zip(repeated, before[1:], strict=True):
         assert (generic, custom) == (generic_before + 1, custom_before)
 
 
@@ -99,7 +100,7 @@ def test_search_that_starts_anywhere_is_prepared_once(new_app: NewApp) -> None:
     app = new_app(pool_size=1, randomize_candidates=True)
     found = {search(app, "resources=VCPU:1&limit=2") for _ in range(GENERIC_AFTER + 5)}
     assert len(found) > 1
-    assert [sum(executed) for _, *executed in sessions_statements(app)] == [10, 10, 9]
+    assert [sum(executed) for _, *executed in sessions_statements(app)] == [1, 10, 9, 9]
 
 
 @pytest.mark.usefixtures("hosts")
@@ -109,7 +110,7 @@ def test_claims_of_similar_numbers_of_consumers_have_the_same_statements(new_app
         consumers = [consumer(str(uuid4())) for _ in range(count)]
         body = {"request": "resources=VCPU:1", "consumers": consumers}
         assert app.test_client().post("/claims", json=body, headers=ADMIN).status_code == 200
-    assert [sum(executed) for _, *executed in sessions_statements(app)] == [2, 2, 1]
+    assert [sum(executed) for _, *executed in sessions_statements(app)] == [1, 2, 1, 1]
 
 
 @pytest.mark.usefixtures("hosts")

@@ -1,8 +1,10 @@
 """The ids of the names in a request for allocation candidates, and how many providers match each name."""
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from time import monotonic
 from typing import Any
 
 import os_traits
@@ -12,7 +14,6 @@ from sqlalchemy import (
     Connection,
     ScalarSelect,
     Select,
-    Table,
     any_,
     bindparam,
     cast,
@@ -47,6 +48,18 @@ RARITY_THRESHOLD = 200
 LOWEST_MAX_COUNT = 1000
 HIGHEST_MAX_COUNT = 5000
 """Counting the providers with a trait or in an aggregate ends between these numbers (`_MAX_COUNT`)."""
+
+COUNT_SECONDS = 1.0
+"""Seconds for which a session uses the same counts: they decide how a search is done, not what it finds."""
+
+MAX_COUNTED_REQUESTS = 32
+"""The most requests whose counts a session keeps."""
+
+MAX_COUNTED_ROWS = 100
+"""The most rows of a request whose counts are kept."""
+
+_COUNTED = "placement_svc.counted_names"
+"""The key of the `_CountedNames` of a session, by request, in the `info` of a connection."""
 
 NameRow = tuple[str, str, int, int]
 """A row of the statement: the kind of a name, the name, its id or the amount, and what was counted."""
@@ -102,17 +115,71 @@ class NamesLookup:
         return sum(self.providers_by_aggregate[id_] for id_ in aggregate_ids) < self.max_count
 
 
+@dataclass(frozen=True, eq=False)
+class IdenticalRequest:
+    """A request that equals only itself: that of a repeated query is cached, so it is the same object."""
+
+    request: CandidatesRequest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdenticalRequest) and self.request is other.request
+
+    def __hash__(self) -> int:
+        return id(self.request)
+
+
+@dataclass(frozen=True)
+class _CountedNames:
+    """The rows of a request, and when their counts were read (monotonic clock)."""
+
+    rows: tuple[NameRow, ...]
+    since: float
+
+    @cached_property
+    def uncounted(self) -> frozenset[NameRow]:
+        """The rows of `_LOOK_UP_IDS` for the same data."""
+        return frozenset(
+            (kind, name, id_, min(count, 1) if kind == "traits" else 0)
+            for kind, name, id_, count in self.rows
+            if kind not in _COUNTS_ONLY
+        )
+
+
 def fetch_name_rows(connection: Connection, request: CandidatesRequest) -> tuple[NameRow, ...]:
     """Look up everything that a request names, and the trait of sharing providers, in one statement.
 
-    The rows are those of `NamesLookup.of`. They are the same for the same request and the same data.
+    The rows are those of `NamesLookup.of`, the same for the same request and the same data. Of the same
+    request object, the counts may be `COUNT_SECONDS` old. A second statement counts again if there are other
+    names than then, or a trait has got its first provider or lost its last one: whether any provider shares
+    decides what a search finds.
     """
+    values = _values(request)
+    counted: OrderedDict[IdenticalRequest, _CountedNames] = connection.info.setdefault(
+        _COUNTED, OrderedDict()
+    )
+    key = IdenticalRequest(request)
+    recent = counted.get(key)
+    if recent is not None and monotonic() - recent.since < COUNT_SECONDS:
+        names = {name: values[name] for name in _NAME_LISTS}
+        if recent.uncounted == frozenset(fetch_rows(connection, _LOOK_UP_IDS, names)):
+            return recent.rows
+    rows = tuple(fetch_rows(connection, _LOOK_UP_NAMES, values))
+    if len(rows) <= MAX_COUNTED_ROWS:
+        counted[key] = _CountedNames(rows, monotonic())
+        counted.move_to_end(key)
+        if len(counted) > MAX_COUNTED_REQUESTS:
+            counted.popitem(last=False)
+    return rows
+
+
+def _values(request: CandidatesRequest) -> dict[str, Any]:
+    """Return the parameters of `_LOOK_UP_NAMES`."""
     groups = request.groups
     trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_required.names, *request.preferred}
     trait_names.update(name for group in groups for name in group.required.names)
     all_amounts = {item for group in groups for item in request.least_amounts(group).items()}
     amounts = [item for item in all_amounts if item[1] <= MAX_INTEGER]
-    values = {
+    return {
         "resource_classes": [name for group in groups for name in group.resources],
         "traits": list(trait_names),
         "aggregates": [
@@ -126,7 +193,6 @@ def fetch_name_rows(connection: Connection, request: CandidatesRequest) -> tuple
         "amounts": [amount for _, amount in amounts],
         "limit": min(request.limit or 0, MAX_INTEGER),
     }
-    return tuple(fetch_rows(connection, _LOOK_UP_NAMES, values))
 
 
 def _select_ids(
@@ -142,9 +208,17 @@ def _hidden(name: str, type_: TypeEngine[Any]) -> ScalarSelect[Any]:
     return select(bindparam(name, type_=type_)).scalar_subquery()
 
 
-def _count_up_to(maximum: ColumnElement[int] | int, rows: Select[Any]) -> ColumnElement[int]:
-    """Return the number of rows; counting ends at `maximum`."""
-    return select(func.count()).select_from(rows.limit(maximum).subquery()).scalar_subquery()
+def _count_up_to(
+    maximum: ColumnElement[int] | int, rows: Select[Any], index_order: Column[Any]
+) -> ColumnElement[int]:
+    """Return the number of rows; counting ends at `maximum`.
+
+    `index_order` is the column behind the key in an index. The rows are read in its order, so that PostgreSQL
+    stops there. It would otherwise often collect all rows with the key in a bitmap, and those that were
+    changed since the last vacuum too.
+    """
+    counted = rows.order_by(index_order).limit(maximum).subquery()
+    return select(func.count()).select_from(counted).scalar_subquery()
 
 
 def _max_count() -> ColumnElement[int]:
@@ -168,12 +242,16 @@ _maximum = shared(select(_max_count().label("max_count")).cte("maximum").prefix_
 _MAX_COUNT = select(_maximum.c.max_count).scalar_subquery()
 
 
-def _count_providers(members: Table, key: Column[int], id_: Column[int]) -> ColumnElement[int]:
-    """Return the number of rows of `members`, one for each provider, whose `key` is `id_`."""
-    return _count_up_to(
-        _MAX_COUNT,
-        select(literal(1)).select_from(members).where(key == id_).correlate(id_.table),
-    )
+def _count_with_trait(maximum: ColumnElement[int] | int) -> ColumnElement[int]:
+    """Return the number of providers with a trait; counting ends at `maximum`."""
+    rows = select(literal(1)).where(provider_traits.c.trait_id == traits.c.id).correlate(traits)
+    return _count_up_to(maximum, rows, provider_traits.c.provider_id)
+
+
+def _count_members() -> ColumnElement[int]:
+    """Return the number of members of an aggregate, up to `_MAX_COUNT`."""
+    rows = select(literal(1)).where(provider_aggregates.c.aggregate_id == aggregates.c.id)
+    return _count_up_to(_MAX_COUNT, rows.correlate(aggregates), provider_aggregates.c.root_id)
 
 
 def _count_inventories() -> Select[str, str, int, int]:
@@ -190,40 +268,43 @@ def _count_inventories() -> Select[str, str, int, int]:
         literal("amounts"),
         requested.c.name,
         requested.c.amount,
-        _count_up_to(RARITY_THRESHOLD, fitting.correlate(resource_classes, requested)),
+        _count_up_to(
+            RARITY_THRESHOLD,
+            fitting.correlate(resource_classes, requested),
+            inventories.c.max_allocatable,
+        ),
     ).join(resource_classes, resource_classes.c.name == requested.c.name)
 
 
 _NOT_COUNTED: ColumnElement[int] = literal_column("0")
 
-# Reads one row for each name, by unique indexes, up to `max_count` index entries for each trait and
-# aggregate, and up to RARITY_THRESHOLD for each amount.
+_NAME_LISTS = dict.fromkeys(("resource_classes", "traits", "aggregates", "in_tree"), "text[]")
+_COUNTS_ONLY = ("max_count", "amounts")
+"""The kinds of rows that name nothing."""
+
+
+def _select_names(
+    trait_count: ColumnElement[int], aggregate_count: ColumnElement[int]
+) -> list[Select[str, str, int, int]]:
+    """Return the queries for the ids of everything that is named."""
+    return [
+        _select_ids("resource_classes", resource_classes.c.name, resource_classes.c.id, _NOT_COUNTED),
+        _select_ids("traits", traits.c.name, traits.c.id, trait_count),
+        _select_ids("aggregates", aggregates.c.uuid, aggregates.c.id, aggregate_count),
+        _select_ids("in_tree", resource_providers.c.uuid, resource_providers.c.root_id, _NOT_COUNTED),
+    ]
+
+
+# Reads one row for each name, by unique indexes, and an index entry for each trait.
+_LOOK_UP_IDS = FixedStatement(union_all(*_select_names(_count_with_trait(1), _NOT_COUNTED)), _NAME_LISTS)
+
+# Reads, besides, up to `max_count` index entries for each trait and aggregate, and up to RARITY_THRESHOLD for
+# each amount.
 _LOOK_UP_NAMES = FixedStatement(
     union_all(
-        _select_ids("resource_classes", resource_classes.c.name, resource_classes.c.id, _NOT_COUNTED),
-        _select_ids(
-            "traits",
-            traits.c.name,
-            traits.c.id,
-            _count_providers(provider_traits, provider_traits.c.trait_id, traits.c.id),
-        ),
-        _select_ids(
-            "aggregates",
-            aggregates.c.uuid,
-            aggregates.c.id,
-            _count_providers(provider_aggregates, provider_aggregates.c.aggregate_id, aggregates.c.id),
-        ),
+        *_select_names(_count_with_trait(_MAX_COUNT), _count_members()),
         select(literal("max_count"), literal(""), _MAX_COUNT, _NOT_COUNTED),
-        _select_ids("in_tree", resource_providers.c.uuid, resource_providers.c.root_id, _NOT_COUNTED),
         _count_inventories(),
     ),
-    {
-        "limit": "bigint",
-        "resource_classes": "text[]",
-        "traits": "text[]",
-        "aggregates": "text[]",
-        "in_tree": "text[]",
-        "amount_classes": "text[]",
-        "amounts": "integer[]",
-    },
+    {"limit": "bigint", **_NAME_LISTS, "amount_classes": "text[]", "amounts": "integer[]"},
 )
