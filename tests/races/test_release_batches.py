@@ -246,7 +246,7 @@ def test_batch_with_a_claim_is_repeated_if_its_connection_is_lost(
     assert used(host) == {"VCPU": 6}
 
 
-@pytest.mark.parametrize("served", [1], indirect=True)
+@pytest.mark.parametrize("served", [3], indirect=True)
 def test_release_that_waits_for_a_batch_gets_its_lock_timeout(
     served, postgres_proxy, engine, claimed, put, delete, provider, used
 ):
