@@ -24,10 +24,11 @@ from bench.reads import ReadResult
 from bench.scenarios import LIMITS, NESTED, SCENARIOS, Request, Scenario
 from bench.schedule import CLOUDS, SCHEDULE, ScheduleResult, measure_batches, measure_schedule
 from bench.services import ServiceError
+from bench.storm import STORM, StormResult, measure_storm
 from placement_svc.provisioning import embedded
 
 CLAIMS = "claims"
-NAMES = [*(scenario.name for scenario in SCENARIOS), *reads.NAMES, CLAIMS, FIXED, SCHEDULE]
+NAMES = [*(scenario.name for scenario in SCENARIOS), *reads.NAMES, CLAIMS, STORM, FIXED, SCHEDULE]
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
@@ -123,6 +124,15 @@ class Benchmark:
             self.status.update(CLAIMS)
             for result in measure_claims(environment.servers, count):
                 self.print_line(report.claims_line(result))
+                yield result
+
+    def storm(self, hosts: int) -> Iterator[StormResult]:
+        """Yield the times of searches before, beside and after many claims."""
+        self.status.update(f"{STORM}: loading {hosts:,} hosts")
+        with serve_cloud(self.server_url, clouds.unlimited(hosts), self.reference_python) as environment:
+            self.status.update(STORM)
+            for result in measure_storm(environment.servers, hosts):
+                self.print_line(report.storm_line(result))
                 yield result
 
     def fixed(self, hosts: int) -> Iterator[FixedResult]:
@@ -249,6 +259,7 @@ def main(
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
     progress = Console(stderr=True)
     claims: list[ClaimsResult] = []
+    storms: list[StormResult] = []
     fixed_costs: list[FixedResult] = []
     scheduled: list[ScheduleResult] = []
     plotted: list[Result] = []
@@ -260,6 +271,8 @@ def main(
             read = list(benchmark.reads(names, hosts))
             if CLAIMS in names:
                 claims = list(benchmark.claims(hosts))
+            if STORM in names:
+                storms = list(benchmark.storm(hosts))
             if FIXED in names:
                 fixed_costs = list(benchmark.fixed(hosts))
             if SCHEDULE in names:
@@ -270,9 +283,9 @@ def main(
                 plotted = [result for size in sizes for result in alone.requests(unbounded, size)]
     except (ServicesDiffer, ServiceError) as error:
         raise click.ClickException(str(error)) from error
-    _print_report(results, read, claims, fixed_costs, scheduled)
+    _print_report(results, read, claims, storms, fixed_costs, scheduled)
     if json_file:
-        report.write_json(json_file, [*results, *read, *claims, *fixed_costs, *scheduled, *plotted])
+        report.write_json(json_file, [*results, *read, *claims, *storms, *fixed_costs, *scheduled, *plotted])
     if plot_file:
         draw(plot_file, plotted)
 
@@ -281,6 +294,7 @@ def _print_report(
     results: Sequence[Result],
     read: Sequence[ReadResult],
     claims: Sequence[ClaimsResult],
+    storms: Sequence[StormResult],
     fixed_costs: Sequence[FixedResult],
     scheduled: Sequence[ScheduleResult],
 ) -> None:
@@ -295,6 +309,8 @@ def _print_report(
         console.print(report.reads_table(read))
     if claims:
         console.print(report.claims_table(claims))
+    if storms:
+        console.print(report.storm_table(storms))
     if fixed_costs:
         console.print(report.fixed_table(fixed_costs))
     if scheduled:

@@ -19,6 +19,7 @@ from bench.fixed import FixedResult
 from bench.measuring import Measurement, Result
 from bench.reads import ReadResult
 from bench.schedule import ScheduleResult
+from bench.storm import StormResult
 
 FILE_WIDTH = 200
 """Columns of a report that is not printed to a terminal."""
@@ -171,6 +172,32 @@ def schedule_line(result: ScheduleResult) -> str:
     )
 
 
+def storm_table(results: Iterable[StormResult]) -> Table:
+    """Return a table of searches with their times in ms, before, beside and after a storm of claims."""
+    rendered = Table(box=_box())
+    rendered.add_column("service")
+    for heading in ("hosts", "limit"):
+        rendered.add_column(heading, justify="right")
+    rendered.add_column("phase")
+    for heading in ("median", "ratio", "99th", "claims a second"):
+        rendered.add_column(heading, justify="right")
+    for result in results:
+        claims = f"{result.claims_per_second:,.0f}" if result.claims_per_second else ""
+        rendered.add_row(
+            *(result.service, f"{result.hosts:,}", str(result.limit), result.phase),
+            *(f"{result.median:,.1f}", f"{result.ratio:,.1f}x", f"{result.p99:,.1f}", claims),
+        )
+    return rendered
+
+
+def storm_line(result: StormResult) -> str:
+    """Return a result as one line of text."""
+    return (
+        f"storm, {result.service}, limit={result.limit}, {result.phase}:"
+        f" {result.median:,.1f} ms, 99th percentile {result.p99:,.1f} ms"
+    )
+
+
 def fixed_table(results: Iterable[FixedResult]) -> Table:
     """Return a table of requests with their times and processor times in ms, and over those of GET /."""
     rendered = Table(box=_box())
@@ -258,7 +285,8 @@ def _processor() -> str:
 
 
 def write_json(
-    path: Path, results: Iterable[Result | ReadResult | ClaimsResult | FixedResult | ScheduleResult]
+    path: Path,
+    results: Iterable[Result | ReadResult | ClaimsResult | StormResult | FixedResult | ScheduleResult],
 ) -> None:
     """Write all results and the description of the machine."""
     document = {

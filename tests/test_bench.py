@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from bench import clouds, console, fixed, large_cloud, reads, schedule
+from bench import clouds, console, fixed, large_cloud, reads, schedule, storm
 from bench.claims import WARM_UP_CLAIMS, run_claims
 from bench.clouds import Cloud, host_names, uuid_of
 from bench.costs import cpu_seconds
@@ -101,6 +101,17 @@ def test_the_fixed_cost_is_that_of_the_versions(server_url: str, cloud: Callable
     assert [versions.request, search.request] == [fixed.VERSIONS, "limit=10"]
     assert (versions.time_ratio, versions.cpu_ratio) == (1, 1)
     assert search.milliseconds > 0
+
+
+def test_searches_are_measured_before_beside_and_after_claims(server_url: str) -> None:
+    with serve_cloud(server_url, clouds.unlimited(HOSTS), None) as environment:
+        results = list(storm.measure_storm(environment.servers, HOSTS, seconds=0))
+    phases = [storm.BEFORE, storm.BESIDE, storm.AFTER]
+    assert [(each.limit, each.phase) for each in results] == [
+        (limit, phase) for limit in LIMITS for phase in phases
+    ]
+    assert [each.ratio for each in results if each.phase == storm.BEFORE] == [1, 1]
+    assert all((each.claims_per_second > 0) == (each.phase == storm.BESIDE) for each in results)
 
 
 def test_claims_from_a_full_host_are_counted_as_refused(
