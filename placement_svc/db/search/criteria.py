@@ -15,13 +15,7 @@ from placement_svc.db.search.ignored_consumers import (
     providers_fitting_only_without,
     providers_giving_parts_only_without,
 )
-from placement_svc.db.search.name_lookup import (
-    RARITY_THRESHOLD,
-    IdenticalRequest,
-    NameRow,
-    NamesLookup,
-    fetch_name_rows,
-)
+from placement_svc.db.search.name_lookup import RARITY_THRESHOLD, NameRow, NamesLookup, fetch_name_rows
 from placement_svc.domain.demands import CombinationRules, Demand, combination_rules, demands_of
 from placement_svc.domain.errors import UnknownName
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
@@ -189,12 +183,25 @@ def resolve_criteria(
     rows = fetch_name_rows(connection, request)
     if freed or len(request.groups) > MAX_CACHED_GROUPS or len(rows) > MAX_CACHED_NAMES:
         return _build_criteria(request, NamesLookup.of(rows), one_provider_per_tree, freed)
-    return _cached_criteria(IdenticalRequest(request), rows, one_provider_per_tree)
+    return _cached_criteria(_Identical(request), rows, one_provider_per_tree)
+
+
+@dataclass(frozen=True, eq=False)
+class _Identical:
+    """A request that equals only itself: that of a repeated query is cached, so it is the same object."""
+
+    request: CandidatesRequest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identical) and self.request is other.request
+
+    def __hash__(self) -> int:
+        return id(self.request)
 
 
 @lru_cache(CRITERIA_CACHE_SIZE)
 def _cached_criteria(
-    identical: IdenticalRequest, rows: tuple[NameRow, ...], one_provider_per_tree: bool
+    identical: _Identical, rows: tuple[NameRow, ...], one_provider_per_tree: bool
 ) -> SearchCriteria:
     return _build_criteria(identical.request, NamesLookup.of(rows), one_provider_per_tree, NOTHING_FREED)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
 from typing import Any
+from weakref import ref
 
 import os_traits
 from sqlalchemy import (
@@ -59,7 +60,7 @@ MAX_COUNTED_ROWS = 100
 """The most rows of a request whose counts are kept."""
 
 _COUNTED = "placement_svc.counted_names"
-"""The key of the `_CountedNames` of a session, by request, in the `info` of a connection."""
+"""The key of the `_CountedNames` of a session, by the id of the request, in the `info` of a connection."""
 
 NameRow = tuple[str, str, int, int]
 """A row of the statement: the kind of a name, the name, its id or the amount, and what was counted."""
@@ -115,25 +116,20 @@ class NamesLookup:
         return sum(self.providers_by_aggregate[id_] for id_ in aggregate_ids) < self.max_count
 
 
-@dataclass(frozen=True, eq=False)
-class IdenticalRequest:
-    """A request that equals only itself: that of a repeated query is cached, so it is the same object."""
-
-    request: CandidatesRequest
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IdenticalRequest) and self.request is other.request
-
-    def __hash__(self) -> int:
-        return id(self.request)
-
-
 @dataclass(frozen=True)
 class _CountedNames:
-    """The rows of a request, and when their counts were read (monotonic clock)."""
+    """The rows of a request, and when their counts were read (monotonic clock).
 
+    The parsed request of a repeated query is cached elsewhere, so it is the same object.
+    """
+
+    request: "ref[CandidatesRequest]"
     rows: tuple[NameRow, ...]
     since: float
+
+    def is_recent(self, request: CandidatesRequest) -> bool:
+        """Return whether this object is about a request, and the counts may be used."""
+        return self.request() is request and monotonic() - self.since < COUNT_SECONDS
 
     @cached_property
     def uncounted(self) -> frozenset[NameRow]:
@@ -154,19 +150,16 @@ def fetch_name_rows(connection: Connection, request: CandidatesRequest) -> tuple
     decides what a search finds.
     """
     values = _values(request)
-    counted: OrderedDict[IdenticalRequest, _CountedNames] = connection.info.setdefault(
-        _COUNTED, OrderedDict()
-    )
-    key = IdenticalRequest(request)
-    recent = counted.get(key)
-    if recent is not None and monotonic() - recent.since < COUNT_SECONDS:
+    counted: OrderedDict[int, _CountedNames] = connection.info.setdefault(_COUNTED, OrderedDict())
+    recent = counted.get(id(request))
+    if recent is not None and recent.is_recent(request):
         names = {name: values[name] for name in _NAME_LISTS}
         if recent.uncounted == frozenset(fetch_rows(connection, _LOOK_UP_IDS, names)):
             return recent.rows
     rows = tuple(fetch_rows(connection, _LOOK_UP_NAMES, values))
     if len(rows) <= MAX_COUNTED_ROWS:
-        counted[key] = _CountedNames(rows, monotonic())
-        counted.move_to_end(key)
+        counted[id(request)] = _CountedNames(ref(request), rows, monotonic())
+        counted.move_to_end(id(request))
         if len(counted) > MAX_COUNTED_REQUESTS:
             counted.popitem(last=False)
     return rows

@@ -1,11 +1,15 @@
 """The counts of what a request names, which a session uses again for a short time."""
 
+import gc
 from collections.abc import Callable
+from weakref import ref
 
 import pytest
 from flask import Flask
 
+from placement_svc.db.engine import Database
 from placement_svc.db.search import name_lookup
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import SHARING, read, uuid_of
 from tests.support.statements import sent_statements
@@ -81,3 +85,12 @@ def test_new_name_is_found_at_once(
     body = {"resource_provider_generation": generation, "aggregates": [AGGREGATE]}
     assert api("PUT", path, json=body).status_code == 200
     assert search(query) == (1, 1)
+
+
+def test_request_is_not_kept(database: Database) -> None:
+    request = CandidatesRequest((RequestGroup("", {"VCPU": 1}),))
+    kept = ref(request)
+    database.read(name_lookup.fetch_name_rows, request)
+    del request
+    gc.collect()
+    assert kept() is None
