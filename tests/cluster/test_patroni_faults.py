@@ -32,6 +32,9 @@ SECONDS = int(os.environ.get("CLUSTER_SECONDS", 0))
 ONLY = os.environ.get("CLUSTER_FAULTS", "").split()
 SEED = int(os.environ.get("CLUSTER_SEED", 0))
 
+DISK_SECONDS = 30
+"""Seconds after which a full disk is freed in any case."""
+
 STATES = Path(os.environ["CLUSTER_STATES"]) if "CLUSTER_STATES" in os.environ else None
 """The directory for the states at the first failure."""
 
@@ -133,12 +136,17 @@ def kill_patroni(cluster: PatroniCluster) -> None:
 
 
 def fill_disk(cluster: PatroniCluster) -> None:
-    """Fill the disk of the primary, so that it cannot write its log; free it when there is another leader."""
+    """Fill the disk of the primary, so that it cannot write its log; free it when there is another leader.
+
+    Patroni may instead start and promote the same server again and again, until somebody frees the disk.
+    """
     primary = cluster.wait_for_leader()
     primary.disk.fill()
     try:
         use_up_wal(primary)
-        cluster.wait_for_leader(other_than=primary)
+        end = time.monotonic() + DISK_SECONDS
+        while cluster.leader(other_than=primary) is None and time.monotonic() < end:
+            time.sleep(0.1)
     finally:
         primary.disk.free()
 
