@@ -1,20 +1,23 @@
-"""Measure schedulers that place and release servers at the same time, with POST /claims and in a loop.
+"""Measure schedulers that place servers at the same time, with POST /claims and in a loop.
 
-The loop is the usual way: GET candidates, choose one, PUT its allocations, and start again after a 409.
+The loop is the usual way: GET candidates, choose one, PUT its allocations, and start again after a 409. All
+servers are released again before the cloud is full; that is not part of the measured time.
 """
 
 import json
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection
 from typing import Any
 from uuid import uuid4
 
-from bench.clouds import Cloud, flat, free_slots
+from bench.clouds import FREE_SLOTS, Cloud, flat, free_slots
 from bench.loading import CONSUMER_TYPE, PROJECT, USER
 from bench.services import Server, Service, ServiceError
 
@@ -23,7 +26,7 @@ SCHEDULERS = (1, 8, 32)
 """Numbers of concurrent schedulers."""
 
 SECONDS = 5.0
-"""The duration of each measurement."""
+"""The duration of each measurement, without the releases."""
 
 MAX_HOSTS = 1000
 MAX_TRIES = 20
@@ -34,13 +37,15 @@ BATCHES = (1, 100)
 """Numbers of servers that one request places."""
 
 CLOUDS: dict[str, Callable[[int], Cloud]] = {"empty": flat, "nearly full": free_slots}
+SERVERS = {"empty": 1000, "nearly full": FREE_SLOTS}
+"""For each cloud, the number of servers that are placed before they are all released."""
 
 
 @dataclass(frozen=True)
 class ScheduleResult:
     """The placements of one way to schedule, per second; `failed` counts the servers without a host.
 
-    `requests` is the number of requests for each placement, releases not counted.
+    `requests` is the number of requests for each placement.
     """
 
     cloud: str
@@ -64,13 +69,29 @@ class Tally:
 class _Scheduler:
     """Places servers through one service, on one connection."""
 
-    def __init__(self, service: Service, connection: HTTPConnection, tally: Tally) -> None:
+    def __init__(self, service: Service, connection: HTTPConnection) -> None:
         self._service = service
         self._connection = connection
-        self._tally = tally
+        self._placed: list[str] = []
+        self.tally = Tally()
+
+    def place_servers(self, place: "Place", waiting: deque[str], deadline: float) -> None:
+        """Place servers that wait, until none is left or the deadline has passed, but one at least."""
+        while True:
+            try:
+                uuid = waiting.popleft()
+            except IndexError:
+                return
+            if place(self, uuid):
+                self.tally.placed += 1
+                self._placed.append(uuid)
+            else:
+                self.tally.failed += 1
+            if time.perf_counter() >= deadline:
+                return
 
     def _send(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        self._tally.requests += 1
+        self.tally.requests += 1
         return self._service.send(self._connection, method, path, body)
 
     def place_by_claim(self, uuid: str) -> bool:
@@ -92,11 +113,13 @@ class _Scheduler:
                 return True
         return False
 
-    def release(self, uuid: str) -> None:
-        """Delete the allocations of a server."""
-        status, content = self._service.send(self._connection, "DELETE", f"/allocations/{uuid}")
-        if status != 204:
-            raise ServiceError(f"{self._service.name}: the release of {uuid} returned {status}: {content!r}")
+    def release_servers(self) -> None:
+        """Delete the allocations of all servers that this scheduler has placed."""
+        while self._placed:
+            path = f"/allocations/{self._placed.pop()}"
+            status, content = self._service.send(self._connection, "DELETE", path)
+            if status != 204:
+                raise ServiceError(f"{self._service.name}: DELETE {path} returned {status}: {content!r}")
 
 
 def _owner() -> dict[str, Any]:
@@ -122,7 +145,7 @@ def measure_schedule(servers: Sequence[Server], cloud: str) -> Iterator[Schedule
     for schedulers in SCHEDULERS:
         for server in servers:
             for way, place in ({**CLAIMS, **LOOPS} if server is servers[0] else LOOPS).items():
-                tallies, elapsed = run_schedulers(server.service, place, schedulers, SECONDS)
+                tallies, elapsed = run_schedulers(server.service, place, schedulers, SERVERS[cloud], SECONDS)
                 placed = sum(tally.placed for tally in tallies)
                 yield ScheduleResult(
                     cloud=cloud,
@@ -136,29 +159,31 @@ def measure_schedule(servers: Sequence[Server], cloud: str) -> Iterator[Schedule
 
 
 def run_schedulers(
-    service: Service, place: Place, schedulers: int, seconds: float
+    service: Service, place: Place, schedulers: int, servers: int, seconds: float
 ) -> tuple[list[Tally], float]:
-    """Run schedulers for a number of seconds; return the tally of each, and the seconds it took."""
-    with ThreadPoolExecutor(schedulers) as pool:
-        started = time.perf_counter()
-        deadline = started + seconds
-        tallies = list(pool.map(lambda _: _place_until(service, place, deadline), range(schedulers)))
-        return tallies, time.perf_counter() - started
+    """Place so many servers and release them, until the placing has taken a number of seconds.
 
-
-def _place_until(service: Service, place: Place, deadline: float) -> Tally:
-    """Place servers and release each of them, once at least and until the deadline."""
-    tally = Tally()
-    with closing(service.connect()) as connection:
-        scheduler = _Scheduler(service, connection, tally)
-        while not tally.requests or time.perf_counter() < deadline:
-            uuid = str(uuid4())
-            if place(scheduler, uuid):
-                tally.placed += 1
-                scheduler.release(uuid)
-            else:
-                tally.failed += 1
-    return tally
+    Returns the tallies of the schedulers, and the seconds that the placing took.
+    """
+    elapsed = 0.0
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(schedulers))
+        connections = [stack.enter_context(closing(service.connect())) for _ in range(schedulers)]
+        running = [_Scheduler(service, connection) for connection in connections]
+        while True:
+            waiting = deque(str(uuid4()) for _ in range(servers))
+            started = time.perf_counter()
+            place_servers = partial(
+                _Scheduler.place_servers,
+                place=place,
+                waiting=waiting,
+                deadline=started + seconds - elapsed,
+            )
+            list(pool.map(place_servers, running))
+            elapsed += time.perf_counter() - started
+            list(pool.map(_Scheduler.release_servers, running))
+            if elapsed >= seconds:
+                return [scheduler.tally for scheduler in running], elapsed
 
 
 def measure_batches(service: Service, cloud: str) -> Iterator[tuple[int, float]]:

@@ -132,7 +132,7 @@ def test_schedulers_place_servers_where_there_is_room(
     full = Cloud(clouds.full(HOSTS).providers[: HOSTS - clouds.MATCHING_HOSTS], clouds.full(HOSTS).consumers)
     load(cloud(HOSTS) if has_room else full)
     place = (schedule.CLAIMS | schedule.LOOPS)[way]
-    tallies, _ = schedule.run_schedulers(service, place, CLIENTS, seconds=0)
+    tallies, _ = schedule.run_schedulers(service, place, CLIENTS, servers=CLIENTS, seconds=0)
     assert [tally.placed for tally in tallies] == [int(has_room)] * CLIENTS
     assert [tally.failed for tally in tallies] == [int(not has_room)] * CLIENTS
 
