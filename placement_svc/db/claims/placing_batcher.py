@@ -1,11 +1,10 @@
 """Requests of one kind that wait for each other: one search and one claim place all of them."""
 
-import time
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from threading import Event, Lock
-from time import perf_counter
+from threading import Condition, Event
+from time import monotonic, perf_counter
 from typing import Protocol
 
 from placement_svc.db.claims.refusal import Refusal
@@ -25,6 +24,9 @@ from placement_svc.observability import request_stats
 
 MAX_BATCH = 32
 """Requests of a batch, whose hosts one transaction locks."""
+
+MAX_GATHERING = 0.003
+"""Seconds for which a batch waits for the clients of the one before, which often come again at once."""
 
 MAX_WAIT = 0.4
 """Seconds that a request waits for the search of others; it then goes on by itself."""
@@ -60,18 +62,20 @@ class PlacingCall(Protocol):
 
 @dataclass(eq=False)
 class _Member:
-    """A request of a batch. `ready` is set when it leads `batch`, or when its batch has ended.
+    """A request of a batch. `ready` is set when it leads the next batch, or when its batch has ended.
 
     `is_claiming` is whether its claim has been submitted, so that it cannot withdraw any more.
     """
 
     call: PlacingCall
     ready: Event = field(default_factory=Event)
-    batch: "list[_Member]" = field(default_factory=list)
+    leads: bool = False
     searches: int = 0
     """The snapshots that the leader has searched for it."""
 
-    has_waited: bool = False
+    is_paused: bool = False
+    """Whether others have its turn."""
+
     is_alone: bool = False
     """Whether it searches by itself: it waits no longer, or the search of the batch has failed."""
 
@@ -92,6 +96,18 @@ class _Member:
         """Whether the batch has done all that the request needs."""
         return not self.is_alone and (self.is_granted or self.is_refused or self.error is not None)
 
+    def pause(self) -> None:
+        """Let others have the turn of the request while it waits for them."""
+        if not self.is_paused:
+            self.is_paused = True
+            self.call.deadline.pause()
+
+    def resume(self) -> None:
+        """Get a turn again; raise what `Deadline.resume` raises."""
+        if self.is_paused:
+            self.is_paused = False
+            self.call.deadline.resume()
+
     def finish(self) -> Placements:
         """Return the placement that the batch has claimed; do by itself what the batch has not done.
 
@@ -109,18 +125,36 @@ class _Member:
         return placements if self.is_granted else self.call.claim_found(placements)
 
 
+@dataclass(frozen=True)
+class _Ended:
+    """A batch that has ended at a time (monotonic clock).
+
+    `expected` is the size of the next batch if the clients of this one come again.
+    """
+
+    kind: Hashable
+    time: float
+    expected: int
+
+
 class PlacingBatcher:
     """Places requests of the same kind together, each of which places one new consumer.
 
     While a batch of requests is placed, further requests of its kind wait. When it ends, they are the next
     batch, and the thread of the first one, the leader, places all: one search, whose snapshot is taken after
     each of them has arrived, and one claim. Each request gets a response that it could have got alone.
+
+    The leader first waits until the batch is as large as expected, for `MAX_GATHERING` at most. Without that,
+    a few clients that send one request after the other would form two groups that take turns, and a search
+    would serve only half of them.
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._condition = Condition()
         self._waiting: dict[Hashable, list[_Member]] = {}
-        """The requests that wait, by kind; a kind is a key exactly while a batch of it is placed."""
+        """The requests that wait, by kind; a kind is a key while a batch of it is gathered or placed."""
+
+        self._last = _Ended((), 0.0, 0)
 
     def place(self, call: PlacingCall) -> Placements:
         """Place the consumer of a request, alone or in a batch; raise `LostRace` if it has to try again."""
@@ -128,34 +162,36 @@ class PlacingBatcher:
         member = _Member(call)
         if not self._join(kind, member):
             return call.place_alone()
-        if not member.batch:
+        if not member.leads:
             self._wait(kind, member)
-        if member.batch:
+        if member.leads:
             return self._lead(kind, member)
         call.searches += member.searches
         if not member.is_done:
-            call.deadline.resume()
+            member.resume()
         return member.finish()
 
     def waiting(self) -> int:
         """Return how many requests wait for a batch to end."""
-        with self._lock:
+        with self._condition:
             return sum(map(len, self._waiting.values()))
 
     def _join(self, kind: Hashable, member: _Member) -> bool:
-        """Add a request to those that wait, or let it lead a batch of its own if no batch is placed.
+        """Add a request to those that wait; let it lead a batch if none is gathered or placed.
 
         Return False if a request for the same consumer waits.
         """
-        with self._lock:
+        with self._condition:
             waiting = self._waiting.get(kind)
             if waiting is None:
-                member.batch = [member]
-                self._waiting[kind] = []
+                member.leads = True
+                self._waiting[kind] = [member]
                 return True
             if any(_uuid(other) == _uuid(member) for other in waiting):
                 return False
             waiting.append(member)
+            if self._is_gathered(kind):
+                self._condition.notify_all()
             return True
 
     def _wait(self, kind: Hashable, member: _Member) -> None:
@@ -163,19 +199,18 @@ class PlacingBatcher:
 
         Others have its turn meanwhile, so that further requests can join the batch.
         """
-        member.has_waited = True
-        member.call.deadline.pause()
+        member.pause()
         started = perf_counter()
-        end = time.monotonic() + MAX_WAIT
+        end = monotonic() + MAX_WAIT
         while not member.ready.wait(CHECK_INTERVAL):
-            is_over = time.monotonic() >= end or member.call.deadline.is_over()
+            is_over = monotonic() >= end or member.call.deadline.is_over()
             if is_over and self._withdraw(kind, member):
                 break
         request_stats.current().statement_seconds += perf_counter() - started
 
     def _withdraw(self, kind: Hashable, member: _Member) -> bool:
         """Withdraw a request unless it leads, is being claimed or is done; return whether that is so."""
-        with self._lock:
+        with self._condition:
             if member.is_claiming or member.ready.is_set():
                 return False
             member.is_alone = True
@@ -185,10 +220,9 @@ class PlacingBatcher:
 
     def _lead(self, kind: Hashable, leader: _Member) -> Placements:
         """Place a batch, then let the next one start."""
-        batch, leader.batch = leader.batch, []
+        batch = self._gather(kind, leader)
         try:
-            if leader.has_waited:
-                leader.call.deadline.resume()
+            leader.resume()
             if len(batch) == 1:
                 return leader.call.place_alone()
             _search(leader.call, batch)
@@ -198,23 +232,40 @@ class PlacingBatcher:
                 member.is_alone = not member.is_claiming
             raise
         finally:
-            self._start_next(kind)
             for member in batch:
                 member.ready.set()
+            self._start_next(kind, len(batch))
         return leader.finish()
 
-    def _start_next(self, kind: Hashable) -> None:
-        """Let the requests that wait be placed as a batch; forget the kind if none waits."""
-        with self._lock:
-            waiting = self._waiting.pop(kind)
+    def _gather(self, kind: Hashable, leader: _Member) -> list[_Member]:
+        """Return the requests of a batch, the leader among them, once as many have come as expected."""
+        with self._condition:
+            seconds = self._last.time + MAX_GATHERING - monotonic()
+            if seconds > 0 and not self._is_gathered(kind):
+                leader.pause()
+                self._condition.wait_for(lambda: self._is_gathered(kind), seconds)
+            waiting = self._waiting[kind]
+            self._waiting[kind] = waiting[MAX_BATCH:]
+            return waiting[:MAX_BATCH]
+
+    def _is_gathered(self, kind: Hashable) -> bool:
+        """Return whether as many requests of a kind wait as the last batch lets expect."""
+        return self._last.kind != kind or len(self._waiting[kind]) >= self._last.expected
+
+    def _start_next(self, kind: Hashable, size: int) -> None:
+        """Let the requests that wait be placed after a batch of this size; forget the kind if none waits."""
+        with self._condition:
+            waiting = self._waiting[kind]
+            self._last = _Ended(kind, monotonic(), min(size + len(waiting), MAX_BATCH))
             if waiting:
-                self._waiting[kind] = waiting[MAX_BATCH:]
-                waiting[0].batch = waiting[:MAX_BATCH]
+                waiting[0].leads = True
                 waiting[0].ready.set()
+            else:
+                del self._waiting[kind]
 
     def _claim(self, call: PlacingCall, batch: Sequence[_Member]) -> None:
         """Claim what the search has found; after a refusal, once more without the claims that cause it."""
-        with self._lock:
+        with self._condition:
             claiming = [each for each in batch if each.placement is not None and not each.is_alone]
             for each in claiming:
                 each.is_claiming = True

@@ -194,6 +194,43 @@ def test_batch_has_a_limited_size(cloud, wait_for_first, monkeypatch):
     assert cloud.searches == [["a", "b"], ["c", "d"]]
 
 
+def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, wait_for_first, monkeypatch):
+    """Clients that were answered together come again one after the other."""
+    waiting = wait_for_first("ab")
+    cloud.may_finish.set()
+    assert [host_of(each) for each in waiting] == ["host0", "host1"]
+    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
+    events: list[str] = []
+    deadline = Deadline.of(60)
+    deadline.pause_turn = lambda: events.append("pause")
+    deadline.resume_turn = lambda seconds: events.append("resume")
+    leader = start("c", deadline=deadline)
+    wait_until(lambda: events == ["pause"])
+    assert not leader.done()
+    assert [host_of(each) for each in (leader, start("d"))] == ["host0", "host1"]
+    assert cloud.searches == [["a", "b"], ["c", "d"]]
+    assert events == ["pause", "resume"]
+
+
+def test_batch_waits_for_no_other_kind(cloud, start, wait_for_first, monkeypatch):
+    waiting = wait_for_first("ab")
+    cloud.may_finish.set()
+    assert [host_of(each) for each in waiting] == ["host0", "host1"]
+    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
+    assert host_of(start("c", CandidatesRequest((RequestGroup("", {"VCPU": 2}),)))) == "alone c"
+
+
+def test_batch_waits_only_for_a_moment(cloud, start, wait_for_first, monkeypatch):
+    waiting = wait_for_first("ab")
+    cloud.may_finish.set()
+    assert [host_of(each) for each in waiting] == ["host0", "host1"]
+    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 0.2)
+    assert host_of(start("c")) == "alone c"
+    # Nobody came with it, so the next one does not wait.
+    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
+    assert host_of(start("d")) == "alone d"
+
+
 def test_requests_have_no_turn_while_they_wait(cloud, start, wait_for_first):
     """One whose placement is known needs none afterwards either."""
     events: list[str] = []
