@@ -14,9 +14,11 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     Integer,
+    String,
     TableValuedAlias,
     and_,
     any_,
+    bindparam,
     cast,
     column,
     exists,
@@ -182,9 +184,24 @@ def _pairs(table: str, first: str, second: str, pairs: Collection[tuple[int, int
     return func.unnest(*arrays).table_valued(*columns).render_derived(name=table)
 
 
+def ids_text(ids: Iterable[int]) -> str:
+    """Return ids as the text of an array: psycopg2 would send a literal for each element."""
+    return f"{{{','.join(map(str, ids))}}}"
+
+
 def int_array(values: Iterable[int]) -> ColumnElement[Any]:
-    """Return an array that is sent as text: psycopg2 would send a literal for each element."""
-    return cast(literal(f"{{{','.join(map(str, values))}}}"), ARRAY(Integer))
+    """Return an array that is sent as text."""
+    return cast(literal(ids_text(values)), ARRAY(Integer))
+
+
+def any_id(name: str) -> ColumnElement[Any]:
+    """Return any id of the array that the parameter `name` has as text.
+
+    The subquery hides from the planner how many ids there are: it would make an estimate for each of a
+    thousand, and for each table. Now it assumes ten, and uses the indexes.
+    """
+    array = select(cast(bindparam(name, type_=String), ARRAY(Integer))).scalar_subquery()
+    return func.any(cast(array, ARRAY(Integer)))
 
 
 def has_traits(

@@ -282,7 +282,13 @@ def _key_levels(
         for n in ordering.class_demands
         for id_ in suppliers[n]
     }
-    for key in sorted(set(keys.values())):
+    different = sorted(set(keys.values()))
+    if len(different) == 1:
+        # No candidate has another key.
+        for traits, suppliers in trait_levels:
+            yield different[0], traits, suppliers
+        return
+    for key in different:
 
         def with_key(ids: Sequence[int], holds: Callable[[int, int], bool], key: int = key) -> Sequence[int]:
             return [id_ for id_ in deadline.checked(ids) if holds(keys[id_], key)]

@@ -18,6 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.types import Integer
 
 from placement_svc.db.engine import each_driver_row
+from placement_svc.db.filters import ids_text
 from placement_svc.db.prepared import MAX_TEXT_LENGTH, FixedStatement, each_fixed_row, each_row
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
@@ -147,9 +148,12 @@ def find_anchors_among(
     build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
     supplies = tuple(shared_supplies.items())
     statement = build(criteria, supplies, scans=True, randomized=False, given=True)
-    ids = f"{{{','.join(map(str, root_ids))}}}"
-    values = {"root_ids": ids, "max_anchors": None, "max_examined": None}
-    rows = deadline.checked(each_driver_row(connection, statement.query, values))
+    fixed = statement.fixed.get((None, None))
+    if fixed is None:
+        values = {"max_anchors": None, "max_examined": None}
+        fixed = FixedStatement(statement.query, {"root_ids": "text"}, values, is_common=False)
+        statement.fixed[None, None] = fixed
+    rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
     return [statement.anchor(anchor, memory) for _, _, _, _, *anchor in rows if anchor[0] is not None]
 
 
@@ -163,14 +167,14 @@ def _rows(connection: Connection, statement: "_Statement", values: Mapping[str, 
         return
     key = (values["max_anchors"], values["max_examined"])
     if values["start"] is not None:
-        started = statement.started.get(key)
-        if started is None and len(statement.started) < MAX_TEXTS:
-            started = FixedStatement(statement.query, {"start": "text"}, values, is_common=False)
-            statement.started[key] = started
-        if started is None:
+        fixed = statement.fixed.get(key)
+        if fixed is None and len(statement.fixed) < MAX_TEXTS:
+            fixed = FixedStatement(statement.query, {"start": "text"}, values, is_common=False)
+            statement.fixed[key] = fixed
+        if fixed is None:
             yield from each_driver_row(connection, statement.query, values)
         else:
-            yield from each_fixed_row(connection, started, {"start": values["start"]})
+            yield from each_fixed_row(connection, fixed, {"start": values["start"]})
         return
     text = statement.texts.get(key)
     if text is None:
@@ -198,8 +202,8 @@ class _Statement(NamedTuple):
     id_list_of_demand: tuple[int, ...]
     texts: dict[tuple[int | None, int | None], str]
     """The texts of the first batch of a search, by the values of `max_anchors` and `max_examined`."""
-    started: dict[tuple[int | None, int | None], FixedStatement]
-    """The statements of the first batch of a search with `start`, by the same values."""
+    fixed: dict[tuple[int | None, int | None], FixedStatement]
+    """By the same values, the statements of the first batch of a search with `start`, or for given roots."""
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
 

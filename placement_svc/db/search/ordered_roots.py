@@ -3,19 +3,27 @@
 A batch costs as much as its roots: an index has them in this order, whatever the size of the cloud.
 """
 
+import math
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 
-from sqlalchemy import ColumnElement, Connection, Select, any_, func, select
+from sqlalchemy import ColumnElement, Connection, String, bindparam, func, select, true
 
-from placement_svc.db.engine import driver_rows
-from placement_svc.db.filters import int_array
+from placement_svc.db.filters import any_id, ids_text
+from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.ordering import Ordering
 
-DRAWS_PER_ROOT = 8
-"""How many ids are drawn for each root that is wanted: most ids are those of other providers, or unused."""
+DRAWS_PER_ROOT = 1.2
+"""How many ids are drawn at first for each root that is wanted, as if almost all were those of roots."""
+
+SPARE_DRAWS = 200
+"""How many more are drawn: these take no time, and mostly suffice for a few roots among other providers."""
+
+STATEMENT_CACHE_SIZE = 64
+"""Statements of one kind whose texts are cached: schedulers repeat the requests for the same flavors."""
 
 BEHIND_UUIDS = "~"
 """A text behind all uuids."""
@@ -46,115 +54,146 @@ class OrderedRoots:
         self._least_amount = least_amount
         self._deadline = deadline
         self._sign = -1 if ordering.spreads else 1
-        self._after_key: int | None = None
-        """The roots with this key and better ones have been returned."""
-        self._tied_key: int | None = None
-        """The key whose roots are being returned by uuid, as there are more than a batch of them."""
+        self._after_free: int | None = None
+        """The roots with so much free, or a better amount, have been returned."""
+        self._tied_free: int | None = None
+        """The amount whose roots are being returned by uuid, as there are more than a batch of them."""
         self._after_uuid = ""
         self.drawn: dict[int, str] = {}
         """For a random order, the roots drawn so far, and texts that sort as they were drawn."""
+        self._spare: list[int] = []
+        """The roots that were drawn and are not returned yet."""
+        self._draws_per_root = DRAWS_PER_ROOT
+        self._all_drawn = False
         self.exhausted = False
         self.next_position: tuple[float, str] = (0, "")
 
     def next(self, size: int) -> Sequence[int]:
-        """Return about `size` further roots, with one or two statements."""
+        """Return about `size` further roots, with one or two statements; a few more if they are drawn."""
         self._deadline.check()
         if self._ordering.is_random:
             return self._draw(size)
         if self._class_id is None:
             return self._next_by_uuid(size)
-        if self._tied_key is not None:
-            return self._next_tied(size)
-        return self._next_by_key(size)
+        if self._tied_free is not None:
+            return self._next_tied(self._class_id, self._tied_free, size)
+        return self._next_by_key(self._class_id, size)
 
     def _draw(self, size: int) -> Sequence[int]:
-        """Return roots drawn at random: each root of the cloud has the same chance.
+        """Return roots drawn at random: each root that is left has the same chance.
 
         Ids are drawn, and those dropped that are not the id of a root.
         """
-        is_root = _root.parent_id.is_(None)
-        lowest, highest = (
-            select(each(_root.id)).where(is_root).scalar_subquery() for each in (func.min, func.max)
-        )
-        [(first, last)] = driver_rows(self._connection, select(lowest, highest), {})
+        while len(self._spare) < size and not self._all_drawn:
+            self._draw_more(size - len(self._spare))
+        chosen, self._spare = self._spare[:size], self._spare[size:]
+        self.exhausted = self._all_drawn and not self._spare
+        self.next_position = (0, _drawn_text(len(self.drawn) - len(self._spare)))
+        return chosen
+
+    def _draw_more(self, count: int) -> None:
+        """Draw so many ids that probably `count` of them are roots, and keep the roots."""
+        [(first, last)] = each_row(self._connection, _ID_RANGE)
         ids = range(first or 0, (last or 0) + 1)
-        count = min(len(ids), DRAWS_PER_ROOT * size)
-        draws = random.sample(ids, count)
-        query = select(_root.id).where(is_root, _root.id == any_(int_array(draws)))
-        found = {id_ for (id_,) in driver_rows(self._connection, query, {})} - self.drawn.keys()
-        for id_ in self._deadline.checked(draws):
-            if id_ in found:
-                self.drawn[id_] = f"0{len(self.drawn):012}"
-        self.exhausted = count == len(ids)
-        self.next_position = (0, f"0{len(self.drawn):012}")
-        return list(found)
+        draws = random.sample(ids, min(len(ids), math.ceil(self._draws_per_root * count) + SPARE_DRAWS))
+        found = {id_ for (id_,) in fetch_rows(self._connection, _ROOTS, {"ids": ids_text(draws)})}
+        new = [id_ for id_ in self._deadline.checked(draws) if id_ in found and id_ not in self.drawn]
+        self.drawn.update({id_: _drawn_text(len(self.drawn) + number) for number, id_ in enumerate(new)})
+        self._spare += new
+        self._all_drawn = len(draws) == len(ids)
+        self._draws_per_root = DRAWS_PER_ROOT * len(draws) / max(len(new), 1)
 
     def _next_by_uuid(self, size: int) -> Sequence[int]:
         """Return the next roots by uuid; the index on the uuids of roots has them in order."""
-        return [id_ for id_, _ in self._after(select(_root.id, _root.uuid), size, key=0)]
+        return self._after(_by_uuid(size), size, key=0)
 
-    def _next_by_key(self, size: int) -> Sequence[int]:
+    def _next_by_key(self, class_id: int, size: int) -> Sequence[int]:
         """Return the next roots by key, all of each key.
 
         `inventories_free_idx` has the inventories in this order, so the statement reads `size` entries.
         """
-        key = self._sign * _free
-        query = (
-            select(_inventory.root_id, key)
-            .where(
-                _inventory.resource_class_id == self._class_id,
-                _free >= self._least_amount,
-                *self._is_behind_key(),
-            )
-            .order_by(_free.desc() if self._ordering.spreads else _free)
-            .limit(size)
-        )
-        rows = driver_rows(self._connection, query, {})
+        text = _by_free(class_id, self._least_amount, self._after_free, size, spreads=self._sign < 0)
+        rows = list(each_row(self._connection, text))
         if len(rows) < size:
             self.exhausted = True
             return [id_ for id_, _ in rows]
         last = rows[-1][1]
-        complete = [(id_, each) for id_, each in rows if each != last]
+        complete = [(id_, free) for id_, free in rows if free != last]
         if not complete:
-            self._tied_key, self._after_uuid = last, ""
-            return self._next_tied(size)
-        self._after_key = complete[-1][1]
-        self.next_position = (last, "")
+            self._tied_free, self._after_uuid = last, ""
+            return self._next_tied(class_id, last, size)
+        self._after_free = complete[-1][1]
+        self.next_position = (self._sign * last, "")
         return [id_ for id_, _ in complete]
 
-    def _is_behind_key(self) -> Sequence[ColumnElement[bool]]:
-        if self._after_key is None:
-            return ()
-        after = self._sign * self._after_key
-        return (_free < after if self._ordering.spreads else _free > after,)
-
-    def _next_tied(self, size: int) -> Sequence[int]:
-        """Return the next roots of one key by uuid.
-
-        PostgreSQL tests the next roots by uuid, or sorts the roots of the key: its statistics say how many
-        there are.
-        """
-        assert self._tied_key is not None
-        has_key = (
-            select(_inventory.root_id)
-            .where(
-                _inventory.root_id == _root.id,
-                _inventory.resource_class_id == self._class_id,
-                _free == self._sign * self._tied_key,
-            )
-            .exists()
-        )
-        rows = self._after(select(_root.id, _root.uuid).where(has_key), size, key=self._tied_key)
+    def _next_tied(self, class_id: int, free: int, size: int) -> Sequence[int]:
+        """Return the next roots of one key by uuid."""
+        root_ids = self._after(_by_uuid_of_free(class_id, free, size), size, key=self._sign * free)
         if self.exhausted:
             self.exhausted = False
-            self._after_key, self._tied_key = self._tied_key, None
-        return [id_ for id_, _ in rows]
+            self._after_free, self._tied_free = free, None
+        return root_ids
 
-    def _after(self, query: Select[int, str], size: int, *, key: int) -> Sequence[tuple[int, str]]:
-        """Return the next rows of a query for roots by uuid, and remember the last one."""
-        query = query.where(_root.parent_id.is_(None), _root.uuid > self._after_uuid)
-        rows = driver_rows(self._connection, query.order_by(_root.uuid).limit(size), {})
+    def _after(self, statement: FixedStatement, size: int, *, key: int) -> Sequence[int]:
+        """Return the next roots of a statement that orders them by uuid, and remember the last one."""
+        rows = fetch_rows(self._connection, statement, {"after_uuid": self._after_uuid})
         self.exhausted = len(rows) < size
         self._after_uuid = rows[-1][1] if rows else self._after_uuid
         self.next_position = (key, BEHIND_UUIDS if self.exhausted else self._after_uuid)
-        return rows
+        return [id_ for id_, _ in rows]
+
+
+def _drawn_text(number: int) -> str:
+    """Return a text that sorts as the number of a draw."""
+    return f"0{number:012}"
+
+
+@lru_cache(STATEMENT_CACHE_SIZE)
+def _by_free(class_id: int, least_amount: int, after: int | None, size: int, *, spreads: bool) -> str:
+    """Return the SQL for the next roots by what is free of a class.
+
+    It contains all values: without them, PostgreSQL would expect a few inventories, and sort them.
+    """
+    query = select(_inventory.root_id, _free).where(
+        _inventory.resource_class_id == class_id, _free >= least_amount
+    )
+    if after is not None:
+        query = query.where(_free < after if spreads else _free > after)
+    query = query.order_by(_free.desc() if spreads else _free).limit(size)
+    return FixedStatement(query, {}).text
+
+
+@lru_cache(STATEMENT_CACHE_SIZE)
+def _by_uuid(size: int) -> FixedStatement:
+    """Return the statement for the next roots by uuid."""
+    return _in_order_of_uuids(true(), size)
+
+
+@lru_cache(STATEMENT_CACHE_SIZE)
+def _by_uuid_of_free(class_id: int, free: int, size: int) -> FixedStatement:
+    """Return the statement for the next roots by uuid that have an inventory with so much free.
+
+    PostgreSQL tests the next roots by uuid, or sorts the roots with such inventories: its statistics say how
+    many there are, as the amount is a part of the text.
+    """
+    has_inventory = select(_inventory.root_id).where(
+        _inventory.root_id == _root.id, _inventory.resource_class_id == class_id, _free == free
+    )
+    return _in_order_of_uuids(has_inventory.exists(), size)
+
+
+def _in_order_of_uuids(condition: ColumnElement[bool], size: int) -> FixedStatement:
+    query = (
+        select(_root.id, _root.uuid)
+        .where(condition, _root.parent_id.is_(None), _root.uuid > bindparam("after_uuid", type_=String))
+        .order_by(_root.uuid)
+        .limit(size)
+    )
+    return FixedStatement(query, {"after_uuid": "text"}, is_common=False)
+
+
+_is_root = _root.parent_id.is_(None)
+_ID_RANGE = FixedStatement(
+    select(*(select(each(_root.id)).where(_is_root).scalar_subquery() for each in (func.min, func.max))), {}
+).text
+_ROOTS = FixedStatement(select(_root.id).where(_is_root, _root.id == any_id("ids")), {"ids": "text"})

@@ -8,10 +8,10 @@ suits requests that many trees can satisfy.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, any_, bindparam, cast, not_, select, union_all
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Integer, String
+from sqlalchemy import ColumnElement, FromClause, Select, bindparam, not_, select, union_all
+from sqlalchemy.types import Integer
 
+from placement_svc.db.filters import any_id
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
@@ -54,11 +54,8 @@ def select_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies, rand
 
 def select_given_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> Select[Any]:
     """Return the query for those of the roots in the parameter `root_ids` that can be anchors."""
-    ids = cast(bindparam("root_ids", type_=String), ARRAY(Integer))
-    # The subquery hides from the planner how many ids there are: it would make an estimate for each.
-    is_given = roots.c.id == any_(cast(select(ids).scalar_subquery(), ARRAY(Integer)))
     return select(roots.c.id, roots.c.id.label("position")).where(
-        is_given, *is_allowed_root(criteria, shared_supplies)
+        roots.c.id == any_id("root_ids"), *is_allowed_root(criteria, shared_supplies)
     )
 
 

@@ -9,11 +9,9 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
-    String,
     Text,
     and_,
     any_,
-    bindparam,
     cast,
     func,
     literal,
@@ -21,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from placement_svc.db.filters import int_array
+from placement_svc.db.filters import any_id, ids_text, int_array
 from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.candidates import SearchOptions
@@ -110,7 +108,7 @@ def _read_rows(
     if sharing_trait_id is not None:
         trait_ids |= {sharing_trait_id}
     names_by_id = {id_: name for name, id_ in class_ids_of(criteria).items()}
-    values = {"ids": _as_text(ids), "class_ids": _as_text(names_by_id), "trait_ids": _as_text(trait_ids)}
+    values = {"ids": ids_text(ids), "class_ids": ids_text(names_by_id), "trait_ids": ids_text(trait_ids)}
     splittable = criteria.rules.splittable_classes
     inventories = found.inventories
     for (
@@ -161,17 +159,6 @@ def root_suppliers(anchor: Anchor, uuids: Mapping[int, str]) -> RootSuppliers:
     return RootSuppliers(anchor.id, [by_uuid[id(ids)] for ids in anchor.supplier_ids])
 
 
-def _as_text(ids: Iterable[int]) -> str:
-    """Return ids as the text of an array, as the driver would send thousands of literals."""
-    return f"{{{','.join(map(str, ids))}}}"
-
-
-def _any(name: str) -> ColumnElement[Any]:
-    """Return any element of an array that is sent as text; the planner does not see how many there are."""
-    array = select(cast(bindparam(name, type_=String), ARRAY(Integer))).scalar_subquery()
-    return func.any(cast(array, ARRAY(Integer)))
-
-
 def _ids(text: str) -> tuple[int, ...]:
     """Return the ids in the text of an array: the driver parses arrays slowly."""
     return tuple(map(int, text[1:-1].split(","))) if len(text) > 2 else ()
@@ -191,12 +178,12 @@ def _select_suppliers(held_traits: ColumnElement[Any]) -> FixedStatement:
             cast(_provider.path, Text).label("path"),
             cast(held_traits, Text).label("held_traits"),
         )
-        .where(_provider.id == _any("ids"))
+        .where(_provider.id == any_id("ids"))
         .offset(0)
         .subquery("provider")
     )
     is_requested = and_(
-        inventories.c.provider_id == provider.c.id, inventories.c.resource_class_id == _any("class_ids")
+        inventories.c.provider_id == provider.c.id, inventories.c.resource_class_id == any_id("class_ids")
     )
     query = select(
         provider,
@@ -212,5 +199,7 @@ def _select_suppliers(held_traits: ColumnElement[Any]) -> FixedStatement:
 _provider = resource_providers.c
 _held = func.unnest(_provider.trait_ids, type_=Integer).column_valued("held")
 # Only the wanted traits of a provider: a host has a hundred others.
-_SUPPLIERS = _select_suppliers(func.array(select(_held).where(_held == _any("trait_ids")).scalar_subquery()))
+_SUPPLIERS = _select_suppliers(
+    func.array(select(_held).where(_held == any_id("trait_ids")).scalar_subquery())
+)
 _SUPPLIERS_WITHOUT_TRAITS = _select_suppliers(literal("{}"))

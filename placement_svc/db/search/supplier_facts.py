@@ -4,23 +4,10 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Integer,
-    and_,
-    any_,
-    cast,
-    func,
-    literal,
-    null,
-    select,
-)
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, func, null, select
 
-from placement_svc.db.engine import each_driver_row
-from placement_svc.db.filters import int_array, is_any
+from placement_svc.db.filters import any_id, ids_text
+from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -46,21 +33,13 @@ def read_facts(
     If the order is random, ties are decided by random texts instead of uuids.
     """
     facts = SupplierFacts()
-    provider, inventory = resource_providers.c, inventories.c
-    free: ColumnElement[Any] = cast(null(), BigInteger)
-    source: Any = resource_providers
-    if class_id is not None:
-        is_of_class = and_(inventory.provider_id == provider.id, inventory.resource_class_id == class_id)
-        source = source.outerjoin(inventories, is_of_class)
-        free = inventory.capacity - inventory.used
-    # The subquery hides from the planner how many ids there are: it would make an estimate for each.
-    is_wanted = provider.id == any_(cast(select(int_array(provider_ids)).scalar_subquery(), ARRAY(Integer)))
-    query = (
-        select(provider.id, provider.uuid, free, _preferred_traits(ordering))
-        .select_from(source)
-        .where(is_wanted)
-    )
-    for id_, uuid, amount, trait_ids in deadline.checked(each_driver_row(connection, query, {})):
+    values = {
+        "class_id": class_id,
+        "provider_ids": ids_text(provider_ids),
+        "trait_ids": ids_text(ordering.preferred),
+    }
+    statement = _FACTS_WITH_TRAITS if ordering.preferred else _FACTS
+    for id_, uuid, amount, trait_ids in deadline.checked(each_fixed_row(connection, statement, values)):
         memory.reserve(FACTS_SIZE)
         facts.uuids[id_] = f"{UNDRAWN}{secrets.token_hex(8)}" if ordering.is_random else uuid
         if amount is not None:
@@ -70,9 +49,23 @@ def read_facts(
     return facts
 
 
-def _preferred_traits(ordering: Ordering) -> ColumnElement[Any]:
-    """Return the preferred traits that a provider has: a host has a hundred others."""
-    if not ordering.preferred:
-        return cast(literal("{}"), ARRAY(Integer))
-    held = func.unnest(resource_providers.c.trait_ids, type_=Integer).column_valued("held")
-    return func.array(select(held).where(is_any(held, ordering.preferred)).scalar_subquery())
+def _select_facts(preferred_traits: ColumnElement[Any]) -> FixedStatement:
+    provider, inventory = resource_providers.c, inventories.c
+    is_of_class = and_(
+        inventory.provider_id == provider.id,
+        inventory.resource_class_id == bindparam("class_id", type_=Integer),
+    )
+    query = (
+        select(provider.id, provider.uuid, inventory.capacity - inventory.used, preferred_traits)
+        .select_from(resource_providers.outerjoin(inventories, is_of_class))
+        .where(provider.id == any_id("provider_ids"))
+    )
+    return FixedStatement(query, {"class_id": "integer", "provider_ids": "text", "trait_ids": "text"})
+
+
+_held = func.unnest(resource_providers.c.trait_ids, type_=Integer).column_valued("held")
+# Only the preferred traits of a provider: a host has a hundred others.
+_FACTS_WITH_TRAITS = _select_facts(
+    func.array(select(_held).where(_held == any_id("trait_ids")).scalar_subquery())
+)
+_FACTS = _select_facts(null())

@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Text, any_, bindparam, cast, func, null, or_, select, union_all
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.types import Boolean, Integer, String
+from sqlalchemy.types import Boolean, String
 
+from placement_svc.db.filters import any_id
 from placement_svc.db.prepared import FixedStatement
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 
@@ -21,14 +22,7 @@ def _any(name: str, type_: Any) -> ColumnElement[Any]:
     return func.any(bindparam(name, type_=ARRAY(type_)))
 
 
-# The ids are sent as text: a list would become a thousand literals, which psycopg2 and PostgreSQL process one
-# by one, in 1.5 ms. The subquery hides from PostgreSQL how many ids there are. Otherwise it would make an
-# estimate for each of a thousand ids and for each table, which takes a tenth of the time; now it assumes ten
-# ids, and uses the indexes.
-_ROOT_IDS = func.any(
-    cast(select(cast(bindparam("root_ids", type_=String), ARRAY(Integer))).scalar_subquery(), ARRAY(Integer))
-)
-
+_ROOT_IDS = any_id("root_ids")
 _ROOT_IDS_TYPE = {"root_ids": "text"}
 
 PROVIDERS = FixedStatement(
