@@ -19,6 +19,12 @@ from placement_svc.domain.ordering import Ordering
 DRAWS_PER_ROOT = 1.2
 """How many ids are drawn at first for each root that is wanted, as if almost all were those of roots."""
 
+MAX_DRAWS_PER_ROOT = 20
+"""The most ids that are drawn for each root that is wanted, if roots are rare among the ids."""
+
+MAX_DRAWS = 3
+"""How often ids are drawn at most to find so many roots as are wanted; fewer are found if roots are rare."""
+
 SPARE_DRAWS = 200
 """How many more are drawn: these take no time, and mostly suffice for a few roots among other providers."""
 
@@ -84,8 +90,9 @@ class OrderedRoots:
 
         Ids are drawn, and those dropped that are not the id of a root.
         """
-        while len(self._spare) < size and not self._all_drawn:
-            self._draw_more(size - len(self._spare))
+        for _ in range(MAX_DRAWS):
+            if len(self._spare) < size and not self._all_drawn:
+                self._draw_more(size - len(self._spare))
         chosen, self._spare = self._spare[:size], self._spare[size:]
         self.exhausted = self._all_drawn and not self._spare
         self.next_position = (0, _drawn_text(len(self.drawn) - len(self._spare)))
@@ -101,7 +108,7 @@ class OrderedRoots:
         self.drawn.update({id_: _drawn_text(len(self.drawn) + number) for number, id_ in enumerate(new)})
         self._spare += new
         self._all_drawn = len(draws) == len(ids)
-        self._draws_per_root = DRAWS_PER_ROOT * len(draws) / max(len(new), 1)
+        self._draws_per_root = min(DRAWS_PER_ROOT * len(draws) / max(len(new), 1), MAX_DRAWS_PER_ROOT)
 
     def _next_by_uuid(self, size: int) -> Sequence[int]:
         """Return the next roots by uuid; the index on the uuids of roots has them in order."""

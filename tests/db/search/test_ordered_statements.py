@@ -2,7 +2,7 @@
 
 import pytest
 from flask import Flask
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from bench import large_cloud
 from tests.conftest import Api
@@ -35,3 +35,16 @@ def test_random_search_takes_few_statements(app: Flask, api: Api, engine: Engine
         response = api("GET", path, version=EXTENDED)
     assert len(response.json["allocation_requests"]) == limit
     assert len([each for each in statements if "SELECT" in each.text]) <= FEW_STATEMENTS
+
+
+def test_random_search_draws_few_ids_where_roots_are_rare(app: Flask, api: Api, engine: Engine) -> None:
+    """As after the deletion of most providers: all roots are found, but not by drawing millions of ids."""
+    large_cloud.fill(engine, 3)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE resource_providers ALTER COLUMN id RESTART WITH 10000000"))
+    assert api("POST", "/resource_providers", {"name": "last"}).status_code == 200
+    with sent_statements(app.extensions["database"].engine) as statements:
+        path = f"/allocation_candidates?{REQUEST}&order_by=random&limit=3"
+        response = api("GET", path, version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == 3
+    assert max(len(str(each.parameters)) for each in statements) < 50_000
