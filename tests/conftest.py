@@ -23,6 +23,7 @@ from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
+from placement_svc.db.search import name_lookup
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata, resource_providers
 from placement_svc.provisioning import embedded
 from tests.support.cloud import Cloud, load
@@ -227,6 +228,16 @@ def api(app: Flask) -> Api:
         return app.test_client().open(path, method=method, json=json, headers=sent)
 
     return call
+
+
+@pytest.fixture
+def no_kept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count what a request names anew for each request.
+
+    A test that counts statements and changes the cloud in between needs this: within a second, counts of the
+    cloud before are found to be outdated by a statement of their own.
+    """
+    monkeypatch.setattr(name_lookup, "COUNT_SECONDS", 0)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from flask import Flask
 from hypothesis import HealthCheck, given, note, settings
 
@@ -126,6 +127,7 @@ def test_smallest_gap_decides_between_providers_that_fail_equally_many_filters(
     ]
 
 
+@pytest.mark.usefixtures("no_kept_counts")
 def test_number_of_statements_does_not_depend_on_the_cloud(
     app: Flask, api: Api, load_cloud: LoadCloud, clean_database: Callable[[], None]
 ) -> None:

@@ -131,6 +131,7 @@ def test_amounts_can_exceed_64_bits(api: Api, load_cloud: LoadCloud) -> None:
     assert api("GET", f"{PATH}?resources=VCPU:99999999999999999999").json["fits"] == 0
 
 
+@pytest.mark.usefixtures("no_kept_counts")
 def test_number_of_statements_does_not_depend_on_the_cloud(
     app: Flask, api: Api, load_cloud: LoadCloud, clean_database: Callable[[], None]
 ) -> None:

@@ -469,6 +469,7 @@ def test_sums_beyond_64_bits_are_shown(get: Get, call: Callable[..., Any], app: 
         assert get(path).status_code == 200
 
 
+@pytest.mark.usefixtures("no_kept_counts")
 def test_number_of_statements_does_not_depend_on_the_cloud(
     get: Get, cloud: None, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:

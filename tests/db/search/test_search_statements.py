@@ -9,7 +9,6 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
-from placement_svc.db.search import name_lookup
 from placement_svc.db.search.trees import MIN_TREES_FOR_THREAD
 from tests.conftest import Api
 from tests.support.statements import sent_statements
@@ -131,18 +130,16 @@ def ask(app: Flask, api: Api) -> Callable[[str], tuple[int, int]]:
     return ask
 
 
+@pytest.mark.usefixtures("no_kept_counts")
 @pytest.mark.parametrize("sharing", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("limit", ["", "&limit=1", "&limit=10", "&limit=1000"])
 def test_number_does_not_depend_on_groups_and_trees(
     ask: Callable[[str], tuple[int, int]],
     engine: Engine,
     clean_database: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
     limit: str,
     sharing: bool,
 ) -> None:
-    # The cloud is replaced between two searches.
-    monkeypatch.setattr(name_lookup, "COUNT_SECONDS", 0)
     statements = {}
     for trees in (FEW, MANY):
         clean_database()
