@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import yaml
 from sqlalchemy import create_engine, text
@@ -157,15 +158,23 @@ class Node:
         command = [PATRONI, self._configuration]
         self._process = spawn(command, self._directory / f"{self.name}.log", PYTHONUNBUFFERED="1")
 
-    def request(self, path: str, body: Any = None) -> Any:
-        """Send a request to Patroni's REST API; return the response, None if there is none."""
-        data = None if body is None else json.dumps(body).encode()
-        with suppress(URLError, OSError, json.JSONDecodeError):
-            request = Request(f"http://127.0.0.1:{self._rest_port}{path}", data)
-            with urlopen(request, timeout=30 if data else 2) as response:
-                text = response.read()
-                return json.loads(text) if data is None else text
+    def request(self, path: str) -> Any:
+        """Send a GET to Patroni's REST API; return the response, None if there is none."""
+        with (
+            suppress(URLError, OSError, json.JSONDecodeError),
+            urlopen(f"http://127.0.0.1:{self._rest_port}{path}", timeout=2) as response,
+        ):
+            return json.load(response)
         return None
+
+    def switch_over(self) -> int:
+        """Ask Patroni to let another node be the primary; return the status of its response."""
+        data = json.dumps({"leader": self.name}).encode()
+        try:
+            with urlopen(f"http://127.0.0.1:{self._rest_port}/switchover", data, timeout=30) as response:
+                return int(response.status)
+        except HTTPError as error:
+            return error.code
 
     def postgres(self) -> list[int]:
         """Return the process ids of PostgreSQL, its postmaster first."""
@@ -265,11 +274,11 @@ class PatroniCluster:
     def switch_over(self) -> Node:
         """Ask Patroni for a planned switchover; return the former primary.
 
-        Patroni may fail to tell the outcome: for some 20 seconds after an outage of etcd, the standbys do not
-        notice that the primary has given up.
+        Patroni may not know the outcome (503): for some 20 seconds after an outage of etcd, the standbys do
+        not notice that the primary has given up.
         """
         primary = self.wait_for_leader()
-        primary.request("/switchover", {"leader": primary.name})
+        assert primary.switch_over() in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
         self.wait_for_leader(other_than=primary)
         return primary
 
