@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.db.shared_clauses import shared
-from placement_svc.db.tables import inventories, provider_aggregates
+from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
 from placement_svc.domain.inventory import MAX_INTEGER
 
 MAX_SINGLE_CONDITIONS = 8
@@ -195,13 +195,31 @@ def int_array(values: Iterable[int]) -> ColumnElement[Any]:
 
 
 def any_id(name: str) -> ColumnElement[Any]:
-    """Return any id of the array that the parameter `name` has as text.
+    """Return any id of the array that the parameter `name` has as text; hides how many there are."""
+    return _any_hidden(cast(bindparam(name, type_=String), ARRAY(Integer)))
 
-    The subquery hides from the planner how many ids there are: it would make an estimate for each of a
-    thousand, and for each table. Now it assumes ten, and uses the indexes.
+
+def any_of_ids(ids: Iterable[int]) -> ColumnElement[Any]:
+    """Return any of thousands of ids; hides how many there are."""
+    return _any_hidden(int_array(ids))
+
+
+def _any_hidden(array: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return any element of an array; a subquery hides from the planner how many there are.
+
+    It would make an estimate for each of a thousand, and for each table. Now it assumes ten, and uses the
+    indexes.
     """
-    array = select(cast(bindparam(name, type_=String), ARRAY(Integer))).scalar_subquery()
-    return func.any(cast(array, ARRAY(Integer)))
+    return func.any(cast(select(array).scalar_subquery(), ARRAY(Integer)))
+
+
+def held_among(name: str) -> ColumnElement[Any]:
+    """Return the array of those traits of a provider whose ids the parameter `name` has as text.
+
+    A provider may have a hundred others.
+    """
+    held = func.unnest(resource_providers.c.trait_ids, type_=Integer).column_valued("held")
+    return func.array(select(held).where(held == any_id(name)).scalar_subquery())
 
 
 def has_traits(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import Connection, select
 
 from placement_svc.db.engine import driver_rows
-from placement_svc.db.filters import is_any
+from placement_svc.db.filters import any_of_ids, is_any
 from placement_svc.db.independent_fits import count_independent, has_independent_demands
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.candidates import SearchOptions
@@ -16,7 +16,6 @@ from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import (
     SimulatedSuppliers,
     class_ids_of,
-    is_one_of,
     read_suppliers,
     root_suppliers,
 )
@@ -147,7 +146,7 @@ def _by_aggregate(connection: Connection, fits_by_root: Mapping[int, int]) -> Ma
     query = (
         select(aggregates.c.uuid, member.provider_id)
         .join(aggregates, aggregates.c.id == member.aggregate_id)
-        .where(is_one_of(member.provider_id, fits_by_root))
+        .where(member.provider_id == any_of_ids(fits_by_root))
     )
     counts = Counter[str]()
     for uuid, root_id in driver_rows(connection, query, {}):

@@ -272,19 +272,15 @@ def _key_levels(
     The first of the class demands whose supplier has the key is another one each time, so no candidate
     appears twice.
     """
-    if not ordering.class_demands:
-        for traits, suppliers in trait_levels:
-            yield 0, traits, suppliers
-        return
     keys = {
         id_: _key(ordering, facts, id_)
         for _, suppliers in trait_levels
         for n in ordering.class_demands
         for id_ in suppliers[n]
     }
-    different = sorted(set(keys.values()))
+    different = sorted(set(keys.values())) or [0]
     if len(different) == 1:
-        # No candidate has another key.
+        # All candidates have this key; it is 0 if no demand has the class.
         for traits, suppliers in trait_levels:
             yield different[0], traits, suppliers
         return

@@ -148,11 +148,7 @@ def find_anchors_among(
     build = _cached_statement if len(criteria.by_demand) <= MAX_CACHED_DEMANDS else _build_statement
     supplies = tuple(shared_supplies.items())
     statement = build(criteria, supplies, scans=True, randomized=False, given=True)
-    fixed = statement.fixed.get((None, None))
-    if fixed is None:
-        values = {"max_anchors": None, "max_examined": None}
-        fixed = FixedStatement(statement.query, {"root_ids": "text"}, values, is_common=False)
-        statement.fixed[None, None] = fixed
+    fixed = statement.with_parameter("root_ids", {"max_anchors": None, "max_examined": None})
     rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
     return [statement.anchor(anchor, memory) for _, _, _, _, *anchor in rows if anchor[0] is not None]
 
@@ -167,14 +163,11 @@ def _rows(connection: Connection, statement: "_Statement", values: Mapping[str, 
         return
     key = (values["max_anchors"], values["max_examined"])
     if values["start"] is not None:
-        fixed = statement.fixed.get(key)
-        if fixed is None and len(statement.fixed) < MAX_TEXTS:
-            fixed = FixedStatement(statement.query, {"start": "text"}, values, is_common=False)
-            statement.fixed[key] = fixed
-        if fixed is None:
-            yield from each_driver_row(connection, statement.query, values)
-        else:
+        if key in statement.fixed or len(statement.fixed) < MAX_TEXTS:
+            fixed = statement.with_parameter("start", values)
             yield from each_fixed_row(connection, fixed, {"start": values["start"]})
+        else:
+            yield from each_driver_row(connection, statement.query, values)
         return
     text = statement.texts.get(key)
     if text is None:
@@ -206,6 +199,15 @@ class _Statement(NamedTuple):
     """By the same values, the statements of the first batch of a search with `start`, or for given roots."""
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
+
+    def with_parameter(self, name: str, values: Mapping[str, Any]) -> FixedStatement:
+        """Return the statement that has only this parameter, a text; keep it for other searches."""
+        key = (values["max_anchors"], values["max_examined"])
+        fixed = self.fixed.get(key)
+        if fixed is None:
+            fixed = FixedStatement(self.query, {name: "text"}, values, is_common=False)
+            self.fixed[key] = fixed
+        return fixed
 
     def id_lists(self, columns: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return the lists of supplier ids in the last columns of a row."""

@@ -6,7 +6,7 @@ A batch costs as much as its roots: an index has them in this order, whatever th
 import math
 import random
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from sqlalchemy import ColumnElement, Connection, String, bindparam, func, select, true
 
@@ -100,8 +100,7 @@ class OrderedRoots:
 
     def _draw_more(self, count: int) -> None:
         """Draw so many ids that probably `count` of them are roots, and keep the roots."""
-        [(first, last)] = each_row(self._connection, _ID_RANGE)
-        ids = range(first or 0, (last or 0) + 1)
+        ids = self._ids
         draws = random.sample(ids, min(len(ids), math.ceil(self._draws_per_root * count) + SPARE_DRAWS))
         found = {id_ for (id_,) in fetch_rows(self._connection, _ROOTS, {"ids": ids_text(draws)})}
         new = [id_ for id_ in self._deadline.checked(draws) if id_ in found and id_ not in self.drawn]
@@ -109,6 +108,12 @@ class OrderedRoots:
         self._spare += new
         self._all_drawn = len(draws) == len(ids)
         self._draws_per_root = min(DRAWS_PER_ROOT * len(draws) / max(len(new), 1), MAX_DRAWS_PER_ROOT)
+
+    @cached_property
+    def _ids(self) -> range:
+        """The ids among which those of all roots are."""
+        [(first, last)] = each_row(self._connection, _ID_RANGE)
+        return range(first or 0, (last or 0) + 1)
 
     def _next_by_uuid(self, size: int) -> Sequence[int]:
         """Return the next roots by uuid; the index on the uuids of roots has them in order."""

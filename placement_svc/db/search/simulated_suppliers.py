@@ -5,21 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
-    Integer,
     Text,
     and_,
-    any_,
     cast,
-    func,
     literal,
     select,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 
-from placement_svc.db.filters import any_id, ids_text, int_array
+from placement_svc.db.filters import any_id, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.candidates import SearchOptions
@@ -144,14 +139,6 @@ def _read_rows(
             inventories.step_size[key] = step_size
 
 
-def is_one_of(column: Column[int], ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the condition that `column` is one of thousands of ids, which are hidden from the planner.
-
-    It would make an estimate for each of them.
-    """
-    return column == any_(cast(select(int_array(ids)).scalar_subquery(), ARRAY(Integer)))
-
-
 def root_suppliers(anchor: Anchor, uuids: Mapping[int, str]) -> RootSuppliers:
     """Return the suppliers of a root by uuid; demands with the same criteria keep sharing one list."""
     lists = {id(ids): ids for ids in anchor.supplier_ids}
@@ -197,9 +184,5 @@ def _select_suppliers(held_traits: ColumnElement[Any]) -> FixedStatement:
 
 
 _provider = resource_providers.c
-_held = func.unnest(_provider.trait_ids, type_=Integer).column_valued("held")
-# Only the wanted traits of a provider: a host has a hundred others.
-_SUPPLIERS = _select_suppliers(
-    func.array(select(_held).where(_held == any_id("trait_ids")).scalar_subquery())
-)
+_SUPPLIERS = _select_suppliers(held_among("trait_ids"))
 _SUPPLIERS_WITHOUT_TRAITS = _select_suppliers(literal("{}"))

@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, func, null, select
+from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, null, select
 
-from placement_svc.db.filters import any_id, ids_text
+from placement_svc.db.filters import any_id, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
@@ -63,9 +63,5 @@ def _select_facts(preferred_traits: ColumnElement[Any]) -> FixedStatement:
     return FixedStatement(query, {"class_id": "integer", "provider_ids": "text", "trait_ids": "text"})
 
 
-_held = func.unnest(resource_providers.c.trait_ids, type_=Integer).column_valued("held")
-# Only the preferred traits of a provider: a host has a hundred others.
-_FACTS_WITH_TRAITS = _select_facts(
-    func.array(select(_held).where(_held == any_id("trait_ids")).scalar_subquery())
-)
+_FACTS_WITH_TRAITS = _select_facts(held_among("trait_ids"))
 _FACTS = _select_facts(null())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Connection
 
+from placement_svc.db.filters import ids_text
 from placement_svc.db.prepared import fetch_rows
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.search.tree_statements import (
@@ -93,7 +94,7 @@ class Trees:
         One statement, one more if there are `summed_classes`, and one if there are `splittable_classes`.
         Their cost is proportional to the size of the trees: they use the indexes on root_id.
         """
-        self._add_providers(fetch_rows(connection, PROVIDERS, {"root_ids": _array(root_ids)}))
+        self._add_providers(fetch_rows(connection, PROVIDERS, {"root_ids": ids_text(root_ids)}))
         self._fetch_amounts(connection, root_ids)
 
     def _add_providers(self, rows: Sequence[TreeProvider]) -> None:
@@ -104,12 +105,12 @@ class Trees:
     def _fetch_amounts(self, connection: Connection, root_ids: Sequence[int]) -> None:
         """Fetch the amounts of `summed_classes` and `splittable_classes` that can be allocated."""
         if self.summed_classes:
-            values = {"root_ids": _array(root_ids), "summed_classes": sorted(self.summed_classes)}
+            values = {"root_ids": ids_text(root_ids), "summed_classes": sorted(self.summed_classes)}
             for provider_id, name, max_allocatable in fetch_rows(connection, MAX_ALLOCATABLE, values):
                 freed = self._freed.get(name, {}).get(provider_id)
                 self._max_allocatable[provider_id, name] = freed.max_allocatable if freed else max_allocatable
         if self.splittable_classes:
-            values = {"root_ids": _array(root_ids), "splittable_classes": sorted(self.splittable_classes)}
+            values = {"root_ids": ids_text(root_ids), "splittable_classes": sorted(self.splittable_classes)}
             for provider_id, name, *units in fetch_rows(connection, UNITS, values):
                 freed = self._freed.get(name, {}).get(provider_id)
                 limits = UnitLimits(*units)
@@ -132,7 +133,7 @@ class Trees:
 
     def _summary_values(self, root_ids: Sequence[int]) -> dict[str, Any]:
         return {
-            "root_ids": _array(root_ids),
+            "root_ids": ids_text(root_ids),
             "all_classes": self.summary_classes is None,
             "summary_classes": sorted(self.summary_classes or ()),
         }
@@ -237,10 +238,6 @@ class TreeFetcher:
         """Wait until everything is fetched and no thread uses the connection."""
         if self._fetching is not None:
             self._fetching.result()
-
-
-def _array(ids: Iterable[int]) -> str:
-    return f"{{{','.join(map(str, ids))}}}"
 
 
 def _providers(ids: Iterable[int], texts: str) -> Iterator[TreeProvider]:
