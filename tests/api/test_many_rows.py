@@ -53,6 +53,10 @@ def add(database: Database) -> Callable[..., None]:
     return add
 
 
+def analyze(database: Database, *tables: str) -> None:
+    database.write(lambda connection: connection.execute(text(f"ANALYZE {', '.join(tables)}")) and None)
+
+
 def reshape_body(count: int, *classes: str, generation: int, consumer_generation: int | None) -> Any:
     """Return a reshape that gives each provider inventories of `classes` and one consumer of the first."""
     return {
@@ -82,8 +86,7 @@ def test_reshape_of_thousands_of_providers(
     add(ADD_PROVIDERS)
     # As after an import. A session of earlier tests checks foreign keys by plans for nearly empty tables,
     # with sequential scans, until a table is analyzed.
-    tables = "resource_providers, inventories, consumers, allocations"
-    database.write(lambda connection: connection.execute(text(f"ANALYZE {tables}")) and None)
+    analyze(database, "resource_providers", "inventories", "consumers", "allocations")
     started = time.monotonic()
     body = reshape_body(COUNT, "VCPU", generation=0, consumer_generation=None)
     assert api("POST", "/reshaper", body).status_code == 204
@@ -127,7 +130,7 @@ def test_deletion_in_a_reshape_reads_by_key(
 ) -> None:
     """The statistics are those of a cloud with this number of providers."""
     add(ADD_PROVIDERS, analyzed_at)
-    database.write(lambda connection: connection.execute(text("ANALYZE inventories")) and None)
+    analyze(database, "inventories")
     clean_database()
     add(ADD_PROVIDERS)
     with sent_statements(database.engine) as sent:

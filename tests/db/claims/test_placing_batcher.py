@@ -152,6 +152,14 @@ def wait_for_first(cloud: Cloud, start: Start) -> Callable[[Sequence[str]], list
     return wait_for_first
 
 
+@pytest.fixture
+def batch_of_two(cloud: Cloud, wait_for_first: Callable[[str], list[Future[Placements]]]) -> None:
+    """A batch of two requests that has just ended."""
+    waiting = wait_for_first("ab")
+    cloud.may_finish.set()
+    assert [host_of(each) for each in waiting] == ["host0", "host1"]
+
+
 def test_request_that_nobody_precedes_is_placed_alone(cloud, start):
     cloud.may_finish.set()
     assert host_of(start(FIRST)) == "alone first"
@@ -194,11 +202,9 @@ def test_batch_has_a_limited_size(cloud, wait_for_first, monkeypatch):
     assert cloud.searches == [["a", "b"], ["c", "d"]]
 
 
-def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, wait_for_first, monkeypatch):
+@pytest.mark.usefixtures("batch_of_two")
+def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, monkeypatch):
     """Clients that were answered together come again one after the other."""
-    waiting = wait_for_first("ab")
-    cloud.may_finish.set()
-    assert [host_of(each) for each in waiting] == ["host0", "host1"]
     monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
     events: list[str] = []
     deadline = Deadline.of(60)
@@ -212,18 +218,14 @@ def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, wait_f
     assert events == ["pause", "resume"]
 
 
-def test_batch_waits_for_no_other_kind(cloud, start, wait_for_first, monkeypatch):
-    waiting = wait_for_first("ab")
-    cloud.may_finish.set()
-    assert [host_of(each) for each in waiting] == ["host0", "host1"]
+@pytest.mark.usefixtures("batch_of_two")
+def test_batch_waits_for_no_other_kind(start, monkeypatch):
     monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
     assert host_of(start("c", CandidatesRequest((RequestGroup("", {"VCPU": 2}),)))) == "alone c"
 
 
-def test_batch_waits_only_for_a_moment(cloud, start, wait_for_first, monkeypatch):
-    waiting = wait_for_first("ab")
-    cloud.may_finish.set()
-    assert [host_of(each) for each in waiting] == ["host0", "host1"]
+@pytest.mark.usefixtures("batch_of_two")
+def test_batch_waits_only_for_a_moment(start, monkeypatch):
     monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 0.2)
     assert host_of(start("c")) == "alone c"
     # Nobody came with it, so the next one does not wait.
