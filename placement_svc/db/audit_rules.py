@@ -123,6 +123,7 @@ _TREES = (
         """,
     ),
     same_root("inventories", "root of an inventory that differs from the root of its provider"),
+    same_root("provider_traits", "root of a provider trait that differs from the root of the provider"),
     same_root(
         "provider_aggregates", "root of an aggregate member that differs from the root of the provider"
     ),

@@ -181,10 +181,11 @@ INSERT_PROVIDERS = f"""
            CASE WHEN parent_id IS NULL OR generation > 0 THEN now() END
       FROM staged_providers
       JOIN provider_paths USING (id);
-    INSERT INTO provider_traits (provider_id, trait_id)
-    SELECT provider.id, traits.id
+    INSERT INTO provider_traits (provider_id, root_id, trait_id)
+    SELECT provider_paths.id, provider_paths.root_id, traits.id
       FROM staged_provider_traits
       JOIN staged_providers AS provider USING (number)
+      JOIN provider_paths ON provider_paths.id = provider.id
       JOIN traits ON traits.name = trait;
     {_insert_missing("aggregates (uuid)", "aggregate", "staged_provider_aggregates")}
     INSERT INTO provider_aggregates (provider_id, root_id, aggregate_id)

@@ -68,6 +68,7 @@ class UnorderedBatches:
             self._limit,
             has_rare_criterion=self._criteria.has_rare_criterion(self._supplies.keys()),
             has_small_set=has_small_set(self._criteria, self._supplies),
+            root_count=self._criteria.root_count,
         )
         return None if size is None else self._fetch(size)
 

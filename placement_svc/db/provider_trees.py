@@ -97,7 +97,7 @@ def move_branch(connection: Connection, position: TreePosition, parent: TreePosi
     """Move a provider and its descendants below `parent`, or make it a root.
 
     The branch and its inventories must be locked. Foreign keys that cascade update the `root_id` of its
-    inventories and of its aggregates.
+    inventories, traits and aggregates.
     """
     parent_path = list(parent.path) if parent else []
     providers = resource_providers.c

@@ -123,10 +123,18 @@ resource_providers = Table(
 provider_traits = Table(
     "provider_traits",
     metadata,
-    Column("provider_id", ForeignKey("resource_providers.id", ondelete="CASCADE"), nullable=False),
+    Column("provider_id", Integer, nullable=False),
+    # A trigger sets it for an INSERT without it.
+    Column("root_id", Integer, nullable=False),
     Column("trait_id", ForeignKey("traits.id"), nullable=False),
     PrimaryKeyConstraint("provider_id", "trait_id"),
-    Index(None, "trait_id", "provider_id"),
+    ForeignKeyConstraint(
+        ["provider_id", "root_id"],
+        ["resource_providers.id", "resource_providers.root_id"],
+        ondelete="CASCADE",
+        onupdate="CASCADE",
+    ),
+    Index(None, "trait_id", "root_id", "provider_id"),
 )
 
 aggregates = Table(
@@ -195,7 +203,8 @@ inventories = Table(
     CheckConstraint("total > 0", name="total"),
     CheckConstraint("reserved >= 0", name="reserved"),
     CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="units"),
-    Index(None, "root_id", "resource_class_id"),
+    # With the provider, it has the providers with a class in the order of their roots (`root_sets`).
+    Index(None, "root_id", "resource_class_id", "provider_id"),
     Index(None, "resource_class_id", "max_allocatable"),
     # An ordered search reads the hosts with the most or the least free amounts first.
     Index("inventories_free_idx", "resource_class_id", text("(capacity - used)"), "root_id"),

@@ -90,6 +90,9 @@ FIXED = {
     "UPDATE inventories SET root_id = other FROM id WHERE provider_id IN (numa, pf)": {
         "root of an inventory that differs from the root of its provider"
     },
+    "UPDATE provider_traits SET root_id = other FROM id": {
+        "root of a provider trait that differs from the root of the provider"
+    },
     "UPDATE provider_aggregates SET root_id = other FROM id WHERE provider_id = numa": {
         "root of an aggregate member that differs from the root of the provider"
     },

@@ -18,6 +18,7 @@ CLOUD = (
 )
 
 PROVIDER = "(SELECT id FROM resource_providers WHERE name = 'below')"
+ROOT = "(SELECT root_id FROM resource_providers WHERE name = 'below')"
 
 FOREIGN_KEYS = {
     "allocations_consumer_id_fkey": (
@@ -59,7 +60,7 @@ FOREIGN_KEYS = {
         "DELETE FROM resource_providers WHERE name = 'below'",
         "aggregate of a provider that does not exist",
     ),
-    "provider_traits_provider_id_fkey": (
+    "provider_traits_provider_id_root_id_fkey": (
         "DELETE FROM resource_providers WHERE name = 'below'",
         "trait of a provider that does not exist",
     ),
@@ -107,6 +108,10 @@ USED = "used amount that is not the sum of the allocations"
 TRAITS = "trait ids that do not match the traits of the provider"
 
 TRIGGERS = {
+    "provider_traits_set_root_id_on_insert": (
+        f"UPDATE provider_traits SET root_id = 0 WHERE provider_id = {PROVIDER}",
+        "root of a provider trait that differs from the root of the provider",
+    ),
     "allocations_update_used_on_insert": (
         "INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used) SELECT min(consumer_id),"
         f" {PROVIDER}, (SELECT id FROM resource_classes WHERE name = 'VCPU'), 1 FROM allocations",
@@ -116,7 +121,8 @@ TRIGGERS = {
     "allocations_update_used_on_update": ("UPDATE allocations SET used = 2 WHERE used = 8", USED),
     "allocations_update_used_on_truncate": ("TRUNCATE allocations", USED),
     "provider_traits_update_trait_ids_on_insert": (
-        f"INSERT INTO provider_traits SELECT {PROVIDER}, id FROM traits WHERE name = 'COMPUTE_NODE'",
+        "INSERT INTO provider_traits (provider_id, root_id, trait_id)"
+        f" SELECT {PROVIDER}, {ROOT}, id FROM traits WHERE name = 'COMPUTE_NODE'",
         TRAITS,
     ),
     "provider_traits_update_trait_ids_on_delete": (
@@ -135,8 +141,12 @@ MORE_ORPHANS = {
     "DELETE FROM resource_providers WHERE name = 'numa'": "allocation of a provider that does not exist",
     "UPDATE allocations SET consumer_id = 0 WHERE used = 8": "allocation of a consumer that does not exist",
     "UPDATE consumers SET project_id = 0": "consumer of a project that does not exist",
-    f"INSERT INTO provider_traits VALUES ({PROVIDER}, 0 - 1)": "provider trait that does not exist",
-    "INSERT INTO provider_traits SELECT 0, min(id) FROM traits": "trait of a provider that does not exist",
+    f"INSERT INTO provider_traits (provider_id, root_id, trait_id) VALUES ({PROVIDER}, {ROOT}, 0 - 1)": (
+        "provider trait that does not exist"
+    ),
+    "INSERT INTO provider_traits (provider_id, root_id, trait_id) SELECT 0, 0, min(id) FROM traits": (
+        "trait of a provider that does not exist"
+    ),
 }
 
 GENERATED = "capacity or largest allocation that does not match the inventory"

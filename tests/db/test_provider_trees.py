@@ -62,7 +62,7 @@ class Trees:
                     assert self.create(name, parent).status_code == 200
 
     def add_data(self, name: str) -> None:
-        """Give a provider two inventories and an aggregate."""
+        """Give a provider two inventories, an aggregate and a trait."""
         path = f"/resource_providers/{self.uuids[name]}"
         body: dict[str, Any] = {
             "resource_provider_generation": 0,
@@ -71,6 +71,8 @@ class Trees:
         assert self.api("PUT", f"{path}/inventories", body).status_code == 200
         body = {"resource_provider_generation": 1, "aggregates": [str(uuid4())]}
         assert self.api("PUT", f"{path}/aggregates", body).status_code == 200
+        body = {"resource_provider_generation": 2, "traits": ["HW_CPU_X86_AVX"]}
+        assert self.api("PUT", f"{path}/traits", body).status_code == 200
 
     def move(self, name: str, parent: str | None, version: str = "1.39") -> TestResponse:
         uuid = self.uuids[name]
@@ -154,7 +156,8 @@ def test_whole_branch_moves_to_another_tree(trees: Trees) -> None:
     assert trees.parent_and_root("b") == ("y", "x")
     assert trees.parent_and_root("d") == ("c", "x")
     assert [trees.rows_with_root(n, "inventories") for n in "ax"] == [4, 6]
-    assert [trees.rows_with_root(n, "provider_aggregates") for n in "ax"] == [2, 3]
+    for table in ("provider_aggregates", "provider_traits"):
+        assert [trees.rows_with_root(n, table) for n in "ax"] == [2, 3]
 
 
 def test_branch_moves_within_its_tree(trees: Trees) -> None:
@@ -197,7 +200,7 @@ def test_move_does_not_increment_the_generation(trees: Trees) -> None:
     trees.create_branches("ab", "x")
     trees.add_data("b")
     moved = trees.move("b", "x")
-    assert moved.json["generation"] == 2  # type: ignore[index]
+    assert moved.json["generation"] == 3  # type: ignore[index]
 
 
 @pytest.mark.parametrize("parent", [None, "x"])

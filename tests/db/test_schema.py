@@ -328,11 +328,20 @@ def test_trait_ids_follow_provider_traits(cloud: Cloud) -> None:
     assert [cloud.trait_ids(one), cloud.trait_ids(other)] == [[4, 7], []]
 
 
+def test_trait_has_the_root_of_its_provider_if_an_insert_names_none(cloud: Cloud) -> None:
+    """As the INSERT of services of the release before the column."""
+    root = cloud.provider()
+    child = cloud.provider(root)
+    cloud.run("INSERT INTO provider_traits (provider_id, trait_id) VALUES (:child, 7)", child=child)
+    assert cloud.run("SELECT root_id FROM provider_traits WHERE trait_id = 7") == root
+
+
 def test_trait_ids_follow_an_update(cloud: Cloud) -> None:
     one, other = cloud.provider(), cloud.provider()
     cloud.run("INSERT INTO provider_traits (provider_id, trait_id) VALUES (:one, 7), (:one, 2)", one=one)
     cloud.run(
-        "UPDATE provider_traits SET provider_id = :other WHERE trait_id = 7 AND provider_id = :one",
+        "UPDATE provider_traits SET provider_id = :other, root_id = :other"
+        " WHERE trait_id = 7 AND provider_id = :one",
         one=one,
         other=other,
     )

@@ -12,7 +12,15 @@ SMALL_SET_SCAN = 5000
 """The first batch scans at most this number of roots, if the filters allow only few."""
 
 MIN_ANCHOR_RATIO = 1 / 20
-"""The part of the scanned roots that must be anchors; otherwise the second batch is a selective lookup."""
+"""The part of the scanned roots that must be anchors for the second batch to scan as many as it needs."""
+
+MAX_SECOND_SCAN = 1 / 4
+MAX_SCAN_WITHOUT_ANCHORS = 1 / 16
+"""The part of all roots that the second batch scans if few of the first batch, or none, were anchors.
+
+To examine a root takes some four times as long as it adds to a selective lookup, whose time grows with the
+cloud if no criterion is rare.
+"""
 
 MAX_ANCHORS_PER_CANDIDATE = 8
 """The most anchors for each one with a candidate that the size of the second batch assumes."""
@@ -46,9 +54,16 @@ class BatchSize:
 
 
 def next_batch(
-    state: SearchState, limit: int, *, has_rare_criterion: bool, has_small_set: bool = False
+    state: SearchState,
+    limit: int,
+    *,
+    has_rare_criterion: bool,
+    has_small_set: bool = False,
+    root_count: int = 0,
 ) -> BatchSize | None:
     """Return the size of the next batch, or None if a limited search stops fetching.
+
+    `root_count` is the approximate number of all roots.
 
     After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
     yielded, or if no root is left. It fetches at most three batches, because the third takes all anchors that
@@ -63,7 +78,7 @@ def next_batch(
         case 0:
             return _first_batch(limit, has_rare_criterion=has_rare_criterion, has_small_set=has_small_set)
         case 1:
-            return _second_batch(state, limit)
+            return _second_batch(state, limit, root_count)
         case 2:
             return BatchSize()
         case _:
@@ -78,7 +93,7 @@ def _first_batch(limit: int, *, has_rare_criterion: bool, has_small_set: bool) -
     return BatchSize(limit, max(factor * limit + extra, SMALL_SET_SCAN if has_small_set else 0))
 
 
-def _second_batch(state: SearchState, limit: int) -> BatchSize:
+def _second_batch(state: SearchState, limit: int, root_count: int) -> BatchSize:
     """Return a batch that should be enough if the next roots resemble those of the first batch.
 
     A third batch, of all that is left, is rare: many anchors would have to yield no candidate because amounts
@@ -89,7 +104,13 @@ def _second_batch(state: SearchState, limit: int) -> BatchSize:
     )
     max_anchors = math.ceil(1.5 * anchors_per_candidate * (limit - state.anchors_with_candidates)) + 10
     roots_scanned = state.cursor.roots_scanned
-    anchor_ratio = state.anchors / roots_scanned if roots_scanned else 0
-    if anchor_ratio <= MIN_ANCHOR_RATIO:
+    if not roots_scanned:
         return BatchSize(max_anchors)
-    return BatchSize(max_anchors, roots_to_scan=math.ceil(2 * max_anchors / anchor_ratio))
+    if not state.anchors:
+        roots_to_scan = math.floor(MAX_SCAN_WITHOUT_ANCHORS * root_count)
+        return BatchSize(max_anchors, roots_to_scan or None)
+    anchor_ratio = state.anchors / roots_scanned
+    roots_to_scan = math.ceil(2 * max_anchors / anchor_ratio)
+    if anchor_ratio > MIN_ANCHOR_RATIO or roots_to_scan <= MAX_SECOND_SCAN * root_count:
+        return BatchSize(max_anchors, roots_to_scan)
+    return BatchSize(max_anchors)

@@ -162,7 +162,11 @@ class CandidateSearch:
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []
         while batch_size := next_batch(
-            state, limit, has_rare_criterion=has_rare_criterion, has_small_set=small_set
+            state,
+            limit,
+            has_rare_criterion=has_rare_criterion,
+            has_small_set=small_set,
+            root_count=self._criteria.root_count,
         ):
             anchors, state = self._fetch_batch(state, batch_size)
             for anchor in anchors:

@@ -63,6 +63,12 @@ class ResolvedMembership:
     any_of: tuple[frozenset[int], ...]
     forbidden: frozenset[int]
 
+    @property
+    def sets(self) -> Iterator[frozenset[int]]:
+        """The sets in `any_of`, and a set of each forbidden member."""
+        yield from self.any_of
+        yield from (frozenset([id_]) for id_ in self.forbidden)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SupplierCriteria:
@@ -140,7 +146,8 @@ class SearchCriteria:
     aggregates `unsuffixed_forbidden` and is no root of the trees `unsuffixed_not_in_tree`: those that the
     unsuffixed group forbids. `split_amounts` are triples of the index of a demand, the id of its class and
     its amount, which several providers of a tree may supply. Of the sets that the request requires one of,
-    `small_trait_sets` and `small_aggregate_sets` have so few providers that all their roots are best listed.
+    and of the single names that it forbids, `small_trait_sets` and `small_aggregate_sets` have so few
+    providers that all their roots are best listed.
     """
 
     rules: CombinationRules
@@ -156,6 +163,8 @@ class SearchCriteria:
     """The id of MISC_SHARES_VIA_AGGREGATE; None if no provider has it."""
     ordering: Ordering | None = field(default=None, compare=False)
     """The order of the candidates (None: any); no condition, so statements do not depend on it."""
+    root_count: int = field(default=0, compare=False)
+    """The approximate number of root providers (0: unknown); statements do not depend on it."""
 
     __hash__ = _hash_once
 
@@ -216,12 +225,12 @@ def _build_criteria(
     unsuffixed_required: tuple[frozenset[int], ...] = ()
     unsuffixed_forbidden: frozenset[int] = frozenset()
     unsuffixed_not_in_tree: frozenset[int] = frozenset()
-    trait_sets = set(root_required.any_of)
-    aggregate_sets = set(root_member_of.any_of)
+    trait_sets = set(root_required.sets)
+    aggregate_sets = set(root_member_of.sets)
     for group in request.groups:
         resolved = _ResolvedGroup.of(names, group, request)
-        trait_sets.update(resolved.required.any_of)
-        aggregate_sets.update(resolved.member_of.any_of)
+        trait_sets.update(resolved.required.sets)
+        aggregate_sets.update(resolved.member_of.sets)
         for demand in demands_of(group):
             demands.append(demand)
             by_demand.append(resolved.supplier_criteria(demand, freed))
@@ -250,6 +259,7 @@ def _build_criteria(
         split_amounts=split_amounts,
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,
         ordering=Ordering.of(rules, frozenset().union(*preferred.any_of), request.order_by),
+        root_count=names.root_count,
     )
 
 

@@ -75,6 +75,8 @@ class NamesLookup:
     """
 
     max_count: int
+    root_count: int
+    """The number of root providers, from PostgreSQL's statistics; 0 if it has none."""
 
     resource_classes: Mapping[str, int]
     traits: Mapping[str, int]
@@ -93,6 +95,7 @@ class NamesLookup:
             rows[kind].append((name, id_or_amount, count))
         return cls(
             max_count=rows["max_count"][0][1],
+            root_count=rows["max_count"][0][2],
             resource_classes={name: id_ for name, id_, _ in rows["resource_classes"]},
             traits={name: id_ for name, id_, _ in rows["traits"]},
             aggregates={uuid: id_ for uuid, id_, _ in rows["aggregates"]},
@@ -214,31 +217,33 @@ def _count_up_to(
     return select(func.count()).select_from(counted).scalar_subquery()
 
 
-def _max_count() -> ColumnElement[int]:
-    """Return the number of providers at which counting them ends.
+def _select_maximum() -> Select[int, int]:
+    """Return the query for the number of providers at which counting them ends, and the number of roots.
 
     If n of r roots match, a scan examines limit * r / n roots to find as many as the limit, and a list of the
     matching roots has n entries. To examine a root takes five times as long as to list one. So the list costs
     less if n < sqrt(5 * limit * r). The number of roots is that of PostgreSQL's statistics.
     """
-    roots = column("reltuples", Double)
-    most = func.sqrt(5 * cast(bindparam("limit"), Double) * func.greatest(roots, 0))
+    statistics = table("pg_class", column("reltuples", Double), column("oid"))
+    roots = func.greatest(statistics.c.reltuples, 0)
+    most = func.sqrt(5 * cast(bindparam("limit"), Double) * roots)
+    max_count = cast(func.least(func.greatest(most, LOWEST_MAX_COUNT), HIGHEST_MAX_COUNT), Integer)
     return (
-        select(cast(func.least(func.greatest(most, LOWEST_MAX_COUNT), HIGHEST_MAX_COUNT), Integer))
-        .select_from(table("pg_class", roots, column("oid")))
-        .where(column("oid") == cast("resource_providers_roots_idx", REGCLASS))
-        .scalar_subquery()
+        select(max_count.label("max_count"), cast(roots, Integer).label("root_count"))
+        .select_from(statistics)
+        .where(statistics.c.oid == cast("resource_providers_roots_idx", REGCLASS))
     )
 
 
-_maximum = shared(select(_max_count().label("max_count")).cte("maximum").prefix_with("MATERIALIZED"))
+_maximum = shared(_select_maximum().cte("maximum").prefix_with("MATERIALIZED"))
 _MAX_COUNT = select(_maximum.c.max_count).scalar_subquery()
+_ROOT_COUNT = select(_maximum.c.root_count).scalar_subquery()
 
 
 def _count_with_trait(maximum: ColumnElement[int] | int) -> ColumnElement[int]:
     """Return the number of providers with a trait; counting ends at `maximum`."""
     rows = select(literal(1)).where(provider_traits.c.trait_id == traits.c.id).correlate(traits)
-    return _count_up_to(maximum, rows, provider_traits.c.provider_id)
+    return _count_up_to(maximum, rows, provider_traits.c.root_id)
 
 
 def _count_members() -> ColumnElement[int]:
@@ -296,7 +301,7 @@ _LOOK_UP_IDS = FixedStatement(union_all(*_select_names(_count_with_trait(1), _NO
 _LOOK_UP_NAMES = FixedStatement(
     union_all(
         *_select_names(_count_with_trait(_MAX_COUNT), _count_members()),
-        select(literal("max_count"), literal(""), _MAX_COUNT, _NOT_COUNTED),
+        select(literal("max_count"), literal(""), _MAX_COUNT, _ROOT_COUNT),
         _count_inventories(),
     ),
     {"limit": "bigint", **_NAME_LISTS, "amount_classes": "text[]", "amounts": "integer[]"},

@@ -34,7 +34,9 @@ def select_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies, rand
     the required aggregates, and with traits that few providers have.
     """
     position = position_column(randomized)
-    in_sets = roots_in_sets(criteria, shared_supplies, SetSize.SMALL_OR_ORDERED, randomized=randomized)
+    # No index has the members of a set in the order of their uuids, so all of a large one would be read.
+    size = SetSize.SMALL if randomized else SetSize.SMALL_OR_ORDERED
+    in_sets = roots_in_sets(criteria, shared_supplies, size, randomized=randomized)
     if in_sets is not None and not randomized:
         return _select_from_sets(in_sets.c.root_id, list(meets_root_filters(criteria, shared_supplies)))
     query = select(roots.c.id, position).where(

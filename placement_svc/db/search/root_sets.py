@@ -1,26 +1,31 @@
 """Sets of root providers that the filters of a request allow, each of which one index answers.
 
-A set is a necessary condition on a tree: it has a provider in one of some aggregates, or with some traits.
-The conditions on each supplier are stricter, so the sets only exclude roots early. PostgreSQL intersects the
-sets in the order of the root ids. That takes 0.1 µs for each member of an aggregate, and ends with the last
-root that is needed; a scan that fails takes 3 µs for each root.
+A set is a necessary condition on a tree: it has a provider in one of some aggregates, or with some traits; or
+its root has no forbidden ones. The conditions on each supplier are stricter, so the sets only exclude roots
+early. PostgreSQL intersects the sets in the order of the root ids. That takes 0.1 µs for each member of an
+aggregate and for each provider with a trait, and ends with the last root that is needed; a scan that fails
+takes 3 to 20 µs for each root.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import chain, islice
+from typing import Any
 
-from sqlalchemy import FromClause, Select, intersect, select, union
+from sqlalchemy import ColumnElement, CompoundSelect, FromClause, Select, except_, intersect, select, union
 
 from placement_svc.db.filters import has_traits, is_any
-from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
 from placement_svc.db.search.tree_conditions import is_after_cursor
 from placement_svc.db.shared_clauses import shared
-from placement_svc.db.tables import provider_aggregates, resource_providers
+from placement_svc.db.tables import inventories, provider_aggregates, provider_traits, resource_providers
 
 MAX_SETS = 8
-"""The most sets that a search uses."""
+"""The most sets that a search intersects, and the most that it excludes."""
+
+MAX_ORDERED_NAMES = 16
+"""The most traits or aggregates in a set whose roots PostgreSQL merges in their order."""
 
 
 class SetSize(Enum):
@@ -32,7 +37,12 @@ class SetSize(Enum):
 
 
 _member_of = shared(provider_aggregates.alias("member_of"))
+_held = shared(provider_traits.alias("held"))
+_inventory = shared(inventories.alias("inventory"))
 _provider = shared(resource_providers.alias("provider"))
+
+_IS_ROOT_MEMBER = _member_of.c.provider_id == _member_of.c.root_id
+_IS_ROOT_TRAIT = _held.c.provider_id == _held.c.root_id
 
 
 def roots_in_sets(
@@ -43,14 +53,25 @@ def roots_in_sets(
     Return None if there is no set.
     """
     all_sets = chain(
-        _trait_sets(criteria, shared_supplies, size), _aggregate_sets(criteria, shared_supplies, size)
+        _trait_sets(criteria, shared_supplies, size),
+        _aggregate_sets(criteria, shared_supplies, size),
     )
-    sets = list(islice(all_sets, MAX_SETS))
+    sets: list[Select[Any]] = list(islice(all_sets, MAX_SETS))
+    excluded = [] if size is SetSize.SMALL else list(islice(_excluded_sets(criteria), MAX_SETS))
     if not sets:
-        return None
+        if not excluded or size is not SetSize.SMALL_OR_ORDERED:
+            return None
+        sets = [select(_provider.c.id.label("root_id")).where(_provider.c.parent_id.is_(None))]
     if not randomized:
-        sets = [each.where(is_after_cursor(each.selected_columns.root_id)) for each in sets]
-    roots = intersect(*sets) if len(sets) > 1 else sets[0].distinct()
+        sets, excluded = (
+            [each.where(is_after_cursor(each.selected_columns.root_id)) for each in part]
+            for part in (sets, excluded)
+        )
+    roots: Select[Any] | CompoundSelect[Any] = (
+        intersect(*sets) if len(sets) > 1 else sets[0] if excluded else sets[0].distinct()
+    )
+    if excluded:
+        roots = except_(roots, *excluded)
     # The OFFSET makes PostgreSQL read the sets in order, instead of probing them root by root.
     return roots.order_by("root_id").offset(0).subquery("roots_in_sets")
 
@@ -73,16 +94,12 @@ def _aggregate_sets(
     """
     root_sets = dict.fromkeys(criteria.root_member_of.any_of)
     supplier_sets = _required_aggregates(criteria, shared_supplies)
-    is_root = (_member_of.c.provider_id == _member_of.c.root_id,)
     for any_of, conditions in chain(
-        ((each, is_root) for each in root_sets), ((each, ()) for each in supplier_sets)
+        ((each, [_IS_ROOT_MEMBER]) for each in root_sets), ((each, []) for each in supplier_sets)
     ):
-        members = select(_member_of.c.root_id).where(*conditions)
         is_small = any_of in criteria.small_aggregate_sets
-        if len(any_of) == 1 and (is_small or size is not SetSize.SMALL):
-            yield members.where(_member_of.c.aggregate_id == min(any_of))
-        elif is_small or size is SetSize.ANY:
-            yield members.where(is_any(_member_of.c.aggregate_id, any_of))
+        if is_small or _is_used(any_of, size):
+            yield _select_members(any_of, *conditions)
 
 
 def _required_aggregates(
@@ -100,30 +117,111 @@ def _required_aggregates(
 def _trait_sets(
     criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize
 ) -> Iterator[Select[int]]:
-    """Yield the roots of the providers with the traits that each suffixed, or the unsuffixed, group requires.
+    """Yield the roots of the providers with the traits that each group requires, without those it forbids.
 
-    Also yield the roots with the traits that `root_required` requires. In the unsuffixed group, sharing
-    providers can have the traits.
+    First yield the roots with the traits that `root_required` requires. In the unsuffixed group, each trait
+    that is required makes a set, and sharing providers can have it.
     """
-
-    def is_listed(sets: Iterable[frozenset[int]]) -> bool:
-        return size is SetSize.ANY or not criteria.small_trait_sets.isdisjoint(sets)
-
-    root_required = criteria.root_required
-    if root_required.any_of and is_listed(root_required.any_of):
-        conditions = has_traits(_provider, root_required.any_of, root_required.forbidden)
+    small = criteria.small_trait_sets
+    required = criteria.root_required.any_of
+    if small.isdisjoint(required):
+        if used := [any_of for any_of in required if _is_used(any_of, size)]:
+            yield _select_roots_of_holders(used, _IS_ROOT_TRAIT)
+    else:
+        conditions = has_traits(_provider, required, criteria.root_required.forbidden)
         yield select(_provider.c.root_id).where(_provider.c.parent_id.is_(None), *conditions)
     for each in dict.fromkeys(criteria.by_demand):
-        sets = each.required.any_of
-        if sets and each not in shared_supplies and is_listed(sets):
-            yield select(_provider.c.root_id).where(*has_traits(_provider, sets, each.required.forbidden))
+        if each not in shared_supplies:
+            yield from _supplier_set(criteria, each, size)
     for number, any_of in enumerate(criteria.rules.unsuffixed_required):
-        if is_listed([any_of]):
-            own = select(_provider.c.root_id).where(*has_traits(_provider, [any_of]))
-            aggregate_ids = aggregates_serving_required(shared_supplies, number)
-            if not aggregate_ids:
-                yield own
-                continue
-            served = select(_member_of.c.root_id).where(is_any(_member_of.c.aggregate_id, aggregate_ids))
-            roots = union(own, served).subquery()
-            yield select(roots.c.root_id)
+        aggregate_ids = aggregates_serving_required(shared_supplies, number)
+        is_small = any_of in small
+        if not aggregate_ids:
+            if is_small or _is_used(any_of, size):
+                yield _select_roots_of_holders([any_of])
+        elif is_small or _is_used([*any_of, *aggregate_ids], size):
+            parts = (_select_roots_of_holders([any_of]), _select_members(aggregate_ids))
+            yield select(union(*parts).order_by("root_id").subquery())
+
+
+def _supplier_set(
+    criteria: SearchCriteria, supplier_criteria: SupplierCriteria, size: SetSize
+) -> Iterator[Select[int]]:
+    """Yield the roots of the providers that have the traits required of a supplier, and no forbidden one.
+
+    If only forbidden traits can exclude providers, start from those with the resource class.
+    """
+    required, forbidden = supplier_criteria.required.any_of, supplier_criteria.required.forbidden
+    if not criteria.small_trait_sets.isdisjoint(required):
+        yield select(_provider.c.root_id).where(*has_traits(_provider, required, forbidden))
+        return
+    if size is SetSize.SMALL:
+        return
+    used = [any_of for any_of in required if _is_used(any_of, size)]
+    excluded = [frozenset([id_]) for id_ in _frequent(criteria, forbidden)[:MAX_SETS]]
+    if used and not excluded:
+        yield _select_roots_of_holders(used)
+    elif excluded and (used or supplier_criteria.resources):
+        providers = _select_holders(used) if used else _select_with_class(supplier_criteria.resources[0][0])
+        allowed = except_(providers, *(_select_holders([each]) for each in excluded))
+        yield select(allowed.order_by("root_id", "provider_id").subquery().c.root_id)
+
+
+def _excluded_sets(criteria: SearchCriteria) -> Iterator[Select[int]]:
+    """Yield the roots that have a frequent forbidden trait, and the members of a forbidden aggregate."""
+    for trait_id in _frequent(criteria, criteria.root_required.forbidden):
+        yield select(_held.c.root_id).where(_held.c.trait_id == trait_id, _IS_ROOT_TRAIT)
+    for aggregate_id in sorted(criteria.unsuffixed_forbidden | criteria.root_member_of.forbidden):
+        if frozenset([aggregate_id]) not in criteria.small_aggregate_sets:
+            yield _select_members([aggregate_id], _IS_ROOT_MEMBER)
+
+
+def _frequent(criteria: SearchCriteria, trait_ids: Iterable[int]) -> list[int]:
+    """Return the traits that many providers have; a scan excludes the few providers with another one."""
+    return [id_ for id_ in sorted(trait_ids) if frozenset([id_]) not in criteria.small_trait_sets]
+
+
+def _is_used(any_of: Collection[int], size: SetSize) -> bool:
+    """Return whether a strategy uses a large set; indexes have the roots of a few names in their order."""
+    return size is SetSize.ANY or (size is SetSize.SMALL_OR_ORDERED and len(any_of) <= MAX_ORDERED_NAMES)
+
+
+def _select_any(query: Select[Any], name_id: ColumnElement[int], ids: Collection[int]) -> Select[Any]:
+    """Return the rows of `query` for one of the names with these ids.
+
+    An index has the rows of one name in the order of their roots. PostgreSQL merges those of a few.
+    """
+    if len(ids) == 1:
+        return query.where(name_id == min(ids))
+    if not ids or len(ids) > MAX_ORDERED_NAMES:
+        return query.where(is_any(name_id, ids))
+    names = [column.name for column in query.selected_columns]
+    merged = union(*(query.where(name_id == id_) for id_ in sorted(ids))).order_by(*names).subquery()
+    return select(merged)
+
+
+def _select_members(any_of: Collection[int], *conditions: ColumnElement[bool]) -> Select[int]:
+    """Return the query for the roots of the members of one of these aggregates."""
+    return _select_any(select(_member_of.c.root_id).where(*conditions), _member_of.c.aggregate_id, any_of)
+
+
+def _select_roots_of_holders(sets: Sequence[frozenset[int]], *conditions: ColumnElement[bool]) -> Select[int]:
+    """Return the query for the roots of the providers that have a trait of each set."""
+    if len(sets) == 1:
+        return _select_any(select(_held.c.root_id).where(*conditions), _held.c.trait_id, sets[0])
+    return select(_select_holders(sets, *conditions).subquery().c.root_id)
+
+
+def _select_holders(sets: Sequence[frozenset[int]], *conditions: ColumnElement[bool]) -> Select[int, int]:
+    """Return the query for the providers that have a trait of each set, and the roots of their trees."""
+    holders = select(_held.c.root_id, _held.c.provider_id).where(*conditions)
+    parts = [_select_any(holders, _held.c.trait_id, any_of) for any_of in sets]
+    if len(parts) == 1:
+        return parts[0]
+    return select(intersect(*parts).order_by("root_id", "provider_id").subquery())
+
+
+def _select_with_class(class_id: int) -> Select[int, int]:
+    """Return the query for the providers with a resource class, and the roots of their trees."""
+    has_class = _inventory.c.resource_class_id == class_id
+    return select(_inventory.c.root_id, _inventory.c.provider_id).where(has_class)

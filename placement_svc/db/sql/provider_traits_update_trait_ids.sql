@@ -11,6 +11,14 @@ BEGIN
          WHERE trait_ids <> '{}';
         RETURN NULL;
     END IF;
+    IF TG_OP = 'UPDATE' THEN
+        -- A move of a branch changes only the root_id: a foreign key cascades it.
+        IF NOT EXISTS (SELECT provider_id, trait_id FROM old_traits
+                       EXCEPT
+                       SELECT provider_id, trait_id FROM new_traits) THEN
+            RETURN NULL;
+        END IF;
+    END IF;
     IF TG_OP IN ('DELETE', 'UPDATE') THEN
         UPDATE resource_providers AS provider
            SET trait_ids = ARRAY(SELECT trait_id

@@ -63,5 +63,27 @@ def test_second_batch_is_a_lookup_if_few_roots_are_anchors(roots_scanned: int) -
     assert next_batch(state, 10, has_rare_criterion=False) == BatchSize(25)
 
 
+@pytest.mark.parametrize(
+    ("root_count", "roots_to_scan"), [(39_999, None), (40_000, 10_000), (100_000, 10_000)]
+)
+def test_second_batch_scans_on_if_that_is_a_part_of_the_cloud(
+    root_count: int, roots_to_scan: int | None
+) -> None:
+    # One root in 200 is an anchor; a lookup would examine all roots.
+    state = replace(AFTER_FIRST, cursor=ScanCursor(after=1, roots_scanned=2000))
+    batch = next_batch(state, 10, has_rare_criterion=False, root_count=root_count)
+    assert batch == BatchSize(25, roots_to_scan)
+
+
+@pytest.mark.parametrize(("root_count", "roots_to_scan"), [(0, None), (15, None), (16_000, 1000)])
+def test_second_batch_scans_a_small_part_if_no_root_was_an_anchor(
+    root_count: int, roots_to_scan: int | None
+) -> None:
+    state = SearchState(ScanCursor(after=1, roots_scanned=140), batches=1)
+    batch = next_batch(state, 10, has_rare_criterion=False, root_count=root_count)
+    assert batch is not None
+    assert batch.roots_to_scan == roots_to_scan
+
+
 def test_third_batch_takes_all_that_is_left() -> None:
     assert next_batch(replace(AFTER_FIRST, batches=2), 10, has_rare_criterion=False) == BatchSize()

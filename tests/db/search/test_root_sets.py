@@ -1,0 +1,75 @@
+"""A scan examines only roots that all filters allow, whatever part of the cloud each of them allows."""
+
+import logging
+
+import pytest
+
+from placement_svc.db.search import candidates
+from placement_svc.db.search.name_lookup import NamesLookup
+from tests.conftest import Api, LoadCloud
+from tests.support.cloud import read, uuid_of
+
+HOSTS = 40
+LIMIT = 3
+EXTENDED = "1.39, placement-svc 1.0"
+
+FIRST_HALF, SECOND_HALF = "HW_CPU_X86_AVX", "HW_CPU_X86_AVX2"
+"""Traits of the children of the hosts in the aggregate X, and in Y."""
+NOT_LAST, ROOT_NOT_LAST = "HW_CPU_X86_SSE", "HW_CPU_X86_MMX"
+"""Traits of all children, and of all hosts, but the last one."""
+
+X, Y, UNUSED = map(uuid_of, ("X", "Y", "Z"))
+
+
+def _host(number: int) -> str:
+    aggregate, half = ("X", FIRST_HALF) if number < HOSTS // 2 else ("Y", SECOND_HALF)
+    is_last = number == HOSTS - 1
+    root_traits = "" if is_last else f"#{ROOT_NOT_LAST}"
+    child_traits = half if is_last else f"{half},{NOT_LAST}"
+    return f"h{number}{{DISK_GB8}}{root_traits}@{aggregate}; c{number}<h{number}{{VCPU8}}#{child_traits}"
+
+
+@pytest.fixture
+def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts with one child each; no set of providers counts as small."""
+    for name in ("has_few_providers", "has_few_members"):
+        monkeypatch.setattr(NamesLookup, name, lambda *_: False)
+    monkeypatch.setattr("placement_svc.db.search.criteria.RARITY_THRESHOLD", 0)
+    load_cloud(read("; ".join(map(_host, range(HOSTS)))))
+
+
+@pytest.mark.usefixtures("hosts")
+@pytest.mark.parametrize(
+    ("filters", "found", "scanned"),
+    [
+        ("", LIMIT, LIMIT),
+        (f"member_of={Y}", LIMIT, LIMIT),
+        (f"member_of=in:{Y},{UNUSED}", LIMIT, LIMIT),
+        (f"member_of=!{X}", LIMIT, LIMIT),
+        (f"root_member_of=!{X}", LIMIT, LIMIT),
+        (f"required_C={SECOND_HALF}", LIMIT, LIMIT),
+        (f"required_C=in:{SECOND_HALF},HW_CPU_X86_SSE2", LIMIT, LIMIT),
+        (f"required_C=!{FIRST_HALF}", LIMIT, LIMIT),
+        (f"required_C=!{NOT_LAST}", 1, 1),
+        (f"required=!{ROOT_NOT_LAST}", 1, 1),
+        (f"root_required=!{ROOT_NOT_LAST}", 1, 1),
+        (f"root_required={ROOT_NOT_LAST}&required_C=!{NOT_LAST}", 0, 0),
+        (f"member_of={X}&member_of={Y}", 0, 0),
+        (f"member_of={Y}&required_C={FIRST_HALF}", 0, 0),
+        (f"member_of=in:{Y},{UNUSED}&required_C={FIRST_HALF}", 0, 0),
+        (f"member_of=!{X}&required_C={FIRST_HALF}", 0, 0),
+        (f"member_of=!{X}&required_C=!{SECOND_HALF}", 0, 0),
+        (f"required_C={FIRST_HALF},{SECOND_HALF}", 0, 0),
+        (f"required_C={FIRST_HALF}&required_C=in:{SECOND_HALF},HW_CPU_X86_SSE2", 0, 0),
+        (f"required_C={NOT_LAST}&required_C=!{FIRST_HALF},!{SECOND_HALF}", 0, 0),
+    ],
+)
+def test_roots_that_a_filter_excludes_are_not_examined(
+    api: Api, caplog: pytest.LogCaptureFixture, filters: str, found: int, scanned: int
+) -> None:
+    query = f"resources=DISK_GB:1&resources_C=VCPU:1&limit={LIMIT}&{filters}"
+    with caplog.at_level(logging.DEBUG, candidates.log.name):
+        response = api("GET", f"/allocation_candidates?{query}".rstrip("&"), version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == found
+    [record] = [each for each in caplog.records if "roots scanned" in each.msg]
+    assert record.args[-1] == scanned
