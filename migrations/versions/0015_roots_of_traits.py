@@ -20,6 +20,7 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
+    # Searches, too, lock provider_traits before inventories.
     op.add_column("provider_traits", sa.Column("root_id", sa.Integer))
     # Replaced first: the trigger would write every provider again.
     sql.execute(op.get_bind(), "provider_traits_update_trait_ids", "provider_traits_set_root_id")

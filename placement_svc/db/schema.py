@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
 from placement_svc.db import names
@@ -112,8 +112,11 @@ def upgrade(
     the schema is at a revision in `BEFORE_BASELINE`; nothing has changed then.
     """
     with _exclusive_transaction(engine, lock_timeout, statement_timeout) as connection:
-        if revision == "head" and is_newer(revision_of(connection)):
+        before = revision_of(connection)
+        if revision == "head" and is_newer(before):
             return
+        if before not in (None, newest()):
+            _pause_writes(connection)
         command.upgrade(_config(connection), revision)
         if revision_of(connection) == newest():
             names.sync_standard(connection)
@@ -122,6 +125,8 @@ def upgrade(
 def downgrade(engine: Engine, revision: str) -> None:
     """Downgrade a database to `revision` in one transaction, with the timeouts and errors of `upgrade`."""
     with _exclusive_transaction(engine, LOCK_TIMEOUT, STATEMENT_TIMEOUT) as connection:
+        if revision_of(connection) is not None:
+            _pause_writes(connection)
         command.downgrade(_config(connection), revision)
 
 
@@ -136,6 +141,16 @@ def _exclusive_transaction(
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
         _set_timeouts(connection, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         yield connection
+
+
+def _pause_writes(connection: Connection) -> None:
+    """Wait for the claims, releases and changes of providers that run; new ones wait for this transaction.
+
+    Each of them locks a consumer or a provider first, and then other tables in an order of its own. Without
+    these locks, a migration that changes several tables could be in a deadlock with them. Reads continue.
+    """
+    connection.execute(text("LOCK TABLE consumers IN EXCLUSIVE MODE"))
+    connection.execute(text("LOCK TABLE resource_providers IN EXCLUSIVE MODE"))
 
 
 def _set_timeouts(connection: Connection, **seconds: float) -> None:

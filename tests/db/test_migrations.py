@@ -180,6 +180,22 @@ def test_request_during_a_waiting_migration_succeeds(
         assert "HW_CPU_X86_AVX" in request.result()["traits"]
 
 
+def test_release_during_a_migration_of_several_tables_is_no_deadlock(
+    database: Engine, next_release: NextRelease
+) -> None:
+    """A release locks its consumer, changes inventories, and then deletes the consumer."""
+    locks = "LOCK TABLE consumers IN SHARE ROW EXCLUSIVE MODE; LOCK TABLE inventories IN SHARE MODE"
+    with next_release(locks), ThreadPoolExecutor() as threads, database.begin() as release:
+        release.execute(text("SELECT FROM consumers FOR UPDATE"))
+        release.execute(text("UPDATE inventories SET used = used"))
+        migration = threads.submit(schema.upgrade, database, lock_timeout=TIMEOUT)
+        wait_for_waiting(database, "relation", 1)
+        release.execute(text("DELETE FROM consumers"))
+        release.commit()
+        migration.result()
+    assert schema.current(database) == NEXT
+
+
 def test_service_works_after_a_migration_added_a_column_to_every_table(
     service: FlaskClient, database: Engine, next_release: NextRelease
 ) -> None:
