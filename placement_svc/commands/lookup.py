@@ -23,9 +23,16 @@ def find_tree(service: ServiceClient, name_or_uuid: str, **query: str) -> list[P
         return []
     return [
         provider
-        for named in _list(service, name=name_or_uuid)
+        for named in _named(service, name_or_uuid)
         for provider in _list(service, in_tree=named["uuid"], **query)
     ]
+
+
+def _named(service: ServiceClient, name: str) -> list[Provider]:
+    """Return the provider with this name, if there is one."""
+    # A value that begins with "contains:" matches a part of the name.
+    value = f"contains:{name}" if name.startswith("contains:") else name
+    return [provider for provider in _list(service, name=value) if provider["name"] == name]
 
 
 def _list(service: ServiceClient, **query: str) -> list[Provider]:

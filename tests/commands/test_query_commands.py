@@ -195,6 +195,20 @@ def test_tree_shows_usage_traits_and_consumers(run: Run, named: str) -> None:
 
 
 @pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("command", ["tree", "who"])
+def test_host_is_found_by_its_whole_name_only(run: Run, api: Api, command: str) -> None:
+    result = run(command, "contains:n1")
+    assert (result.exit_code, result.stdout) == (
+        1,
+        "No resource provider has the name or uuid contains:n1.\n",
+    )
+    for name in ("contains:n1", "contains:n11"):
+        api("POST", "/resource_providers", {"name": name})
+    assert "contains:n1" in run(command, "contains:n1").stdout
+    assert "n11" not in run(command, "contains:n1").stdout
+
+
+@pytest.mark.usefixtures("cloud")
 def test_tree_counts_the_allocation_ratio(run: Run) -> None:
     assert "0 of 8" in run("tree", "cn2").stdout
 
