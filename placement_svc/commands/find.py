@@ -57,7 +57,8 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
 def _queries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield what a text can be, and the query for its providers."""
     if is_uuid(text):
-        yield "aggregate", {"member_of": text.lower()}
+        # An aggregate has the letter case in which a client has written it.
+        yield "aggregate", {"member_of": f"in:{','.join(dict.fromkeys((text, text.lower())))}"}
         yield "uuid", {"uuid": text.lower()}
     elif _TRAIT.fullmatch(text):
         yield "trait", {"required": text}

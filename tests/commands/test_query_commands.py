@@ -270,6 +270,17 @@ def test_find_names_all_providers(run: Run, text: str, match: str, names: list[s
 
 
 @pytest.mark.usefixtures("cloud")
+def test_find_knows_aggregates_in_any_letter_case(run: Run, api: Api) -> None:
+    body = api("GET", f"/resource_providers/{uuid_of('cn2')}/aggregates").get_json()
+    upper = uuid_of("upper").upper()
+    api("PUT", f"/resource_providers/{uuid_of('cn2')}/aggregates", body | {"aggregates": [upper]})
+    for text, name in ((upper, "cn2"), (uuid_of("rack").upper(), "cn1")):
+        assert ("aggregate", name) in [
+            (row["match"], row["provider"]) for row in csv_rows(run("find", text, "--csv"))
+        ]
+
+
+@pytest.mark.usefixtures("cloud")
 def test_empty_lists_searches_without_candidates(run: Run, api: Api) -> None:
     sent = f"req-{uuid4()}"
     assert run("empty", "--request-id", sent).exit_code == 0
