@@ -1,7 +1,7 @@
 """Consumers and projects (`docs/spec/extensions.md 6.3`)."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from flask import Blueprint, Response, jsonify
@@ -13,6 +13,7 @@ from placement_svc.db import consumer_pages, project_pages
 from placement_svc.domain.consumers import Consumer, ConsumerDetails, ConsumerFilter
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
+from placement_svc.http.json import timestamp
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.consumers import ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.pages import MAX_LIMIT, parse_page
@@ -30,7 +31,7 @@ def _to_json(consumer: Consumer) -> dict[str, Any]:
 
 
 def _text(time: datetime | None) -> str | None:
-    return None if time is None else time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return None if time is None else timestamp(time)
 
 
 def _details_to_json(details: ConsumerDetails) -> dict[str, Any]:

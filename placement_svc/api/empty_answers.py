@@ -11,6 +11,7 @@ from placement_svc.db import empty_answers
 from placement_svc.domain.empty_answers import EmptyAnswer
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
+from placement_svc.http.json import timestamp
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
 from placement_svc.schemas.pages import parse_page
 from placement_svc.schemas.scalars import DASHED_UUID
@@ -22,7 +23,7 @@ DEFAULT_LIMIT = 100
 
 def _to_json(answer: EmptyAnswer) -> dict[str, Any]:
     members = asdict(answer)
-    return {"id": members.pop("uuid"), **members, "created_at": answer.created_at.isoformat()}
+    return {"id": members.pop("uuid"), **members, "created_at": timestamp(answer.created_at)}
 
 
 @bp.get("/allocation_candidates/empty")

@@ -36,4 +36,4 @@ def list_empty_searches(service: ServiceClient, request_id: str | None, limit: i
 def _lines(search: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the time without fractions of a second, the request ids that are known, and the query."""
     ids = filter(None, (search["request_id"], search["global_request_id"]))
-    return search["created_at"][:19], *ids, search["query"]
+    return f"{search['created_at'][:19]}Z", *ids, search["query"]

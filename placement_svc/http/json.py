@@ -5,6 +5,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -25,6 +26,11 @@ def dumps(value: Any) -> bytes:
 def integer(value: int) -> int | orjson.Fragment:
     """Return an integer so that `dumps` accepts it, also with more than 64 bits."""
     return value if -(2**63) <= value < 2**63 else orjson.Fragment(str(value))
+
+
+def timestamp(time: datetime) -> str:
+    """Return a time as text, in UTC whatever the time zone of PostgreSQL's sessions."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class OrjsonProvider(JSONProvider):

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -10,7 +11,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from placement_svc.observability import empty_answers
-from tests.conftest import ADMIN, Api, LoadCloud, application
+from tests.conftest import ADMIN, Api, LoadCloud, NewApp, application
 from tests.support.cloud import read
 
 WAIT_SECONDS = 30
@@ -62,6 +63,19 @@ def test_answers_are_listed_in_pages_newest_first(api: Api) -> None:
         path = body["links"][0]["href"] if body["links"] else ""
         assert not path or urlsplit(path).path == "/allocation_candidates/empty"
     assert seen == [f"resources=VCPU:{amount}" for amount in range(5, 0, -1)]
+
+
+def test_times_are_in_utc_whatever_the_time_zone_of_the_database(
+    api: Api, new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = datetime.now(UTC)
+    api("GET", NOTHING).close()
+    [answer] = wait_for(api, 1)
+    assert answer["created_at"].endswith("Z")
+    assert started <= datetime.fromisoformat(answer["created_at"]) <= datetime.now(UTC)
+    monkeypatch.setenv("PGTZ", "Asia/Kolkata")
+    elsewhere = new_app().test_client()
+    assert elsewhere.get("/allocation_candidates/empty", headers=ADMIN).json["empty"] == [answer]
 
 
 def test_errors_and_searches_with_candidates_are_not_listed(api: Api, load_cloud: LoadCloud) -> None:

@@ -294,6 +294,7 @@ def test_empty_lists_searches_without_candidates(run: Run, api: Api) -> None:
     assert IMPOSSIBLE in listed.stdout
     [row] = csv_rows(run("empty", "--request-id", sent, "--csv"))
     assert row["query"] == IMPOSSIBLE
+    assert f"{row['created_at'][:19]}Z" in listed.stdout
     # The stored query can be explained without a change.
     assert run("why", row["query"]).exit_code == 1
 
