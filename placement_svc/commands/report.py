@@ -55,6 +55,9 @@ class Report:
 
     def write(self, output: Format | None) -> None:
         """Print the report; `output` None is the form for people."""
+        if sys.stdout is None:
+            # The caller has closed it and needs the exit status only.
+            return
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Names and bars may have characters that the encoding of the terminal lacks.
             sys.stdout.reconfigure(errors="backslashreplace")
