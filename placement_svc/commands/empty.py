@@ -30,7 +30,8 @@ def list_empty_searches(service: ServiceClient, request_id: str | None, limit: i
     rows = [[_lines(each)] for each in body["empty"]]
     explain = sentence("To explain one against the current state: placement-svc why 'REQUEST'")
     table = Listing(("Time, request ids and REQUEST",), rows)
-    return Report(body, listing, [table, explain], is_success=False)
+    more = [sentence(f"There are more: raise --limit, which is {limit}.")] if body["links"] else []
+    return Report(body, listing, [table, explain, *more], is_success=False)
 
 
 def _lines(search: Mapping[str, Any]) -> tuple[str, ...]:

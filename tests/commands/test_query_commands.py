@@ -299,6 +299,20 @@ def test_empty_lists_searches_without_candidates(run: Run, api: Api) -> None:
     assert run("why", row["query"]).exit_code == 1
 
 
+@pytest.mark.usefixtures("cloud")
+def test_empty_tells_that_there_are_more(run: Run, api: Api) -> None:
+    sent = f"req-{uuid4()}"
+    for _ in range(2):
+        api("GET", f"/allocation_candidates?{IMPOSSIBLE}", headers={"X-Openstack-Request-Id": sent}).close()
+    command = ["empty", "--request-id", sent]
+    end = time.monotonic() + WAIT_SECONDS
+    while len(csv_rows(run(*command, "--csv"))) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    note = "There are more: raise --limit, which is 1."
+    assert note in run(*command, "--limit", "1").stdout
+    assert "There are more" not in run(*command, "--limit", "2").stdout
+
+
 NAME = "evil\x1b[31m\x9b0m\n\u202e[red]:smile:"
 
 
