@@ -183,6 +183,7 @@ class _Explanation:
             self._reader,
             self._counts,
             self._combinations,
+            self._options.search.deadline,
             self._options.search.memory,
         ).find()
 

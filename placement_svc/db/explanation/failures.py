@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from placement_svc.db.explanation.cloud import RootGroup
+from placement_svc.db.explanation.cloud import RootGroup, SharingProvider
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.details import ProviderDetails, read_details
 from placement_svc.db.explanation.nearest import RootFailures, select_nearest, with_fewest
 from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import (
     AggregateCondition,
     AmountCondition,
@@ -57,12 +58,14 @@ class NearestRoots:
         reader: InventoryReader,
         counts: RootCounts,
         combinations: Combinations,
+        deadline: Deadline,
         memory: MemoryBudget,
     ) -> None:
         self._reader = reader
         self._counts = counts
         self._cloud = counts.cloud
         self._combinations = combinations
+        self._deadline = deadline
         self._memory = memory
         self._bits = counts.cloud.layout.bits
         self._of_providers = [ProviderFailures(group, self._bits) for group in counts.groups]
@@ -109,33 +112,55 @@ class NearestRoots:
 
     def _shared_gaps(self, nearest: Sequence[RootFailures]) -> list[dict[Slot, Fraction]]:
         """Return for each group of roots the smallest gap of the sharing providers of each slot."""
-        ids = {
-            provider.id
-            for each in nearest
-            if any(slot.shared and slot.lacks_amounts for slot in each.slots)
-            for provider in self._cloud.serving_from_elsewhere(each.root)
-        }
+        serving: Sequence[SharingProvider] = ()
+        if any(slot.shared and slot.lacks_amounts for each in nearest for slot in each.slots):
+            serving = self._cloud.serving
+        ids = {provider.id for provider in serving}
         details = read_details(self._reader, self._bits, (), ids, self._memory) if ids else {}
+        by_aggregates: dict[frozenset[int], list[SharingProvider]] = {}
+        ranked: dict[tuple[Slot, int, frozenset[int]], list[tuple[Fraction, int]]] = {}
         gaps = []
-        for each in nearest:
+        for each in self._deadline.checked(nearest):
+            served = each.root.aggregate_ids
+            if served not in by_aggregates:
+                checked = self._deadline.checked(serving)
+                by_aggregates[served] = [one for one in checked if one.aggregate_ids & served]
             of_root: dict[Slot, Fraction] = {}
             for slot in each.slots:
-                found = [
-                    details[provider.id].gap(
-                        self._failing(slot, each.root, provider.node.pattern, is_shared=True)
-                    )
-                    for provider in self._cloud.serving_from_elsewhere(each.root)
-                    if provider.id in details and provider.node.pattern in slot.shared
-                ]
-                if found:
-                    of_root[slot] = min(found)
+                key = slot, each.root.pattern.root, served
+                if key not in ranked:
+                    ranked[key] = self._ranked(slot, each.root, by_aggregates[served], details)
+                # Those in the tree of the only root of the group do not serve it from elsewhere.
+                elsewhere = (gap for gap, root_id in ranked[key] if each.root.root_ids != (root_id,))
+                if (smallest := next(elsewhere, None)) is not None:
+                    of_root[slot] = smallest
             gaps.append(of_root)
         return gaps
 
-    def _failing(self, slot: Slot, root: RootGroup, pattern: int, *, is_shared: bool) -> tuple[Filter, ...]:
-        """Return the filters that a provider with this pattern fails in a slot."""
+    def _ranked(
+        self,
+        slot: Slot,
+        root: RootGroup,
+        serving: Sequence[SharingProvider],
+        details: Mapping[int, ProviderDetails],
+    ) -> list[tuple[Fraction, int]]:
+        """Return the gaps of the providers that come closest in a slot, with their roots, smallest first."""
+        failing = self._failing(slot, root, is_shared=True)
+        return sorted(
+            (details[provider.id].gap(failing[provider.node.pattern]), provider.root_id)
+            for provider in self._deadline.checked(serving)
+            if provider.node.pattern in failing
+        )
+
+    def _failing(self, slot: Slot, root: RootGroup, *, is_shared: bool) -> dict[int, tuple[Filter, ...]]:
+        """Return the filters that the providers closest in a slot fail, by pattern."""
         of_providers = self._of_providers[self._counts.groups.index(slot.group)]
-        return of_providers.failing(root.pattern.root, pattern, slot.resource_class, is_shared=is_shared)
+        return {
+            pattern: of_providers.failing(
+                root.pattern.root, pattern, slot.resource_class, is_shared=is_shared
+            )
+            for pattern in (slot.shared if is_shared else slot.own)
+        }
 
     def _at_root(
         self, failures: RootFailures, root_id: int, details: Mapping[int, ProviderDetails]
@@ -159,7 +184,7 @@ class NearestRoots:
         details: Mapping[int, ProviderDetails],
     ) -> dict[Filter, Failure]:
         """Return what a group fails at a root."""
-        own = [(each, False) for each in details.values() if each.root_id == root.id]
+        own = [(each, False) for each in self._deadline.checked(details.values()) if each.root_id == root.id]
         sharing = [
             (details[each.id], True)
             for each in self._cloud.serving_from_elsewhere(roots)
@@ -168,11 +193,13 @@ class NearestRoots:
         found: dict[Filter, Failure] = {}
         first: ProviderDetails | None = None
         for slot in group.slots:
+            failing_of = {
+                is_shared: self._failing(slot, roots, is_shared=is_shared) for is_shared in (False, True)
+            }
             choices = [
                 (each.gap(failing), each.uuid, each, failing)
-                for each, is_shared in (*own, *sharing)
-                if each.pattern in (slot.shared if is_shared else slot.own)
-                for failing in [self._failing(slot, roots, each.pattern, is_shared=is_shared)]
+                for each, is_shared in self._deadline.checked((*own, *sharing))
+                if (failing := failing_of[is_shared].get(each.pattern)) is not None
             ]
             if not choices:
                 missing = _inventory_filter(slot)
