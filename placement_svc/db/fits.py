@@ -82,7 +82,7 @@ def _simulate_claims(
 ) -> CountedRoots:
     """Claim the request at each anchor until it has no candidate."""
     deadline = options.deadline
-    roots = [root_suppliers(anchor, suppliers.uuids) for anchor in deadline.checked(anchors)]
+    roots = [root_suppliers(anchor, suppliers.uuids, deadline) for anchor in anchors]
     roots.sort(key=lambda root: suppliers.uuids[root.id])
     claim = claim_all_with_splits if criteria.rules.splittable else claim_all
     run = claim(

@@ -16,7 +16,12 @@ from placement_svc.db.search.criteria import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
 from placement_svc.db.search.ordered_anchors import AnchorSource
 from placement_svc.db.search.sharing import find_shared_supplies
-from placement_svc.db.search.simulated_suppliers import SimulatedSuppliers, read_suppliers, root_suppliers
+from placement_svc.db.search.simulated_suppliers import (
+    SimulatedSuppliers,
+    read_suppliers,
+    root_suppliers,
+    with_lists,
+)
 from placement_svc.domain.allocations import check_generations
 from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
@@ -300,7 +305,7 @@ class _PlacementSearch:
         if self._options.rule is not None:
             root_ids = self._sharing_roots.union(anchor.id for anchor in anchors)
             self._options.rule.load_roots(self._connection, root_ids)
-        roots = [self._root_suppliers(anchor) for anchor in self._deadline.checked(anchors)]
+        roots = [self._root_suppliers(anchor) for anchor in anchors]
         if not self._options.is_repeatable:
             random.shuffle(roots)
         self._roots += roots
@@ -309,10 +314,8 @@ class _PlacementSearch:
     def _root_suppliers(self, anchor: Anchor) -> RootSuppliers:
         """Return the suppliers of a root; in random order, unless the search is repeatable."""
         if self._options.is_repeatable:
-            return root_suppliers(anchor, self._suppliers.uuids)
-        lists = {id(ids): ids for ids in anchor.supplier_ids}
-        shuffled = {key: random.sample(ids, len(ids)) for key, ids in lists.items()}
-        return RootSuppliers(anchor.id, [shuffled[id(ids)] for ids in anchor.supplier_ids])
+            return root_suppliers(anchor, self._suppliers.uuids, self._deadline)
+        return with_lists(anchor, lambda ids: random.sample(ids, len(ids)), self._deadline)
 
 
 def _rounded(tree_count: int) -> int:

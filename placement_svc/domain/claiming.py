@@ -6,7 +6,7 @@ than the greatest number, `placement_svc.domain.most_claims` settles it in small
 """
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.claim_amounts import (
@@ -20,7 +20,7 @@ from placement_svc.domain.claim_amounts import (
 from placement_svc.domain.claim_run import Claimer, ClaimRun, RootClaims
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.demands import CombinationRules, Demand, Resources
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.most_claims import balanced_counts
 
@@ -62,10 +62,10 @@ class _Claimer(Claimer):
     def _claim_at(self, root: RootSuppliers, *, is_alone: bool) -> RootClaims:
         """Claim as often as possible at a root, the greatest number if no other root has its suppliers."""
         able = self._able_suppliers(root.id, root.suppliers)
-        here = RootSuppliers(root.id, [list(times) for times in able])
+        here = RootSuppliers(root.id, _as_lists(able))
         if not all(here.suppliers):
             return RootClaims(root.id, 0, {})
-        if _are_independent(self._rules, here.suppliers, self._inventories):
+        if _are_independent(self._rules, here.suppliers, self._inventories, self._deadline):
             return self._claim_independent(root.id, able)
         kinds = self._most.kinds([here], self._inventories)
         if kinds is None:
@@ -86,19 +86,27 @@ class _Claimer(Claimer):
         """Return for each demand the suppliers that can still supply it, each with the number of claims.
 
         The suppliers of the root's own tree come first, then those with most left. A demand without resources
-        has all its suppliers.
+        has all its suppliers. Equal demands share one result.
         """
-        inventories = self._inventories
         able: list[Mapping[int, int]] = []
+        known: dict[tuple[int, Resources], Mapping[int, int]] = {}
         for demand, ids in zip(self._rules.demands, suppliers, strict=True):
-            if not demand.resources:
-                able.append(dict.fromkeys(ids, 0))
-                continue
-            times = [(id_, count) for id_ in ids if (count := inventories.times_of(demand, id_))]
-            if len(times) > 1:
-                times.sort(key=lambda item: (inventories.path(item[0])[0] != root_id, -item[1]))
-            able.append(dict(times))
+            key = id(ids), demand.resources
+            if key not in known:
+                known[key] = self._times(root_id, demand, ids)
+            able.append(known[key])
         return able
+
+    def _times(self, root_id: int, demand: Demand, ids: Sequence[int]) -> Mapping[int, int]:
+        """Return the suppliers that can still supply a demand, each with the number of claims."""
+        inventories = self._inventories
+        if not demand.resources:
+            return dict.fromkeys(ids, 0)
+        checked = self._deadline.checked(ids)
+        times = [(id_, count) for id_ in checked if (count := inventories.times_of(demand, id_))]
+        if len(times) > 1:
+            times.sort(key=lambda item: (inventories.path(item[0])[0] != root_id, -item[1]))
+        return dict(times)
 
     def _claim_independent(self, root_id: int, able: Sequence[Mapping[int, int]]) -> RootClaims:
         """Claim at a root where the choice for one demand does not affect the others."""
@@ -144,7 +152,7 @@ class _Claimer(Claimer):
             times = min(-(-self._inventories.times(last) // 2), self._remaining - total)
             self._inventories.claim(last, times)
             total += times
-            suppliers = [list(able) for able in self._able_suppliers(root.id, suppliers)]
+            suppliers = _as_lists(self._able_suppliers(root.id, suppliers))
         return RootClaims(root.id, total, last)
 
     def _first_candidate(self, suppliers: SuppliersByDemand) -> Candidate | None:
@@ -169,8 +177,17 @@ class _Claimer(Claimer):
             self._record(self._claim_kinds(root.id, of_root))
 
 
+def _as_lists(able: Sequence[Mapping[int, int]]) -> SuppliersByDemand:
+    """Return the suppliers of each demand; demands with the same suppliers share one list."""
+    lists = {id(times): list(times) for times in able}
+    return [lists[id(times)] for times in able]
+
+
 def _are_independent(
-    rules: CombinationRules, suppliers: SuppliersByDemand, inventories: SimulatedInventories
+    rules: CombinationRules,
+    suppliers: SuppliersByDemand,
+    inventories: SimulatedInventories,
+    deadline: Deadline,
 ) -> bool:
     """Return whether at a root, each choice of suppliers is a candidate, and no two demands share amounts."""
     if rules.same_subtree or rules.subtree_exclusions:
@@ -183,24 +200,28 @@ def _are_independent(
             return False
     unsuffixed = [ids for ids, suffixed in zip(suppliers, rules.suffixed, strict=True) if not suffixed]
     return all(
-        any(all(any_of & inventories.trait_ids(id_) for id_ in ids) for ids in unsuffixed)
+        any(all(any_of & inventories.trait_ids(id_) for id_ in deadline.checked(ids)) for ids in unsuffixed)
         for any_of in rules.unsuffixed_required
     )
 
 
 def _can_isolate_any(rules: CombinationRules, suppliers: SuppliersByDemand) -> bool:
     """Return whether no supplier of an isolated demand can supply another suffixed demand."""
+    others = {
+        id(ids): ids
+        for demand, ids in enumerate(suppliers)
+        if rules.suffixed[demand] and demand not in rules.isolated
+    }
     isolated = [suppliers[demand] for demand in sorted(rules.isolated)]
-    others = frozenset[int]().union(
-        *(
-            ids
-            for demand, ids in enumerate(suppliers)
-            if rules.suffixed[demand] and demand not in rules.isolated
-        )
-    )
-    return _are_disjoint(isolated) and others.isdisjoint(itertools.chain.from_iterable(isolated))
+    found = frozenset(itertools.chain.from_iterable(isolated)) if _are_disjoint(isolated) else None
+    return found is not None and all(map(found.isdisjoint, others.values()))
 
 
-def _are_disjoint(lists: Collection[Sequence[int]]) -> bool:
+def _are_disjoint(lists: Iterable[Sequence[int]]) -> bool:
     """Return whether no id is in two lists."""
-    return len(frozenset().union(*lists)) == sum(map(len, lists))
+    seen = set[int]()
+    for ids in lists:
+        if not seen.isdisjoint(ids):
+            return False
+        seen.update(ids)
+    return True

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup, SameSubtree
 
+Resources = tuple[tuple[str, int], ...]
+"""Amounts by resource class."""
+
 
 @dataclass(frozen=True)
 class Demand:
     """Amounts by resource class that one provider must supply completely; empty for a resourceless group."""
 
     suffix: str
-    resources: tuple[tuple[str, int], ...]
+    resources: Resources
 
 
 @dataclass(frozen=True)

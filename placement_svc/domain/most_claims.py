@@ -50,7 +50,7 @@ def connected_roots(
     first_root: dict[int, int] = {}
     for root in deadline.checked(roots if sharing else ()):
         for ids in root.distinct_lists:
-            for id_ in sharing.intersection(ids):
+            for id_ in deadline.checked(sharing.intersection(ids)):
                 leaders[leader(root.id)] = leader(first_root.setdefault(id_, root.id))
     connected: dict[int, list[RootSuppliers]] = {}
     for root in deadline.checked(roots):

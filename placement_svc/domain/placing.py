@@ -130,7 +130,11 @@ class Placer:
         """Add roots with their suppliers; `inventories` has these suppliers already."""
         for root in self._deadline.checked(roots):
             self._memory.reserve(TREE_SIZE)
-            for id_ in set().union(*root.distinct_lists):
+            ids = set[int]()
+            for of_demand in root.distinct_lists:
+                self._deadline.check()
+                ids.update(of_demand)
+            for id_ in self._deadline.checked(ids):
                 if self._root_id(id_) != root.id:
                     self._served_roots[id_].append(root.id)
             tree = self._trees[root.id] = _Tree(root, self._order.bound(root))

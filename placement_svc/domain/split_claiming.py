@@ -16,7 +16,7 @@ from placement_svc.domain.claim_amounts import (
 )
 from placement_svc.domain.claim_run import Claimer, ClaimRun, RootClaims
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.demands import CombinationRules, Resources
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.packing import StepBudget, StepsExhausted
 
@@ -98,17 +98,22 @@ class _SplitClaimer(Claimer):
             (id_, name)
             for demand, ids in zip(self._rules.demands, root.suppliers, strict=True)
             for name, _ in demand.resources
-            for id_ in ids
+            for id_ in self._deadline.checked(ids)
         }
 
     def _kinds(self, root: RootSuppliers, inventories: SimulatedInventories) -> Iterator[ClaimKind]:
         """Yield the kind of each candidate at a root."""
-        able = [
-            [id_ for id_ in ids if number in self._rules.splittable or inventories.times_of(demand, id_)]
-            if demand.resources
-            else ids
-            for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True))
-        ]
+        able: list[Sequence[int]] = []
+        known: dict[tuple[int, Resources], Sequence[int]] = {}
+        for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True)):
+            if not demand.resources or number in self._rules.splittable:
+                able.append(ids)
+                continue
+            key = id(ids), demand.resources
+            if key not in known:
+                checked = self._deadline.checked(ids)
+                known[key] = [id_ for id_ in checked if inventories.times_of(demand, id_)]
+            able.append(known[key])
         candidates = combine_around(root.id, self._rules, able, inventories, self._deadline, self._memory)
         for candidate in candidates:
             yield frozenset(amounts_of(self._rules.demands, candidate).items())

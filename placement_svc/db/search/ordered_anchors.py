@@ -122,15 +122,19 @@ class AnchorSource:
         drawn = self._roots.drawn
         self.facts.uuids.update({each.id: drawn[each.id] for each in new if each.id in drawn})
         self._delivered.update(anchor.id for anchor in new)
-        return [
-            (self.position(each, best_rank(self.ordering, self.facts, each.supplier_ids)), each)
-            for each in self.deadline.checked(new)
-        ]
+        with_bounds = []
+        for each in new:
+            # Around each of many roots there can be many long lists of suppliers.
+            self.deadline.check()
+            rank = best_rank(self.ordering, self.facts, each.supplier_ids)
+            with_bounds.append((self.position(each, rank), each))
+        return with_bounds
 
     def _read_facts(self, anchors: Sequence[Anchor]) -> None:
         """Read the facts about the suppliers of these anchors that are not known yet."""
         wanted = {anchor.id for anchor in anchors}
-        for anchor in self.deadline.checked(anchors):
+        for anchor in anchors:
+            self.deadline.check()
             wanted.update(*{id(ids): ids for ids in anchor.supplier_ids}.values())
         wanted -= self.facts.uuids.keys()
         if not wanted:

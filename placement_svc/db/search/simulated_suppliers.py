@@ -1,6 +1,6 @@
 """The suppliers around anchors with their inventories, which claims in memory use up."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
+from placement_svc.domain.deadline import Deadline
 
 PROVIDER_SIZE = 600
 """Bytes of memory that a root or a supplier needs, approximately."""
@@ -74,9 +75,10 @@ def read_suppliers(
     """
     found = known or SimulatedSuppliers()
     root_ids, supplier_ids = set(other_root_ids), set[int]()
-    for anchor in options.deadline.checked(anchors):
+    for anchor in anchors:
+        options.deadline.check()
         root_ids.add(anchor.id)
-        supplier_ids.update(*anchor.supplier_ids)
+        supplier_ids.update(*{id(ids): ids for ids in anchor.supplier_ids}.values())
     supplier_ids.difference_update(found.read_ids)
     root_ids.difference_update(found.uuids)
     _read_rows(connection, criteria, root_ids | supplier_ids, options, found)
@@ -139,11 +141,22 @@ def _read_rows(
             inventories.step_size[key] = step_size
 
 
-def root_suppliers(anchor: Anchor, uuids: Mapping[int, str]) -> RootSuppliers:
+def root_suppliers(anchor: Anchor, uuids: Mapping[int, str], deadline: Deadline) -> RootSuppliers:
     """Return the suppliers of a root by uuid; demands with the same criteria keep sharing one list."""
-    lists = {id(ids): ids for ids in anchor.supplier_ids}
-    by_uuid = {key: tuple(sorted(ids, key=uuids.__getitem__)) for key, ids in lists.items()}
-    return RootSuppliers(anchor.id, [by_uuid[id(ids)] for ids in anchor.supplier_ids])
+    return with_lists(anchor, lambda ids: tuple(sorted(ids, key=uuids.__getitem__)), deadline)
+
+
+def with_lists(
+    anchor: Anchor, order: Callable[[Sequence[int]], Sequence[int]], deadline: Deadline
+) -> RootSuppliers:
+    """Return the suppliers of a root; `order` returns those of a list in another order."""
+    ordered: dict[int, Sequence[int]] = {}
+    for ids in anchor.supplier_ids:
+        if id(ids) not in ordered:
+            # Around each of many roots there can be many long lists.
+            deadline.check()
+            ordered[id(ids)] = order(ids)
+    return RootSuppliers(anchor.id, [ordered[id(ids)] for ids in anchor.supplier_ids])
 
 
 def _ids(text: str) -> tuple[int, ...]:
