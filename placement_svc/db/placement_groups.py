@@ -36,21 +36,27 @@ _PLACES = text("""
 """)
 
 # One row for each of the roots. Its domain is the root, or the first of the group's aggregates that it is a
-# member of itself.
+# member of itself. A subquery for each root would read all listed aggregates each time.
 _ROOTS = text("""
+    WITH listed AS MATERIALIZED (
+        SELECT aggregate.id, aggregate.uuid, named.position
+          FROM placement_group_aggregates AS named
+          JOIN aggregates AS aggregate ON aggregate.uuid = named.aggregate_uuid
+         WHERE named.group_id = :group_id
+    ), first_listed AS (
+        SELECT DISTINCT ON (joined.provider_id) joined.provider_id, listed.uuid
+          FROM provider_aggregates AS joined
+          JOIN listed ON listed.id = joined.aggregate_id
+         WHERE joined.provider_id = ANY (:root_ids)
+         ORDER BY joined.provider_id, listed.position
+    )
     SELECT root.id, root.uuid,
            CASE WHEN EXISTS (SELECT FROM placement_group_aggregates WHERE group_id = :group_id)
-                THEN (SELECT aggregate.uuid
-                        FROM provider_aggregates AS joined
-                        JOIN aggregates AS aggregate ON aggregate.id = joined.aggregate_id
-                        JOIN placement_group_aggregates AS listed
-                          ON (listed.group_id, listed.aggregate_uuid) = (:group_id, aggregate.uuid)
-                       WHERE joined.provider_id = root.id
-                       ORDER BY listed.position
-                       LIMIT 1)
+                THEN first_listed.uuid
                 ELSE root.uuid
             END AS domain
       FROM resource_providers AS root
+      LEFT JOIN first_listed ON first_listed.provider_id = root.id
      WHERE root.id = ANY (:root_ids)
 """)
 
