@@ -28,6 +28,7 @@ from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventori
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import NoCandidates
 from placement_svc.domain.groups import CandidatesRequest, OrderMethod
+from placement_svc.domain.most_claims import MostClaims
 from placement_svc.domain.ordering import SupplierFacts, TreeSuppliers
 from placement_svc.domain.placement_groups import PlacementGroup
 from placement_svc.domain.placement_rule import PlacementRule
@@ -185,19 +186,30 @@ class _PlacementSearch:
         return self._place(self._placer(keeps_inventories=False), self._roots)
 
     def _place_in_one_domain(self, rule: PlacementRule) -> Sequence[Placed]:
-        """Try the domains in the order of their best candidates; return the first run that places most."""
+        """Try the domains in the order of their best candidates; return the first run that places most.
+
+        A domain that cannot take more than another one has taken is not tried: in a cloud of like hosts,
+        those are nearly all.
+        """
         chooser = self._placer(keeps_inventories=False)
         chooser.add(self._roots)
         reserved = self._memory.reserved
+        numbers = {root.id: number for number, root in enumerate(self._roots)}
+        inventories = self._suppliers.inventories
+        most = MostClaims(self._criteria.rules, inventories, self._deadline, self._memory)
         best: list[Placed] = []
         while len(best) < len(self._uuids) and (first := chooser.peek()) is not None:
             root_ids = frozenset(rule.begin_run(first.root_ids))
             roots: Sequence[RootSuppliers] = self._roots
             # Candidates of sharing providers alone can be around any root.
             if root_ids.isdisjoint(self._sharing_roots):
-                roots = [root for root in roots if root.id in root_ids]
-            best = max(best, self._place(self._placer(keeps_inventories=True), roots), key=len)
-            self._memory.release(self._memory.reserved - reserved)
+                roots = [
+                    self._roots[number]
+                    for number in sorted(numbers[id_] for id_ in root_ids & numbers.keys())
+                ]
+            if most.bound(roots) > len(best):
+                best = max(best, self._place(self._placer(keeps_inventories=True), roots), key=len)
+                self._memory.release(self._memory.reserved - reserved)
             rule.end_run()
         return best
 

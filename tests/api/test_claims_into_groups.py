@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from placement_svc.domain.claim_amounts import SimulatedInventories
 from tests.conftest import Api, LoadCloud
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of
@@ -121,6 +122,25 @@ def test_affinity_takes_the_domain_that_has_room_for_most(
     placed = api("POST", "/claims", body("1", "2", "3", "4", "5", min_count=3))
     assert roots(placed) == ["h3"] * 3
     assert placed.json["unplaced"] == [uuid_of("4"), uuid_of("5")]
+
+
+def test_affinity_does_not_try_domains_that_cannot_take_more(
+    api: Api, load_cloud: LoadCloud, group: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_cloud(read("; ".join(f"h{number}{{VCPU2,MEMORY_MB9}}" for number in range(30))))
+    group("affinity")
+    runs = 0
+    copy = SimulatedInventories.copy
+
+    def counted(self: SimulatedInventories) -> SimulatedInventories:
+        nonlocal runs
+        runs += 1
+        return copy(self)
+
+    monkeypatch.setattr(SimulatedInventories, "copy", counted)
+    refused = api("POST", "/claims", body("1", "2", "3", request="resources=VCPU:1,MEMORY_MB:1"))
+    assert (refused.status_code, error(refused)["placeable"]) == (409, 2)
+    assert runs == 1
 
 
 @pytest.mark.parametrize(("order", "host"), [("pack", "h1"), ("spread", "h2")])
