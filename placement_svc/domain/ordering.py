@@ -272,11 +272,11 @@ def _key_levels(
     The first of the class demands whose supplier has the key is another one each time, so no candidate
     appears twice.
     """
+    of_classes = [suppliers[n] for _, suppliers in trait_levels for n in ordering.class_demands]
     keys = {
         id_: _key(ordering, facts, id_)
-        for _, suppliers in trait_levels
-        for n in ordering.class_demands
-        for id_ in suppliers[n]
+        for ids in {id(ids): ids for ids in of_classes}.values()
+        for id_ in deadline.checked(ids)
     }
     different = sorted(set(keys.values())) or [0]
     if len(different) == 1:

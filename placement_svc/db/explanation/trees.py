@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
-from placement_svc.domain.root_tests import GroupTest
+from placement_svc.domain.root_tests import DemandTest, GroupTest
 
 
 class GroupTree:
@@ -31,17 +31,24 @@ class GroupTree:
         self._paths: dict[int, tuple[int, ...]] = {}
 
     def suppliers(self, tests: Sequence[GroupTest]) -> list[list[int]]:
-        """Return for each demand of the request the ids of its suppliers."""
+        """Return for each demand of the request the ids of its suppliers; equal demands share one list."""
+        suppliers: dict[DemandTest, list[int]] = {}
+        for test in tests:
+            for demand in test.demands:
+                if demand not in suppliers:
+                    test.deadline.check()
+                    suppliers[demand] = self._suppliers_of(demand)
+        return [suppliers[demand] for test in tests for demand in test.demands]
+
+    def _suppliers_of(self, demand: DemandTest) -> list[int]:
         root = self._root.pattern.root
         return [
-            [id_ for id_, node in self._own.items() if demand.supplies(root, node.pattern, is_shared=False)]
-            + [
+            *(id_ for id_, node in self._own.items() if demand.supplies(root, node.pattern, is_shared=False)),
+            *(
                 id_
                 for id_, sharing in self._sharing.items()
                 if demand.supplies(root, sharing.node.pattern, is_shared=True)
-            ]
-            for test in tests
-            for demand in test.demands
+            ),
         ]
 
     def _node(self, provider_id: int) -> Node:

@@ -1,4 +1,4 @@
-"""The work for the nearest roots of an explanation does not grow with roots times sharing providers."""
+"""The work of an explanation for large trees and many sharing providers, and its deadline."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -6,14 +6,17 @@ from fractions import Fraction
 import pytest
 
 from placement_svc.db.engine import Database
+from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope
 from placement_svc.db.explanation.details import ProviderDetails
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
+from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.explanation import Filter, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.root_tests import DemandTest, GroupTest, RootPattern
 from tests.conftest import LoadCloud
 from tests.support.cloud import read
 
@@ -68,3 +71,21 @@ def test_search_for_the_nearest_roots_ends_at_the_deadline(
     monkeypatch.setattr(ProviderDetails, "gap", late)
     with pytest.raises(Unavailable, match="takes longer"):
         database.read(explain, explained(), options(deadline))
+
+
+def test_equal_groups_share_one_list_of_suppliers() -> None:
+    root = RootGroup(RootPattern(0, (0,), ()), (Node(0, 1, ()), Node(0, 2, ())), frozenset(), (1,))
+    tree = GroupTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
+    tests = [GroupTest((DemandTest(needed=needed),), 0, Deadline.of(3600)) for needed in (0, 0, 1)]
+
+    first, second, other = tree.suppliers(tests)
+
+    assert first is second
+    assert (first, other) == ([-1, -2], [])
+
+
+def test_suppliers_of_a_group_end_at_the_deadline() -> None:
+    root = RootGroup(RootPattern(0, (0,), ()), (Node(0, 1, ()),), frozenset(), (1,))
+    tree = GroupTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
+    with pytest.raises(Unavailable, match="takes longer"):
+        tree.suppliers([GroupTest((DemandTest(needed=0),), 0, Deadline(1, 0.0, None, 0.0))])

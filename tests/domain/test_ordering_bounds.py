@@ -1,0 +1,67 @@
+"""Ordering the candidates of a tree checks the deadline often."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from placement_svc.domain.claim_amounts import SimulatedInventories
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules, Demand
+from placement_svc.domain.groups import OrderBy, OrderMethod
+from placement_svc.domain.memory import MEGABYTE, MemoryBudget
+from placement_svc.domain.ordering import Ordering, SupplierFacts, TreeSuppliers, ordered_candidates
+
+CHILDREN = 2000
+GROUPS = 50
+
+MOST_LOOKUPS = 1000
+"""The most lookups of free amounts between two checks of the deadline."""
+
+
+@dataclass
+class CountingDeadline(Deadline):
+    """A deadline that does not pass, and records the most lookups between two checks."""
+
+    lookups: int = 0
+    most: int = 0
+
+    def check(self) -> None:
+        self.most = max(self.most, self.lookups)
+        self.lookups = 0
+
+
+class CountedAmounts(dict[int, int]):
+    """Free amounts that count lookups."""
+
+    def __init__(self, amounts: dict[int, int], deadline: CountingDeadline) -> None:
+        super().__init__(amounts)
+        self._deadline = deadline
+
+    def __getitem__(self, key: int) -> int:
+        self._deadline.lookups += 1
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_free_amounts_of_many_groups(alike: bool) -> None:
+    ids = range(2, CHILDREN + 2)
+    deadline = CountingDeadline(3600, 0, None, 0)
+    rules = CombinationRules(tuple(Demand(f"_{n}", (("CLASS", 1),)) for n in range(GROUPS)))
+    ordering = Ordering.of(rules, frozenset(), OrderBy(OrderMethod.PACK, "CLASS"))
+    assert ordering is not None
+    facts = SupplierFacts(
+        free=CountedAmounts({id_: 9 + id_ % 2 for id_ in ids}, deadline),
+        uuids={id_: f"{id_:08}" for id_ in (1, *ids)},
+    )
+    lookup: Any = SimulatedInventories(
+        free={(id_, "CLASS"): 9 for id_ in ids},
+        max_unit={(id_, "CLASS"): 9 for id_ in ids},
+        paths={id_: (1, id_) for id_ in ids},
+    )
+    suppliers = [ids if alike else list(ids) for _ in range(GROUPS)]
+    tree = TreeSuppliers(1, rules, suppliers, lookup, deadline, MemoryBudget(64 * MEGABYTE))
+    rank, candidate = next(ordered_candidates(ordering, facts, tree))
+    assert rank == (0, 9)
+    assert len(candidate) == GROUPS
+    assert deadline.most < MOST_LOOKUPS
