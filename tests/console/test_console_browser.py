@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +252,97 @@ def test_refresh_by_interval_is_in_the_url_and_pauses_when_hidden(new_page: NewP
     page.clock.run_for(30_000)
     # The last refresh may still ask for the code of an empty answer.
     assert not [url for url in sent if url.endswith("/console")]
+
+
+@contextmanager
+def refreshed(page: Page) -> Iterator[None]:
+    """Wait until the block has replaced the content of the page."""
+    time = page.locator(".as-of time")
+    before = time.get_attribute("datetime")
+    yield
+    expect(time).not_to_have_attribute("datetime", before or "")
+
+
+def test_refresh_of_the_map_changes_its_table(
+    new_page: NewPage, cloud: None, call: Callable[..., Any]
+) -> None:
+    page = new_page()
+    page.goto("/console/map?text=new")
+    expect(page.locator(".empty")).to_be_visible()
+    call("POST", "/resource_providers", {"name": "new"})
+    with refreshed(page):
+        page.get_by_role("link", name="Refresh").click()
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "1")
+    expect(page.locator("#map canvas")).to_be_visible()
+    expect(page.locator("tbody th")).to_have_text(["new"])
+    expect(page.locator(".summary")).to_have_text("1 host")
+
+
+def test_refresh_keeps_what_is_open_scrolled_and_focused(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page("narrow")
+    page.goto("/console/hosts")
+    page.evaluate("document.querySelector('.scroll').scrollLeft = 40")
+    with refreshed(page):
+        page.get_by_role("link", name="Refresh").click()
+    assert page.evaluate("document.querySelector('.scroll').scrollLeft") == 40
+    page.goto(f"/console/hosts/{uuid_of('cn1')}")
+    page.clock.install()
+    page.locator("details.traits summary").first.click()
+    page.get_by_label("Refresh", exact=True).select_option("10")
+    page.get_by_role("link", name="HW_NUMA_ROOT").focus()
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    expect(page.get_by_role("link", name="HW_NUMA_ROOT")).to_be_focused()
+    expect(page.locator("details.traits").first).not_to_have_attribute("open", "")
+
+
+def test_refresh_by_interval_keeps_edited_fields(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/ask#refresh=10")
+    page.get_by_label("resources", exact=True).fill("VCPU:2")
+    page.get_by_role("button", name="Ask", exact=True).focus()
+    with page.expect_response("**/console/ask"):
+        page.clock.run_for(11_000)
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_label("resources", exact=True)).to_have_value("VCPU:2")
+
+
+@pytest.mark.parametrize("problem", ["the service responded with 502", "the service did not respond"])
+def test_failed_refresh_is_shown_until_one_succeeds(
+    browser: Browser, live: str, cloud: None, problem: str
+) -> None:
+    errors: list[str] = []
+    with closing(browser.new_context(base_url=live)) as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto("/console/hosts")
+        before = page.locator(".as-of time").get_attribute("datetime")
+        if "502" in problem:
+            page.route("**/console/hosts", lambda route: route.fulfill(status=502, body="Bad gateway"))
+        else:
+            page.route("**/console/hosts", lambda route: route.abort())
+        page.get_by_role("link", name="Refresh").click()
+        expect(page.get_by_role("status")).to_contain_text(f"The last refresh failed: {problem}.")
+        assert page.locator(".as-of time").get_attribute("datetime") == before
+        assert violations(page) == []
+        page.unroute("**/console/hosts")
+        with refreshed(page):
+            page.get_by_role("link", name="Refresh").click()
+        expect(page.get_by_role("status")).not_to_be_visible()
+    assert errors == []
+
+
+def test_refresh_replaces_an_error_with_the_whole_page(
+    browser: Browser, live: str, cloud: None, call: Callable[..., Any]
+) -> None:
+    with closing(browser.new_context(base_url=live)) as context:
+        page = context.new_page()
+        page.goto(f"/console/hosts/{uuid_of('new')}")
+        expect(page.locator("h1")).to_have_text("404 Not Found")
+        call("POST", "/resource_providers", {"name": "new", "uuid": uuid_of("new")})
+        page.get_by_role("link", name="Refresh").click()
+        expect(page.locator("h1")).to_have_text("new")
 
 
 @contextmanager

@@ -68,8 +68,11 @@ function addCompletion(root) {
 // The codes of explanations are fetched one after the other: each costs as much as a few searches.
 async function addCodes(root) {
   for (const place of root.querySelectorAll("[data-code]")) {
-    const response = await fetch(place.dataset.code, { credentials: "same-origin" });
-    place.textContent = response.ok ? (await response.json()).text : "";
+    const response = await fetch(place.dataset.code, { credentials: "same-origin" }).catch(() => null);
+    if (!place.isConnected) {
+      return;
+    }
+    place.textContent = response?.ok ? (await response.json()).text : "";
   }
 }
 
@@ -78,30 +81,85 @@ function interval() {
   return Number(new URLSearchParams(location.hash.slice(1)).get("refresh")) || 0;
 }
 
-async function refresh() {
-  const response = await fetch(location.href, { credentials: "same-origin" });
-  if (!response.ok || response.redirected) {
-    location.reload();
+function isChanged(field) {
+  if (field.matches("select")) {
+    const options = [...field.options];
+    return !(options.find((option) => option.defaultSelected) ?? options[0]).selected;
+  }
+  return field.value !== field.defaultValue;
+}
+
+function isEdited(main) {
+  const active = document.activeElement;
+  const isFocused = main.contains(active) && active.matches("input, textarea, select, canvas");
+  return isFocused || [...main.querySelectorAll("form :is(input, textarea, select)")].some(isChanged);
+}
+
+// Return a function that opens, scrolls and focuses the same elements in the new content.
+function keepState(main) {
+  const all = (selector) => [...main.querySelectorAll(selector)];
+  const focusable = "a, button, summary, [tabindex]";
+  const opened = all("details").map((element) => element.open);
+  const scrolled = all(".scroll").map((element) => element.scrollLeft);
+  const active = document.activeElement;
+  const position = all(focusable).indexOf(active);
+  return () => {
+    const details = all("details");
+    if (details.length === opened.length) {
+      details.forEach((element, index) => { element.open = opened[index]; });
+    }
+    all(".scroll").forEach((element, index) => { element.scrollLeft = scrolled[index] ?? 0; });
+    if (position >= 0 && !active.isConnected) {
+      const elements = all(focusable);
+      const same = active.href && elements.find((element) => element.href === active.href);
+      (same || elements[position])?.focus({ preventScroll: true });
+    }
+  };
+}
+
+function showFailure(main, problem) {
+  document.getElementById("not-refreshed")?.remove();
+  const note = document.createElement("p");
+  note.id = "not-refreshed";
+  note.className = "problem";
+  note.setAttribute("role", "status");
+  note.textContent = `The last refresh failed: ${problem}. The data is as of the time above.`;
+  main.querySelector(".title").after(note);
+}
+
+// Replace the content of the page, but not the map, which has scripts of its own.
+function replaceContent(main, page) {
+  const map = document.getElementById("map");
+  const restore = keepState(main);
+  main.querySelector(".as-of time").replaceWith(document.adoptNode(page.querySelector(".as-of time")));
+  const fresh = [...page.querySelectorAll("main > :not(.title)")].map(
+    (node) => (map && node.id === "map" ? map : document.adoptNode(node)),
+  );
+  main.querySelectorAll(":scope > :not(.title)").forEach((node) => node.remove());
+  main.append(...fresh);
+  addCompletion(main);
+  addCodes(main);
+  restore();
+  map?.dispatchEvent(new Event("refresh"));
+}
+
+async function refresh(isByHand) {
+  const main = document.querySelector("main");
+  const response = await fetch(location.href, { credentials: "same-origin" }).catch(() => null);
+  if (!response || response.status >= 500) {
+    showFailure(main, response ? `the service responded with ${response.status}` : "the service did not respond");
     return;
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  const time = page.querySelector(".as-of time");
-  const isBusy = document.querySelector("main").contains(document.activeElement) && document.activeElement.matches("input, textarea, select, canvas");
-  if (!time || isBusy) {
+  if (!isByHand && isEdited(main)) {
     return;
   }
-  document.querySelector(".as-of time").replaceWith(document.adoptNode(time));
-  const map = document.getElementById("map");
-  if (map) {
-    map.dispatchEvent(new Event("refresh"));
+  // Another title is that of the log-in form, of an error, or of the page after an error.
+  if (response.redirected || page.title !== document.title) {
+    location.reload();
     return;
   }
-  const old = [...document.querySelectorAll("main > :not(.title)")];
-  const fresh = [...page.querySelectorAll("main > :not(.title)")].map((node) => document.adoptNode(node));
-  old.forEach((node) => node.remove());
-  document.querySelector("main").append(...fresh);
-  addCompletion(document.querySelector("main"));
-  addCodes(document.querySelector("main"));
+  replaceContent(main, page);
 }
 
 function addRefresh() {
@@ -117,7 +175,7 @@ function addRefresh() {
   link.after(select);
   link.addEventListener("click", (event) => {
     event.preventDefault();
-    refresh();
+    refresh(true);
   });
   let last = Date.now();
   select.addEventListener("change", () => {
@@ -127,7 +185,7 @@ function addRefresh() {
   setInterval(() => {
     if (interval() && !document.hidden && Date.now() - last >= interval() * 1000) {
       last = Date.now();
-      refresh();
+      refresh(false);
     }
   }, 1000);
 }

@@ -225,8 +225,9 @@
   });
 
   async function load() {
-    const response = await fetch(root.dataset.url, { credentials: "same-origin" });
-    if (!response.ok) {
+    const response = await fetch(root.dataset.url, { credentials: "same-origin" }).catch(() => null);
+    if (!response?.ok) {
+      status.textContent = "The map is not up to date: its data could not be read. The table is as of the time above.";
       return;
     }
     data = await response.json();
