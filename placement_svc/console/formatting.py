@@ -77,7 +77,8 @@ def percent(ratio: float | None) -> str:
         return "–"
     # A host with something free is not full, and one with something used is not empty.
     bounded = min(ratio, 0.999) if ratio < 1 else ratio
-    return "<1 %" if 0 < bounded < 0.01 else f"{int(bounded * 100)} %"
+    # 0.29 * 100 is a little less than 29.
+    return "<1 %" if 0 < bounded < 0.01 else f"{int(round(bounded * 100, 9))} %"
 
 
 def moment(time: datetime | None) -> str:

@@ -22,8 +22,9 @@ from placement_svc.console.sessions import COOKIE
 from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.http import token_file
+from tests.conftest import LoadCloud
 from tests.console.conftest import HOSTILE, SCRIPT, empty_answer
-from tests.support.cloud import uuid_of
+from tests.support.cloud import read, uuid_of
 from tests.support.service import serving
 
 CHROMIUM = shutil.which("chromium")
@@ -156,6 +157,19 @@ def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> No
     expect(page.locator("#map-status")).to_have_text("cn1: VCPU 16 % (4 / 24)")
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
+
+
+def test_map_and_table_have_the_same_percentages(new_page: NewPage, load_cloud: LoadCloud) -> None:
+    load_cloud(read("a{VCPU100 used29}; b{VCPU200 used1}; c{VCPU1000 used999}; d{VCPU2}; e{VCPU2 used2}"))
+    percentages = ["29 %", "<1 %", "99 %", "0 %", "100 %"]
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "5")
+    expect(page.locator("tbody td:nth-child(3)")).to_have_text(percentages)
+    page.locator("canvas").focus()
+    for key, percentage in zip(["Home", *["ArrowRight"] * 4], percentages, strict=True):
+        page.keyboard.press(key)
+        expect(page.locator("#map-status")).to_contain_text(f": VCPU {percentage} (")
 
 
 def test_hostile_names_are_text(new_page: NewPage, hostile_cloud: None) -> None:

@@ -36,15 +36,20 @@
     return name.trim() || "(no name)";
   }
 
+  // The percentage as the table has it: a host with something free is not full, and a used one not empty.
+  function percentage(used, capacity) {
+    const percent = Math.floor((100 * used) / capacity);
+    return used > 0 && percent < 1 ? "<1 %" : `${used < capacity ? Math.min(percent, 99) : percent} %`;
+  }
+
   function describe(host) {
-    const value = ratio(host);
-    const group = data.groups.length > 1 ? `, ${data.groups[host[2]]}` : "";
-    if (value === null) {
-      return `${visible(host[1])}: no such inventory${group}`;
+    const [, name, number, resourceClass, used, capacity] = host;
+    const group = data.groups.length > 1 ? `, ${data.groups[number]}` : "";
+    if (ratio(host) === null) {
+      return `${visible(name)}: no such inventory${group}`;
     }
-    const percent = Math.floor((value < 1 ? Math.min(value, 0.999) : value) * 100);
-    const amounts = `${host[4].toLocaleString("en")} / ${host[5].toLocaleString("en")}`;
-    return `${visible(host[1])}: ${data.classes[host[3]]} ${percent} % (${amounts})${group}`;
+    const amounts = `${used.toLocaleString("en")} / ${capacity.toLocaleString("en")}`;
+    return `${visible(name)}: ${data.classes[resourceClass]} ${percentage(used, capacity)} (${amounts})${group}`;
   }
 
   // Cells in rows, group by group. Sized by capacity, the width of a cell is that of the host.
@@ -93,7 +98,7 @@
     } else {
       context.fillStyle = colors["--track"];
       context.fillRect(cell.x, cell.y, cell.w, cell.h);
-      const height = Math.round(cell.h * Math.min(1, value));
+      const height = value > 0 ? Math.max(1, Math.round(cell.h * Math.min(1, value))) : 0;
       context.fillStyle = colors[level(value)];
       context.fillRect(cell.x, cell.y + cell.h - height, cell.w, height);
     }
