@@ -145,6 +145,40 @@ def test_map_is_drawn(new_page: NewPage, hostile_cloud: None, forced: str) -> No
     assert colors > 2
 
 
+def test_unused_hosts_have_an_outline_in_forced_colors(new_page: NewPage, load_cloud: LoadCloud) -> None:
+    load_cloud(read("unused{VCPU8}"))
+    page = new_page(forced_colors="active")
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "1")
+    outline = page.evaluate(
+        """() => {
+            const context = document.querySelector("canvas").getContext("2d");
+            const color = (x, y) => String(context.getImageData(x, y, 1, 1).data);
+            return color(8, 30) !== color(4, 30);
+        }"""
+    )
+    assert outline
+
+
+def test_headings_of_the_map_are_shortened_not_squeezed(new_page: NewPage, load_cloud: LoadCloud) -> None:
+    aggregates = ",".join(f"a{number}" for number in range(30))
+    load_cloud(read(f"cn1{{VCPU8}}@{aggregates}; cn2{{VCPU8}}"))
+    page = new_page("narrow")
+    page.add_init_script(
+        """const fillText = CanvasRenderingContext2D.prototype.fillText;
+        window.texts = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...options) {
+            window.texts.push([text, this.measureText(text).width]);
+            fillText.call(this, text, ...options);
+        };"""
+    )
+    page.goto("/console/map?group_by=aggregate")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "2")
+    headings = [text for text in page.evaluate("window.texts") if text[0].endswith("…")]
+    assert headings
+    assert all(width < SIZES["narrow"]["width"] for _, width in headings)
+
+
 def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/map?fill=VCPU")

@@ -14,6 +14,7 @@
   const MAX_SIDE = 64;
   const AREA = 420000;
   const NAMED = 56;
+  const forcedColors = matchMedia("(forced-colors: active)");
 
   let data = { groups: [], classes: [], hosts: [] };
   let cells = [];
@@ -87,6 +88,23 @@
     return y + side + PADDING;
   }
 
+  // The start of a text that fits into a width.
+  function shortened(text, width) {
+    if (context.measureText(text).width <= width) {
+      return text;
+    }
+    let [fits, longer] = [0, text.length];
+    while (longer - fits > 1) {
+      const middle = (fits + longer) >> 1;
+      if (context.measureText(`${text.slice(0, middle)}…`).width <= width) {
+        fits = middle;
+      } else {
+        longer = middle;
+      }
+    }
+    return `${text.slice(0, fits)}…`;
+  }
+
   function drawCell(cell, colors) {
     const host = data.hosts[cell.index];
     const value = ratio(host);
@@ -101,6 +119,11 @@
       const height = value > 0 ? Math.max(1, Math.round(cell.h * Math.min(1, value))) : 0;
       context.fillStyle = colors[level(value)];
       context.fillRect(cell.x, cell.y + cell.h - height, cell.w, height);
+      if (forcedColors.matches) {
+        // The colors of the page and of what is free are the same.
+        context.strokeStyle = colors["--strong-line"];
+        context.strokeRect(cell.x + 0.5, cell.y + 0.5, cell.w - 1, cell.h - 1);
+      }
     }
     if (cell.w >= NAMED && cell.h >= 30) {
       context.save();
@@ -135,7 +158,7 @@
     context.fillRect(0, 0, width, height);
     context.fillStyle = colors["--muted"];
     for (const [text, y] of headings) {
-      context.fillText(text, PADDING, y, width - 2 * PADDING);
+      context.fillText(shortened(text, width - 2 * PADDING), PADDING, y);
     }
     cells.forEach((cell) => drawCell(cell, colors));
     if (focus >= 0 && focus < cells.length) {
@@ -244,6 +267,6 @@
   root.addEventListener("refresh", load);
   new ResizeObserver(draw).observe(root);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  matchMedia("(forced-colors: active)").addEventListener("change", draw);
+  forcedColors.addEventListener("change", draw);
   load();
 })();
