@@ -51,8 +51,8 @@ def count(connection: Connection, wanted: HostFilter) -> int:
 def find_page(connection: Connection, wanted: HostFilter, page: PageRequest) -> Page[Host]:
     """Return a page of the hosts that match all filters.
 
-    It is sorted by `name`, or by the `used`, `free` or `ratio` of a class. Raises `Invalid` for an unknown
-    name of a trait or resource class.
+    It is sorted by `name`, by the number of `providers`, or by the `used`, `free` or `ratio` of a class.
+    Raises `Invalid` for an unknown name of a trait or resource class.
     """
     order, sums = _order(connection, page.sort)
     query = select(roots.c.id, roots.c.uuid, roots.c.name).where(*host_conditions(connection, wanted))
@@ -65,8 +65,9 @@ def find_page(connection: Connection, wanted: HostFilter, page: PageRequest) -> 
     found = to_page(rows, page.limit, positions)
     ids = [row.id for row in found.elements]
     amounts = amounts_of_groups(connection, Grouping.ROOT, (), ids)
-    sizes = _tree_sizes(connection, ids)
-    hosts = [Host(row.uuid, row.name, sizes[row.id], amounts.get(row.id, {})) for row in found.elements]
+    sizes = _tree_sizes(ids)
+    size_by_id = dict(connection.execute(select(sizes.c.root_id, sizes.c.size)).all())
+    hosts = [Host(row.uuid, row.name, size_by_id[row.id], amounts.get(row.id, {})) for row in found.elements]
     return Page(hosts, found.last, found.has_more)
 
 
@@ -75,11 +76,14 @@ def _value(value: Any) -> Any:
 
 
 def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, Subquery | None]:
-    """Return the order, and the sums of the class whose amount is the sort key, by root."""
+    """Return the order, and the subquery by root that has the sort key."""
     if sort is None:
         return Order(roots.c.uuid), None
     if sort.attribute == "name":
         return Order(roots.c.uuid, roots.c.name, sort.descending, is_value_unique=True), None
+    if sort.attribute == "providers":
+        sizes = _tree_sizes()
+        return Order(roots.c.uuid, sizes.c.size, sort.descending), sizes
     message = "Invalid 'sort_by': No such resource class {}."
     class_id = names.resource_class_ids(connection, [sort.resource_class], message)[sort.resource_class]
     sums = sums_by_root(class_id)
@@ -129,10 +133,9 @@ def host_conditions(connection: Connection, wanted: HostFilter) -> Iterator[Colu
         yield roots.c.id.in_(select(inventories.c.root_id).where(of_class))
 
 
-def _tree_sizes(connection: Connection, root_ids: list[int]) -> dict[int, int]:
-    query = (
-        select(resource_providers.c.root_id, func.count())
-        .where(is_any(resource_providers.c.root_id, root_ids))
-        .group_by(resource_providers.c.root_id)
-    )
-    return dict(connection.execute(query).all())
+def _tree_sizes(root_ids: list[int] | None = None) -> Subquery:
+    """Return the numbers of providers by root, of all roots or of `root_ids`."""
+    query = select(resource_providers.c.root_id, func.count().label("size"))
+    if root_ids is not None:
+        query = query.where(is_any(resource_providers.c.root_id, root_ids))
+    return query.group_by(resource_providers.c.root_id).subquery("sizes")

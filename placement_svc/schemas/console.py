@@ -21,7 +21,7 @@ class HostFilterKeys(Schema):
 class HostsQuery(HostFilterKeys, PageKeys):
     """The keys of the list of hosts."""
 
-    sort_by = String(pattern=rf"^-?(name|(used|free|ratio):{NAME[1:-1]})$")
+    sort_by = String(pattern=rf"^-?(name|providers|(used|free|ratio):{NAME[1:-1]})$")
 
 
 class MapQuery(HostFilterKeys):

@@ -171,6 +171,7 @@ def test_overview_links_empty_answers_to_their_explanation(get: Get, database: D
         ("resource_class=MEMORY_MB", ["cn1", "cn2"]),
         ("resource_class=DISK_GB&text=s", ["shared"]),
         ("sort_by=-name", ["shared", "cn2", "cn1", "bare"]),
+        ("sort_by=-providers", ["cn1", "bare", "cn2", "shared"]),
         ("sort_by=ratio:VCPU", ["cn1", "cn2", "bare", "shared"]),
         ("sort_by=-ratio:VCPU", ["cn2", "cn1", "bare", "shared"]),
         ("sort_by=free:DISK_GB", ["cn1", "shared", "bare", "cn2"]),
@@ -179,7 +180,11 @@ def test_overview_links_empty_answers_to_their_explanation(get: Get, database: D
 )
 def test_hosts_are_filtered_and_sorted(get: Get, cloud: None, query: str, hosts: list[str]) -> None:
     found = [host["name"] for host in get(f"/hosts.json?{query}").json["hosts"]]
-    if "ratio" in query or "free" in query or "used" in query:
+    if "providers" in query:
+        # Hosts with equally many are in the order of their uuids.
+        assert found[0] == hosts[0]
+        assert sorted(found) == sorted(hosts)
+    elif "ratio" in query or "free" in query or "used" in query:
         # Hosts with the same amount, or none, are in the order of their uuids.
         assert found[:2] == hosts[:2]
         assert sorted(found) == sorted(hosts)
@@ -189,7 +194,9 @@ def test_hosts_are_filtered_and_sorted(get: Get, cloud: None, query: str, hosts:
     assert re.findall(r'<th scope="row"><a href="/console/hosts/[^"]*"><bdi>(.*?)</bdi>', page.text) == found
 
 
-@pytest.mark.parametrize("sort", ["name", "-name", "used:VCPU", "-ratio:VCPU", "free:DISK_GB", ""])
+@pytest.mark.parametrize(
+    "sort", ["name", "-name", "providers", "-providers", "used:VCPU", "-ratio:VCPU", "free:DISK_GB", ""]
+)
 def test_pages_have_each_host_once(get: Get, hostile_cloud: None, sort: str) -> None:
     everything = [host["uuid"] for host in get(f"/hosts.json?sort_by={sort}").json["hosts"]]
     path, seen = f"/hosts?limit=3&sort_by={sort}", []
