@@ -65,7 +65,7 @@ _NOT_OF_THE_REQUEST = {*ExplanationQuery().fields, *FitsQuery().fields, "stale"}
 }
 """The keys of a pasted URL that say how to explain or count a request, or where to read."""
 
-_URL = re.compile(r"allocation_candidates(?:/\w+)?\?([^\s'\"]*)")
+_URL = re.compile(r"(?:allocation_candidates(?:/\w+)?|/console/ask)\?([^\s'\"#]*)")
 
 
 @dataclass(frozen=True)

@@ -334,6 +334,16 @@ def test_ask_shows_the_same_request_for_the_command_line(get: Get, cloud: None) 
         "http://localhost/allocation_candidates?resources=VCPU%3A1&amp;required=%21COMPUTE_NODE" in page.text
     )
     assert 'href="http://localhost/console/ask?resources=VCPU%3A1&amp;required=%21COMPUTE_NODE"' in page.text
+    # The token of all callers with noauth.
+    assert "X-Auth-Token: admin&#34;" in page.text
+
+
+def test_ask_offers_no_explanation_of_a_request_that_has_none(get: Get, cloud: None) -> None:
+    for query in ("resources=VCPU:12&can_split=VCPU", "resources=VCPU:4000&can_split=VCPU"):
+        page = get(f"/ask?{query}")
+        assert page.status_code == 200
+        assert "explain=1" not in page.text
+        assert "cannot be explained" in page.text
 
 
 @pytest.mark.parametrize(
@@ -345,6 +355,10 @@ def test_ask_shows_the_same_request_for_the_command_line(get: Get, cloud: None) 
         (
             "/ask?q=" + quote("curl 'http://h/allocation_candidates?resources=VCPU%3A1&limit=3'"),
             "/console/ask?resources=VCPU%3A1&limit=3",
+        ),
+        (
+            "/ask?q=" + quote("https://h/console/ask?resources=VCPU%3A1&candidate=2&required=A#trees"),
+            "/console/ask?resources=VCPU%3A1&required=A",
         ),
     ],
 )

@@ -15,6 +15,7 @@ from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import allows
 from placement_svc.console.errors import first_sentence
+from placement_svc.console.login import NOAUTH_TOKEN
 from placement_svc.console.relaxations import relaxed
 from placement_svc.console.request_form import Pairs, form_of, parse_pasted, split_pairs
 from placement_svc.console.views.host import TreeNode, order_tree
@@ -148,11 +149,12 @@ def _link_maker(pairs: Pairs) -> Callable[..., str]:
 
 
 def _curl(pairs: Pairs) -> str:
-    """Return the command that sends the same request to the API."""
+    """Return the command that sends the same request to the API; a secret token is in `TOKEN`."""
     query = urlencode([pair for pair in pairs if pair[0] != "root"])
     url = f"{request.scheme}://{request.host}{request.script_root}/allocation_candidates?{query}"
+    token = NOAUTH_TOKEN if settings().auth == "noauth" else "$TOKEN"
     return (
-        "curl -H \"X-Auth-Token: $TOKEN\" -H 'OpenStack-API-Version: placement 1.39, placement-svc 1.0' "
+        f"curl -H \"X-Auth-Token: {token}\" -H 'OpenStack-API-Version: placement 1.39, placement-svc 1.0' "
         + shlex.quote(url)
     )
 
@@ -178,6 +180,7 @@ def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
         "candidates": found,
         "explanation": explanation,
         "fits": _fits(pairs) if "fits" in own else None,
+        "is_explainable": not parsed.can_split,
         "limit": limit,
         "has_limit": bool(parsed.limit),
     }
