@@ -325,6 +325,14 @@ def test_refused_parts_are_named(get: Get, cloud: None, path: str, refused: list
         assert f"Your role may not {part}." in response.text
 
 
+def test_refused_watched_requests_are_named(new_app: NewApp, cloud: None, tmp_path: Path) -> None:
+    watched = tmp_path / "watched.yaml"
+    watched.write_text("secret: resources=VCPU:1")
+    response = new_app(watched_requests=watched).test_client().get("/console", headers=READER)
+    assert "Your role may not see how often requests fit." in response.text
+    assert "secret" not in response.text
+
+
 @pytest.mark.parametrize("path", ["/hosts.json", "/hosts.csv", "/map.json"])
 def test_refused_data_is_403(get: Get, path: str) -> None:
     assert get(path, READER).status_code == 403

@@ -43,14 +43,10 @@ def show() -> str:
             "empty": empty_answers.find(connection, limit=EMPTY_ANSWERS) if shows["empty"] else [],
         }
 
-    return render_template(
-        "overview.html", shows=shows, watched=_watched(shows["fits"]), **reads().read(read)
-    )
+    return render_template("overview.html", shows=shows, watched=_watched(), **reads().read(read))
 
 
-def _watched(is_shown: bool) -> Mapping[str, int | None]:
+def _watched() -> Mapping[str, int | None]:
     """Return how often each watched request fits; it does not wait for results that are not known yet."""
     watched = current_app.extensions["watched_requests"]
-    if not is_shown or watched is None:
-        return {}
-    return cast(Mapping[str, int | None], watched.results(0))
+    return {} if watched is None else cast(Mapping[str, int | None], watched.results(0))
