@@ -99,7 +99,7 @@ def age(time: datetime | None) -> str:
 
 def named(name: str) -> str:
     """Return a name, or a text in place of a name without visible characters."""
-    return name if name.strip() else "(no name)"
+    return name if any(each.isprintable() and each != " " for each in name) else "(no name)"
 
 
 def plural(count: int, noun: str) -> str:

@@ -223,6 +223,18 @@ def test_hostile_names_are_text(new_page: NewPage, hostile_cloud: None) -> None:
     assert len(said) == 4 + len(HOSTILE)
 
 
+@pytest.mark.parametrize("name", [" \u00a0", "\u200b\u2060", "\ufeff", "\u202e"])
+def test_invisible_names_have_a_visible_link(new_page: NewPage, call: Callable[..., Any], name: str) -> None:
+    call("POST", "/resource_providers", {"name": name})
+    page = new_page()
+    page.goto("/console/map")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "1")
+    expect(page.locator("tbody th a")).to_have_text("(no name)")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#map-status")).to_have_text("(no name): no such inventory")
+
+
 def test_slash_goes_to_the_search(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console")

@@ -34,7 +34,8 @@
   }
 
   function visible(name) {
-    return name.trim() || "(no name)";
+    // Neither a separator nor a control or format character.
+    return /[^\p{Z}\p{C}]/u.test(name) ? name : "(no name)";
   }
 
   // The percentage as the table has it: a host with something free is not full, and a used one not empty.
