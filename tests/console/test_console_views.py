@@ -261,6 +261,14 @@ def test_map_groups_hosts(get: Get, cloud: None) -> None:
     }
 
 
+def test_map_shows_each_filter_and_how_to_clear_them(get: Get, cloud: None) -> None:
+    page = get("/map?trait=HW_NUMA_ROOT&resource_class=DISK_GB").text
+    assert '<label>Trait <input name="trait" value="HW_NUMA_ROOT"' in page
+    assert '<label>Resource class <input name="resource_class" value="DISK_GB"' in page
+    assert '<a href="/console/map">Clear</a>' in page
+    assert ">Clear</a>" not in get("/map").text
+
+
 def test_map_is_filled_by_a_class_or_the_fullest(get: Get, cloud: None) -> None:
     def fills(query: str) -> dict[str, tuple[str | None, int, int]]:
         body = get(f"/map.json?{query}").json
