@@ -164,6 +164,7 @@ def test_overview_links_empty_answers_to_their_explanation(get: Get, database: D
         ("text=numa", ["cn1"]),
         (f"text={uuid_of('numa1')}", ["cn1"]),
         (f"text={uuid_of('cn2').upper()}", ["cn2"]),
+        (f"text=%20{uuid_of('cn2')}%09", ["cn2"]),
         ("text=%25", []),
         ("trait=HW_NUMA_ROOT", ["cn1"]),
         (f"aggregate={uuid_of('storage')}", ["cn2", "shared"]),
@@ -207,6 +208,14 @@ def test_pages_have_each_host_once(get: Get, hostile_cloud: None, sort: str) -> 
         path = links[0].replace("&amp;", "&") if links else ""
     assert seen == everything
     assert len(set(seen)) == 4 + len(HOSTILE)
+
+
+def test_search_for_a_uuid_leads_to_consumers(get: Get, cloud: None) -> None:
+    link = f'<a href="/console/consumers/{CONSUMER}">Look for a consumer with this uuid</a>'
+    assert link in get(f"/hosts?text={CONSUMER}").text
+    assert get(f"/consumers/{CONSUMER}").status_code == 200
+    for text in (uuid_of("cn1"), "unknown"):
+        assert "Look for a consumer" not in get(f"/hosts?text={text}").text
 
 
 def test_json_and_csv_have_the_same_hosts(get: Get, hostile_cloud: None) -> None:

@@ -21,6 +21,7 @@ from placement_svc.http.policy import enforce
 from placement_svc.schemas.console import HostsQuery, host_filter
 from placement_svc.schemas.pages import MAX_LIMIT, parse_page
 from placement_svc.schemas.provider_lists import MARKER
+from placement_svc.schemas.scalars import DASHED_UUID
 
 bp = Blueprint("hosts", __name__)
 
@@ -58,6 +59,7 @@ def show() -> str:
         query=query,
         count=count,
         hosts=found.elements,
+        uuid=wanted.text.strip() if DASHED_UUID.fullmatch(wanted.text.strip()) else None,
         columns=_columns(found.elements, wanted, page.sort),
         **page_links(page, found),
     )
