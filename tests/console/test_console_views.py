@@ -368,7 +368,9 @@ def test_ask_offers_no_explanation_of_a_request_that_has_none(get: Get, cloud: N
     [
         ("/ask?resources=VCPU:1&required=&limit=", "/console/ask?resources=VCPU%3A1"),
         ("/ask?resources=VCPU:1&add_group=_1", "/console/ask?resources=VCPU%3A1&blank=_1"),
-        ("/ask?q=resources%3DVCPU:1&root=cn1", "/console/ask?resources=VCPU%3A1&root=cn1"),
+        ("/ask?q=resources%3DVCPU:1&root=cn1", "/console/ask?resources=VCPU%3A1&root=cn1#explanation"),
+        ("/ask?resources=VCPU:1&root=cn1&limit=", "/console/ask?resources=VCPU%3A1&root=cn1#explanation"),
+        ("/ask?add_group=_1&root=cn1", "/console/ask?root=cn1&blank=_1"),
         (
             "/ask?q=" + quote("curl 'http://h/allocation_candidates?resources=VCPU%3A1&limit=3'"),
             "/console/ask?resources=VCPU%3A1&limit=3",

@@ -133,7 +133,10 @@ def _show_pasted(text: str, root: Pairs) -> Any:
 
 
 def _redirect(pairs: Pairs) -> Any:
-    return redirect(_url(pairs), 303)
+    keys = {key for key, _ in pairs}
+    # The candidates of all hosts come first on the page of a request about one host.
+    fragment = "#explanation" if "root" in keys and len(keys) > 1 and "blank" not in keys else ""
+    return redirect(f"{_url(pairs)}{fragment}", 303)
 
 
 def _url(pairs: Pairs) -> str:
