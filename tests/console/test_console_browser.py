@@ -314,6 +314,17 @@ def test_refresh_by_interval_is_in_the_url_and_pauses_when_hidden(new_page: NewP
     assert not [url for url in sent if url.endswith("/console")]
 
 
+def test_interval_in_the_url_is_one_of_the_list(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/hosts#refresh=1")
+    sent = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.clock.run_for(5_000)
+    page.wait_for_load_state("networkidle")
+    assert not [url for url in sent if url.endswith("/console/hosts")]
+
+
 @contextmanager
 def refreshed(page: Page) -> Iterator[None]:
     """Wait until the block has replaced the content of the page."""

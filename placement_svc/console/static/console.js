@@ -78,7 +78,8 @@ async function addCodes(root) {
 
 // Refresh: by hand or by interval, which is in the fragment of the URL; a hidden page pauses.
 function interval() {
-  return Number(new URLSearchParams(location.hash.slice(1)).get("refresh")) || 0;
+  const chosen = new URLSearchParams(location.hash.slice(1)).get("refresh");
+  return INTERVALS.some(([value]) => value === chosen) ? Number(chosen) : 0;
 }
 
 function isChanged(field) {
