@@ -251,6 +251,10 @@ def test_consumer_shows_its_allocations(get: Get, cloud: None) -> None:
     assert "In all: VCPU 8, MEMORY_MB 1,024, DISK_GB 90" in text
 
 
+def test_filter_of_projects_keeps_the_order(get: Get, cloud: None) -> None:
+    assert '<input type="hidden" name="sort_by" value="-VCPU">' in get("/projects?sort_by=-VCPU").text
+
+
 def test_map_groups_hosts(get: Get, cloud: None) -> None:
     body = get("/map.json?group_by=trait&group_trait=COMPUTE_NODE").json
     assert body["groups"] == ["COMPUTE_NODE", "without COMPUTE_NODE"]
