@@ -11,12 +11,14 @@ from urllib.parse import parse_qsl, quote, urlencode
 import pytest
 from flask import Flask
 from markupsafe import escape
+from sqlalchemy import Engine, update
 
 from placement_svc import console
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.console.views import ask
 from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
+from placement_svc.db.tables import consumers
 from tests.conftest import ADMIN, NewApp
 from tests.console.conftest import HOSTILE, Get, empty_answer
 from tests.support.cloud import uuid_of
@@ -249,6 +251,13 @@ def test_child_leads_to_its_host(get: Get, cloud: None) -> None:
 def test_consumer_shows_its_allocations(get: Get, cloud: None) -> None:
     text = words(get(f"/consumers/{CONSUMER}").text)
     assert "In all: VCPU 8, MEMORY_MB 1,024, DISK_GB 90" in text
+
+
+def test_consumer_of_unknown_age(get: Get, cloud: None, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(update(consumers).values(created_at=None))
+    text = words(get(f"/consumers/{CONSUMER}").text)
+    assert re.search("Created ?– ?Changed", text)
 
 
 def test_filter_of_projects_keeps_the_order(get: Get, cloud: None) -> None:
