@@ -37,21 +37,23 @@ class Bar:
         """How full it is: a class of the style sheet."""
         ratio = self.ratio
         if ratio is None:
-            return "none"
+            return "over" if self.used else "none"
         return "over" if ratio > 1 else "full" if ratio >= FULL else "high" if ratio >= HIGH else "low"
 
     @property
     def widths(self) -> tuple[float, float, float]:
         """The widths in percent of what is used, claimed and reserved.
 
-        The bar is as long as the capacity and what is reserved together.
+        The bar is as long as the capacity and what is reserved together. What is used beyond the capacity
+        hides what is reserved.
         """
         length = max(self.capacity, 0) + self.reserved
         if length <= 0:
             return 0.0, 0.0, 0.0
         used = min(self.used / length, 1.0)
         claimed = min(self.claimed / length, 1.0 - used)
-        return round(100 * used, 1), round(100 * claimed, 1), round(100 * self.reserved / length, 1)
+        reserved = min(self.reserved / length, 1.0 - used)
+        return round(100 * used, 1), round(100 * claimed, 1), round(100 * reserved, 1)
 
 
 def bar_of_sums(amounts: dict[str, int]) -> Bar:

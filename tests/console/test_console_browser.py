@@ -206,6 +206,34 @@ def test_map_and_table_have_the_same_percentages(new_page: NewPage, load_cloud: 
         expect(page.locator("#map-status")).to_contain_text(f": VCPU {percentage} (")
 
 
+def test_map_shows_an_inventory_without_capacity(new_page: NewPage, load_cloud: LoadCloud) -> None:
+    load_cloud(read("none{MEMORY_MB8}; reserved{VCPU8 res8}"))
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "2")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#map-status")).to_have_text("none: no such inventory")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#map-status")).to_have_text("reserved: VCPU – (0 / 0)")
+
+
+def test_map_says_that_it_could_not_be_read(browser: Browser, live: str, cloud: None) -> None:
+    errors: list[str] = []
+    with closing(browser.new_context(base_url=live)) as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.route("**/map.json*", lambda route: route.abort())
+        page.goto("/console/map")
+        status = page.locator("#map-status")
+        expect(status).to_contain_text("The map could not be read.")
+        page.unroute("**/map.json*")
+        page.get_by_role("link", name="Refresh").click()
+        expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+        expect(status).to_contain_text("Hover over a host")
+    assert errors == []
+
+
 def test_hostile_names_are_text(new_page: NewPage, hostile_cloud: None) -> None:
     page = new_page()
     page.goto(f"/console/hosts/{uuid_of('hostile 0')}")

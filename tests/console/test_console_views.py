@@ -15,6 +15,7 @@ from sqlalchemy import Engine, update
 
 from placement_svc import console
 from placement_svc.api.explanations import explain_pairs
+from placement_svc.console.formatting import Bar
 from placement_svc.console.views import ask
 from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
@@ -241,6 +242,22 @@ def test_host_shows_its_tree_its_sharing_provider_and_its_users(get: Get, cloud:
     assert text.index("numa0") < text.index("numa1")
     assert "numa0: VCPU 4, MEMORY_MB 1,024" in text
     assert "project VCPU 4, MEMORY_MB 1,024" in text
+
+
+@pytest.mark.parametrize(
+    ("bar", "level", "widths"),
+    [
+        (Bar(total=10, reserved=2, capacity=8, used=4, free=4), "low", (40, 0, 20)),
+        (Bar(total=10, reserved=2, capacity=8, used=4, free=4, claimed=4), "low", (40, 40, 20)),
+        (Bar(total=10, reserved=2, capacity=8, used=9, free=0), "over", (90, 0, 10)),
+        (Bar(total=10, reserved=2, capacity=8, used=20, free=0), "over", (100, 0, 0)),
+        (Bar(total=10, reserved=10, capacity=0, used=0, free=0), "none", (0, 0, 100)),
+        (Bar(total=10, reserved=10, capacity=0, used=5, free=0), "over", (50, 0, 50)),
+    ],
+)
+def test_bar_shows_usage_beyond_the_capacity(bar: Bar, level: str, widths: tuple[float, ...]) -> None:
+    assert bar.level == level
+    assert bar.widths == widths
 
 
 def test_child_leads_to_its_host(get: Get, cloud: None) -> None:

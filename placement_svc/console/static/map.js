@@ -14,6 +14,8 @@
   const MAX_SIDE = 64;
   const AREA = 420000;
   const NAMED = 56;
+  const FAILURE = "The map could not be read. The table is as of the time above.";
+  const hint = status.textContent;
   const forcedColors = matchMedia("(forced-colors: active)");
 
   let data = { groups: [], classes: [], hosts: [] };
@@ -25,8 +27,12 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  function ratio(host) {
-    return host[5] > 0 ? host[4] / host[5] : null;
+  // What is used of the capacity; null without an inventory. Without a capacity, any usage is too much.
+  function ratio([, , , resourceClass, used, capacity]) {
+    if (resourceClass < 0) {
+      return null;
+    }
+    return capacity > 0 ? used / capacity : Number(used > 0);
   }
 
   function level(value) {
@@ -47,11 +53,12 @@
   function describe(host) {
     const [, name, number, resourceClass, used, capacity] = host;
     const group = data.groups.length > 1 ? `, ${data.groups[number]}` : "";
-    if (ratio(host) === null) {
+    if (resourceClass < 0) {
       return `${visible(name)}: no such inventory${group}`;
     }
+    const percent = capacity > 0 ? percentage(used, capacity) : "–";
     const amounts = `${used.toLocaleString("en")} / ${capacity.toLocaleString("en")}`;
-    return `${visible(name)}: ${data.classes[resourceClass]} ${percentage(used, capacity)} (${amounts})${group}`;
+    return `${visible(name)}: ${data.classes[resourceClass]} ${percent} (${amounts})${group}`;
   }
 
   // Cells in rows, group by group. Sized by capacity, the width of a cell is that of the host.
@@ -256,11 +263,15 @@
   async function load() {
     const response = await fetch(root.dataset.url, { credentials: "same-origin" }).catch(() => null);
     if (!response?.ok) {
-      status.textContent = "The map is not up to date: its data could not be read. The table is as of the time above.";
+      root.hidden = false;
+      status.textContent = FAILURE;
       return;
     }
     data = await response.json();
     root.hidden = data.hosts.length === 0;
+    if (status.textContent === FAILURE) {
+      status.textContent = hint;
+    }
     select(-1, false);
     root.dataset.loaded = data.hosts.length;
   }
