@@ -193,6 +193,22 @@ def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> No
     page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
 
 
+def test_name_of_a_host_at_the_end_of_the_window_is_visible(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page("narrow")
+    page.goto("/console/map")
+    wait_for_script(page)
+    canvas = page.locator("canvas")
+    box = canvas.bounding_box()
+    assert box
+    end = int(box["y"] + box["height"])
+    page.set_viewport_size({"width": 400, "height": end})
+    for height in (box["height"] - 20, 20):
+        canvas.hover(position={"x": 20, "y": height})
+        tip = page.locator(".tip").bounding_box()
+        assert tip
+        assert tip["y"] + tip["height"] <= end
+
+
 def test_map_and_table_have_the_same_percentages(new_page: NewPage, load_cloud: LoadCloud) -> None:
     load_cloud(read("a{VCPU100 used29}; b{VCPU200 used1}; c{VCPU1000 used999}; d{VCPU2}; e{VCPU2 used2}"))
     percentages = ["29 %", "<1 %", "99 %", "0 %", "100 %"]

@@ -14,6 +14,7 @@
   const MAX_SIDE = 64;
   const AREA = 420000;
   const NAMED = 56;
+  const TIP_DISTANCE = 6;
   const FAILURE = "The map could not be read. The table is as of the time above.";
   const hint = status.textContent;
   const forcedColors = matchMedia("(forced-colors: active)");
@@ -193,7 +194,9 @@
     }
     const left = Math.max(0, Math.min(cell.x, root.clientWidth - tip.offsetWidth));
     tip.style.left = `${left}px`;
-    tip.style.top = `${cell.y + cell.h + 6}px`;
+    const below = cell.y + cell.h + TIP_DISTANCE;
+    const end = canvas.getBoundingClientRect().top + below + tip.offsetHeight;
+    tip.style.top = `${end <= window.innerHeight ? below : cell.y - TIP_DISTANCE - tip.offsetHeight}px`;
   }
 
   function at(event) {
