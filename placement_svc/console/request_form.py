@@ -115,6 +115,11 @@ def parse_pasted(text: str) -> Pairs:
     ]
 
 
+def is_request(pairs: Pairs) -> bool:
+    """Return whether some key is one of a request group."""
+    return any(_GROUP_KEY.fullmatch(key) for key, _ in pairs)
+
+
 def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
     """Return the form of a request; `blank` is the suffix of a group without values yet.
 

@@ -424,6 +424,13 @@ EVERY_KEY = (
 )
 
 
+@pytest.mark.parametrize("text", ["hello", "openstack allocation list --resource VCPU=1", "limit=1"])
+def test_pasted_text_without_a_request_is_a_clear_error(get: Get, app: Flask, text: str) -> None:
+    page = get(f"/ask?q={quote(text)}")
+    assert page.status_code == 400
+    assert "The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192." in page.text
+
+
 def test_form_sends_the_request_of_its_page(get: Get, app: Flask) -> None:
     page = get(f"/ask?{EVERY_KEY}")
     assert page.status_code == 400

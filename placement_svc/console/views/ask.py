@@ -17,7 +17,7 @@ from placement_svc.console.context import allows
 from placement_svc.console.errors import first_sentence
 from placement_svc.console.login import NOAUTH_TOKEN
 from placement_svc.console.relaxations import relaxed
-from placement_svc.console.request_form import Pairs, form_of, parse_pasted, split_pairs
+from placement_svc.console.request_form import Pairs, form_of, is_request, parse_pasted, split_pairs
 from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import provider_pages
 from placement_svc.db.engine import Transaction
@@ -127,7 +127,7 @@ def show_code() -> Response:
 def _show_pasted(text: str, root: Pairs) -> Any:
     """Redirect to the request in a pasted text, explained for `root` if that is not empty."""
     pairs, _ = split_pairs(parse_pasted(text))
-    if not pairs:
+    if not is_request(pairs):
         raise Invalid("The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192.")
     return _redirect([*pairs, *root])
 
