@@ -328,6 +328,23 @@ def test_overview_shows_the_codes_of_empty_answers(
     expect(page.locator("[data-code]")).to_have_text("impossible: capacity")
 
 
+def test_code_of_equal_empty_answers_is_computed_once_a_minute(
+    new_page: NewPage, cloud: None, database: Database
+) -> None:
+    database.write(empty_answers.add, [empty_answer("resources=VCPU:400") for _ in range(2)], 2)
+    page = new_page()
+    page.clock.install()
+    sent = []
+    page.on("request", lambda request: sent.append(request.url) if "code.json" in request.url else None)
+    page.goto("/console#refresh=10")
+    expect(page.locator("[data-code]")).to_have_text(["impossible: capacity"] * 2)
+    for count, seconds in [(1, 11), (2, 61)]:
+        with refreshed(page):
+            page.clock.fast_forward(1000 * seconds)
+        expect(page.locator("[data-code]")).to_have_text(["impossible: capacity"] * 2)
+        assert len(sent) == count
+
+
 def test_refresh_keeps_the_page_and_changes_its_content(
     new_page: NewPage, cloud: None, call: Callable[..., Any]
 ) -> None:

@@ -65,14 +65,31 @@ function addCompletion(root) {
   }
 }
 
-// The codes of explanations are fetched one after the other: each costs as much as a few searches.
+// The codes of explanations are fetched one after the other: each costs as much as a few searches. So pages that
+// are refreshed by interval keep them for a minute, and equal requests have one.
+const CODES_KEPT_MS = 60_000;
+const codes = new Map();
+
+function codeOf(url) {
+  const kept = codes.get(url);
+  if (kept && Date.now() - kept.time < CODES_KEPT_MS) {
+    return kept.text;
+  }
+  const text = fetch(url, { credentials: "same-origin" })
+    .then((response) => (response.ok ? response.json() : { text: "" }))
+    .then((body) => body.text)
+    .catch(() => "");
+  codes.set(url, { text, time: Date.now() });
+  return text;
+}
+
 async function addCodes(root) {
   for (const place of root.querySelectorAll("[data-code]")) {
-    const response = await fetch(place.dataset.code, { credentials: "same-origin" }).catch(() => null);
+    const text = await codeOf(place.dataset.code);
     if (!place.isConnected) {
       return;
     }
-    place.textContent = response?.ok ? (await response.json()).text : "";
+    place.textContent = text;
   }
 }
 
@@ -159,6 +176,9 @@ async function refresh(isByHand) {
   if (response.redirected || page.title !== document.title) {
     location.reload();
     return;
+  }
+  if (isByHand) {
+    codes.clear();
   }
   replaceContent(main, page);
 }
