@@ -15,6 +15,8 @@ LICENSE_TRAIT = "CUSTOM_LICENSE"
 HOSTS_PER_LICENSE = 3
 SCARCE_TRAIT = "CUSTOM_SCARCE"
 HOSTS_PER_SCARCE_TRAIT = 50
+COMMON_TRAIT = "CUSTOM_COMMON"
+"""The trait of the hosts without the scarce one."""
 RACKS = tuple(range(11, 240, 12))
 """The racks that requests name: twenty of them, one in twelve."""
 
@@ -61,7 +63,7 @@ def _aggregates(number: int, hosts: int) -> tuple[str, ...]:
 
 def _host_traits(number: int) -> tuple[str, ...]:
     licensed = (LICENSE_TRAIT,) if _is_licensed(number) else ()
-    return *TRAITS, *licensed, *((SCARCE_TRAIT,) if _is_scarce(number) else ())
+    return *TRAITS, *licensed, SCARCE_TRAIT if _is_scarce(number) else COMMON_TRAIT
 
 
 def _is_licensed(number: int) -> bool:
@@ -112,6 +114,7 @@ HOST_FILTERS = (
         f"&required={SCARCE_TRAIT},{LICENSE_TRAIT}",
         lambda n, _: _is_scarce(n) and _is_licensed(n),
     ),
+    Filter("not common", f"&required=!{COMMON_TRAIT}", lambda n, _: _is_scarce(n)),
     Filter("disjoint zones", f"{_IN_ZONE}{_IN_OTHER_ZONE}", lambda _, __: False),
     Filter("not in zone", f"&member_of=!{uuid_of(_zone(0))}", lambda n, _: not _in_zone(n)),
     Filter("newest hosts", _member_of("new"), lambda n, hosts: n >= hosts - hosts // NEW_HOSTS),
