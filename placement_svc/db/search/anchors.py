@@ -108,7 +108,11 @@ def find_anchors(
     build = _cached_statement if is_cached else _build_statement
     scans = roots_to_scan is not None
     statement = build(
-        criteria, tuple(shared_supplies.items()), scans=scans, randomized=cursor.start is not None
+        criteria,
+        tuple(shared_supplies.items()),
+        scans=scans,
+        randomized=cursor.start is not None,
+        merges_sets=_merges_sets(connection),
     )
     max_examined = roots_to_scan if scans else max_anchors
     values = {
@@ -151,6 +155,12 @@ def find_anchors_among(
     fixed = statement.with_parameter("root_ids", {"max_anchors": None, "max_examined": None})
     rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
     return [statement.anchor(anchor, memory) for _, _, _, _, *anchor in rows if anchor[0] is not None]
+
+
+def _merges_sets(connection: Connection) -> bool:
+    """Return whether PostgreSQL reads ordered sets side by side for INTERSECT and EXCEPT: from 18 on."""
+    version = connection.dialect.server_version_info
+    return version is not None and version >= (18,)
 
 
 def _rows(connection: Connection, statement: "_Statement", values: Mapping[str, Any]) -> Iterator[Any]:
@@ -227,6 +237,7 @@ def _build_statement(
     *,
     scans: bool,
     randomized: bool,
+    merges_sets: bool = True,
     given: bool = False,
 ) -> _Statement:
     shared_supplies = dict(supplies)
@@ -237,7 +248,9 @@ def _build_statement(
     if given:
         select_examined = root_scan.select_given_roots(criteria, shared_supplies)
     elif scans:
-        select_examined = root_scan.select_roots(criteria, shared_supplies, randomized)
+        select_examined = root_scan.select_roots(
+            criteria, shared_supplies, randomized=randomized, merges_sets=merges_sets
+        )
     else:
         select_examined = selective_lookup.select_anchors(criteria, shared_supplies, randomized, demands)
     examined_roots = (

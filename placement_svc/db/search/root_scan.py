@@ -27,7 +27,9 @@ from placement_svc.db.search.tree_conditions import (
 )
 
 
-def select_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies, randomized: bool) -> Select[Any]:
+def select_roots(
+    criteria: SearchCriteria, shared_supplies: SharedSupplies, *, randomized: bool, merges_sets: bool
+) -> Select[Any]:
     """Return the query for the roots behind the cursor, in their order, whatever amounts their trees have.
 
     The index on the id of roots serves it, or the one on their uuid; or the indexes that list the roots with
@@ -36,7 +38,7 @@ def select_roots(criteria: SearchCriteria, shared_supplies: SharedSupplies, rand
     position = position_column(randomized)
     # No index has the members of a set in the order of their uuids, so all of a large one would be read.
     size = SetSize.SMALL if randomized else SetSize.SMALL_OR_ORDERED
-    in_sets = roots_in_sets(criteria, shared_supplies, size, randomized=randomized)
+    in_sets = roots_in_sets(criteria, shared_supplies, size, randomized=randomized, merges_sets=merges_sets)
     if in_sets is not None and not randomized:
         return _select_from_sets(in_sets.c.root_id, list(meets_root_filters(criteria, shared_supplies)))
     query = select(roots.c.id, position).where(

@@ -46,18 +46,26 @@ _IS_ROOT_TRAIT = _held.c.provider_id == _held.c.root_id
 
 
 def roots_in_sets(
-    criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize, *, randomized: bool
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    size: SetSize,
+    *,
+    randomized: bool,
+    merges_sets: bool = True,
 ) -> FromClause | None:
     """Return the roots in all sets of a size, with the column `root_id` in ascending order.
 
-    Return None if there is no set.
+    Return None if there is no set. `merges_sets` tells whether the server reads ordered sets side by side. An
+    older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have.
     """
+    reads_all = size is SetSize.SMALL_OR_ORDERED and not merges_sets
     all_sets = chain(
-        _trait_sets(criteria, shared_supplies, size),
+        _trait_sets(criteria, shared_supplies, SetSize.SMALL if reads_all else size),
         _aggregate_sets(criteria, shared_supplies, size),
     )
     sets: list[Select[Any]] = list(islice(all_sets, MAX_SETS))
-    excluded = [] if size is SetSize.SMALL else list(islice(_excluded_sets(criteria), MAX_SETS))
+    is_small = size is SetSize.SMALL or reads_all
+    excluded = [] if is_small else list(islice(_excluded_sets(criteria), MAX_SETS))
     if not sets:
         if not excluded or size is not SetSize.SMALL_OR_ORDERED:
             return None
