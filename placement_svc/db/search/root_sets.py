@@ -24,7 +24,13 @@ from placement_svc.db.tables import inventories, provider_aggregates, provider_t
 MAX_SETS = 8
 """The most sets that a search intersects, and the most that it excludes."""
 
-MAX_ORDERED_NAMES = 16
+MAX_SETS_OF_SUPPLIER = 4
+"""The most sets of traits that are required of a supplier, and the most single traits that it must not have.
+
+Each name is a query that PostgreSQL plans, so there are at most 8 * (4 * 8 + 4) for suppliers.
+"""
+
+MAX_ORDERED_NAMES = 8
 """The most traits or aggregates in a set whose roots PostgreSQL merges in their order."""
 
 
@@ -134,7 +140,7 @@ def _trait_sets(
     required = criteria.root_required.any_of
     if small.isdisjoint(required):
         if used := [any_of for any_of in required if _is_used(any_of, size)]:
-            yield _select_roots_of_holders(used, _IS_ROOT_TRAIT)
+            yield _select_roots_of_holders(used[:MAX_SETS_OF_SUPPLIER], _IS_ROOT_TRAIT)
     else:
         conditions = has_traits(_provider, required, criteria.root_required.forbidden)
         yield select(_provider.c.root_id).where(_provider.c.parent_id.is_(None), *conditions)
@@ -165,8 +171,8 @@ def _supplier_set(
         return
     if size is SetSize.SMALL:
         return
-    used = [any_of for any_of in required if _is_used(any_of, size)]
-    excluded = [frozenset([id_]) for id_ in _frequent(criteria, forbidden)[:MAX_SETS]]
+    used = [any_of for any_of in required if _is_used(any_of, size)][:MAX_SETS_OF_SUPPLIER]
+    excluded = [frozenset([id_]) for id_ in _frequent(criteria, forbidden)[:MAX_SETS_OF_SUPPLIER]]
     if used and not excluded:
         yield _select_roots_of_holders(used)
     elif excluded and (used or supplier_criteria.resources):
