@@ -250,8 +250,20 @@ class ErrorSchema(Schema):
     status = Integer(400, 599, required=True)
     title = String(required=True)
     detail = String(required=True)
-    code = String(pattern=r"^placement\.[a-z_.]+$", since="1.23")
+    code = String(pattern=r"^placement(_svc)?\.[a-z_.]+$", since="1.23")
     request_id = String(required=True)
+    placeable = Integer(
+        0,
+        metadata={"description": "Only if `POST /claims` finds no candidates: the consumers that have some."},
+    )
+    explanation = String(
+        metadata={"description": "Only if `POST /claims` finds no candidates: the path that explains it."}
+    )
+    placement_group = String(
+        metadata={
+            "description": "Only if `POST /claims` finds no candidates because of this placement group."
+        }
+    )
     max_version = String(
         metadata={"description": "Present only if the requested microversion is not supported."}
     )

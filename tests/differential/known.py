@@ -235,13 +235,13 @@ KNOWN_DIFFERENCES = [
         ),
     ),
     KnownDifference(
-        "invalid inventories are reported before unknown providers",
+        "invalid inventories are reported before unknown providers and generation conflicts",
         "docs/spec/allocations.md Q3",
-        DETAIL | {"error code"},
+        SERVER_ERROR,
         lambda e: (
             e.request.path == "/reshaper"
             and _rejects_an_inventory(e.ours)
-            and _contains(e.reference, "in inventories not found")
+            and _contains(e.reference, "in inventories not found", "resource provider generation conflict")
         ),
     ),
     KnownDifference(

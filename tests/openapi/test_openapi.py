@@ -1,7 +1,7 @@
 """The OpenAPI document is valid and complete, and matches the behavior of the service."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -24,9 +24,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from placement_svc.domain.errors import PlacementError
 from placement_svc.openapi.operations import OPERATIONS
-from tests.conftest import Api, examples
-from tests.support.cloud import uuid_of
+from tests.conftest import Api, LoadCloud, examples
+from tests.support.cloud import read, uuid_of
 
 AS_SERVICE = {"X-Auth-Token": "admin", "X-Roles": "admin,service"}
 VERSION = "1.39, placement-svc 1.0"
@@ -397,6 +398,39 @@ def test_valid_requests_match_the_document(
         assert response.status_code < 300, (view, path, response.text)
         operation.Case().validate_response(response, checks=RESPONSE_CHECKS)
     assert {view for view, *_ in VALID_REQUESTS} == set(OPERATIONS)
+
+
+def server(name: str) -> dict[str, Any]:
+    owner = {"project_id": "project", "user_id": "user", "consumer_type": "INSTANCE"}
+    return {"uuid": uuid_of(name), "consumer_generation": None, **owner}
+
+
+def test_claims_without_candidates_match_the_document(
+    described: Callable[[str], Any], api: Api, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("host{VCPU8}"))
+    api("PUT", f"/placement_groups/{GROUP}", {"policy": "anti-affinity"})
+    operation = described("claims.place_consumers")
+    for amount, placement_group in ((9, {}), (4, {"placement_group": GROUP})):
+        consumers = [server("first"), server("second")]
+        body = {"request": f"resources=VCPU:{amount}", "consumers": consumers} | placement_group
+        response = api("POST", "/claims", body, version=VERSION, headers=AS_SERVICE)
+        assert response.status_code == 409, response.text
+        [error] = response.get_json()["errors"]
+        assert error.keys() >= {"placeable", "explanation", *placement_group}
+        operation.Case().validate_response(response, checks=RESPONSE_CHECKS)
+
+
+def _each_error(error: type[PlacementError] = PlacementError) -> Iterator[type[PlacementError]]:
+    yield error
+    for subclass in error.__subclasses__():
+        yield from _each_error(subclass)
+
+
+@pytest.mark.parametrize("code", sorted({error.code for error in _each_error()}))
+def test_code_of_every_error_matches_the_document(document: dict[str, Any], code: str) -> None:
+    schema = document["components"]["schemas"]["Error"]["properties"]["code"]
+    Draft202012Validator(schema).validate(code)
 
 
 @pytest.mark.long
