@@ -11,7 +11,14 @@ from placement_svc.db import imports
 from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
-from placement_svc.domain.records import ProviderRecord, Record, ResourceClassRecord, TraitRecord
+from placement_svc.domain.placement_groups import POLICIES, PlacementGroup
+from placement_svc.domain.records import (
+    PlacementGroupRecord,
+    ProviderRecord,
+    Record,
+    ResourceClassRecord,
+    TraitRecord,
+)
 from tests.support.cloud import SHARING
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", *(f"CUSTOM_C{number}" for number in range(7)))
@@ -38,6 +45,11 @@ class Cloud:
     def consumers(self) -> list[Claim]:
         """All consumers with their allocations."""
         return [record for record in self.records if isinstance(record, Claim)]
+
+    @property
+    def groups(self) -> list[str]:
+        """The uuids of all placement groups."""
+        return [record.group.uuid for record in self.records if isinstance(record, PlacementGroupRecord)]
 
     def load(self, engine: Engine) -> None:
         """Import the records into a database with the schema."""
@@ -101,6 +113,27 @@ class Builder:
             )
         )
 
+    def consume(self, count: int) -> None:
+        """Add consumers that have allocations from one provider, or from many."""
+        providers = [provider for provider in self.cloud.providers if provider.inventories]
+        for number in range(count):
+            used = self.random.sample(providers, min(self.pick(1, 1, 1, 1, 1, 1, 2, 30), len(providers)))
+            allocations = {provider.uuid: {next(iter(provider.inventories)): 1} for provider in used}
+            self.cloud.records.append(
+                Claim(self.uuid(), f"project-{number % 7}", "user-0", "INSTANCE", None, allocations)
+            )
+
+    def group(self) -> None:
+        """Add placement groups of each policy, across roots and across aggregates, with members."""
+        consumers = [consumer.consumer_uuid for consumer in self.cloud.consumers]
+        for policy in POLICIES:
+            for aggregates in (None, self.cloud.aggregates[: self.pick(1, 20, 1000)]):
+                count = self.pick(0, 1, 30, 300)
+                members, consumers = consumers[:count], consumers[count:]
+                most = self.pick(1, 3) if policy.endswith("anti-affinity") else None
+                group = PlacementGroup(self.uuid(), policy, most, aggregates)
+                self.cloud.records.append(PlacementGroupRecord(group, members))
+
 
 def _wide(build: Builder) -> None:
     """One to three roots, each with very many children."""
@@ -108,6 +141,16 @@ def _wide(build: Builder) -> None:
         root = build.add(classes=CLASSES[1:3])
         for _ in range(build.pick(100, 500, 2000)):
             build.add(root, total=build.pick(1, 2, 8), classes=build.some(CLASSES, 4))
+    build.consume(build.pick(0, 30, 300))
+
+
+def _racks(build: Builder) -> None:
+    """Hosts in up to a thousand aggregates, with consumers in placement groups across these."""
+    build.cloud.aggregates = tuple(build.uuid() for _ in range(build.pick(20, 300, 1000)))
+    for _ in range(build.pick(100, 1000, 3000)):
+        host = build.add(total=64, classes=CLASSES[:2])
+        build.add(host, total=64, classes=CLASSES[:4])
+    build.consume(build.pick(100, 1000, 5000))
 
 
 def _deep(build: Builder) -> None:
@@ -117,6 +160,7 @@ def _deep(build: Builder) -> None:
         for _ in range(build.pick(30, 100, 400)):
             build.add(parent, total=build.pick(1, 4), classes=build.some(CLASSES, 3))
             parent = build.add(parent, total=build.pick(1, 4), classes=build.some(CLASSES, 3))
+    build.consume(build.pick(0, 30, 300))
 
 
 def _sharing(build: Builder) -> None:
@@ -126,6 +170,7 @@ def _sharing(build: Builder) -> None:
         build.add(host, classes=CLASSES[:2])
     for _ in range(build.pick(20, 100, 500)):
         build.share(build.cloud.aggregates[: build.pick(1, 3, 20)])
+    build.consume(build.pick(0, 30, 300))
 
 
 def _traits(build: Builder) -> None:
@@ -167,7 +212,7 @@ def _instances(build: Builder) -> None:
 
 BUILDERS: dict[str, Callable[[Builder], None]] = {
     build.__name__.removeprefix("_"): build
-    for build in (_wide, _tight, _sharing, _deep, _flat, _traits, _instances)
+    for build in (_wide, _tight, _sharing, _racks, _deep, _flat, _traits, _instances)
 }
 
 
@@ -178,6 +223,7 @@ def build(name: str, seed: int) -> Cloud:
     builder = Builder(cloud, random)
     cloud.aggregates = tuple(builder.uuid() for _ in range(20))
     BUILDERS[name](builder)
+    builder.group()
     return cloud
 
 

@@ -16,10 +16,12 @@ from sqlalchemy import Engine, create_engine, text
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.cost import clouds
+from tests.cost.drawing import draw_request
 from tests.cost.measuring import MB, Cost, Meter
 from tests.cost.minimizing import minimized
 from tests.cost.mutations import mutated
-from tests.cost.requests import CURRENT, Draw, Request, draw_request
+from tests.cost.requests import CURRENT, Draw, Request
+from tests.cost.restoring import restore, save
 from tests.support.service import serving
 
 DEADLINE = 1.0
@@ -78,7 +80,9 @@ def problem(request: Request, cost: Cost) -> str:
         return "connection: no response"
     if not cost.is_complete and not (request.is_read and cost.wall_seconds > DEADLINE):
         return "incomplete response"
-    if cost.status >= 500 and not (cost.status == 503 and request.is_read and cost.wall_seconds > DEADLINE):
+    if cost.status >= 500 and not (
+        cost.status == 503 and request.has_deadline and cost.wall_seconds > DEADLINE
+    ):
         return f"status {cost.status}"
     if cost.seconds > (MAX_READ_SECONDS if request.is_read else MAX_WRITE_SECONDS):
         return f"time {cost.seconds:.2f} s"
@@ -96,13 +100,17 @@ class Service:
     meter: Meter
 
     def send(self, request: Request) -> Cost:
-        """Send a request with the current generations, and measure it."""
+        """Send a request with the current generations, measure it, and undo its changes."""
         generations = {}
         if request.body is not None and CURRENT in json.dumps(request.body):
             with self.engine.connect() as connection:
                 rows = connection.execute(text("SELECT uuid, generation FROM resource_providers"))
                 generations = {row.uuid: row.generation for row in rows}
-        return self.meter.send(request.method, request.target, request.content(generations), request.version)
+        cost = self.meter.send(request.method, request.target, request.content(generations), request.version)
+        if not request.is_read and not 400 <= cost.status < 500:
+            with self.engine.begin() as connection:
+                restore(connection)
+        return cost
 
     def warm_up(self) -> None:
         """Open the connections of the service and fill its caches."""
@@ -139,6 +147,8 @@ def service_with(server_url: str, postmaster: int, name: str, seed: int) -> Iter
         schema.upgrade(engine)
         cloud = clouds.build(name, seed)
         cloud.load(engine)
+        with engine.begin() as connection:
+            save(connection)
         url = engine.url.render_as_string(hide_password=False)
         with serving(
             1, 2, database_url=url, request_deadline=DEADLINE, max_body=MAX_BODY, log_level="error"

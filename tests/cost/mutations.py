@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.cost.requests import MAX_LINE, Draw, Pairs, Request, draw_request, subtree
+from tests.cost.drawing import draw_request
+from tests.cost.extensions import GROUPINGS, include
+from tests.cost.requests import MAX_LINE, Draw, Pairs, Request, subtree
 
 MAX_MEMBERS = 5000
 """Members of the largest list or object in a body."""
@@ -19,7 +21,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def mutated(request: Request, other: Request, draw: Draw) -> Request:
     """Return a request of the same operation with one to four changes; `other` may lend parts of it."""
     for _ in range(draw.pick(1, 1, 2, 4)):
-        if request.body is not None:
+        if request.body is not None and not (request.pairs and draw.chance(50)):
             request = replace(request, body=_mutated_body(request.body, other.body, draw))
         elif request.text is not None:
             half = request.text[: len(request.text) // 2]
@@ -28,7 +30,7 @@ def mutated(request: Request, other: Request, draw: Draw) -> Request:
             change = draw.pick(*PAIR_CHANGES)
             pairs = change(request.pairs, other.pairs if other.path == request.path else (), draw)
             changed = replace(request, pairs=pairs)
-            request = changed if len(changed.target) < MAX_LINE else request
+            request = changed if len(changed.query) < MAX_LINE else request
         else:
             return draw_request(draw)
     return request
@@ -72,10 +74,17 @@ def _change_value(pairs: Pairs, _other: Pairs, draw: Draw) -> Pairs:
     key, value = pairs[chosen]
     match = _KEY.fullmatch(key)
     if match is None:
+        uuids = draw.consumers if key == "consumer_uuid" and draw.consumers else draw.providers
+        longer = ",".join([value, *draw.some(uuids, 10 * draw.pick(*FACTORS))])
+        amount = draw.pick("used", "free", "ratio")
         value = {
-            "limit": draw.pick("1", "2", "50", "100000"),
+            "limit": draw.pick("1", "2", "50", "10000", "100000"),
             "group_policy": draw.pick("isolate", "none"),
             "root_required": f"!{draw.trait()}",
+            "include": include(draw),
+            "group_by": draw.pick(*GROUPINGS),
+            "sort_by": f"{draw.pick('', '-')}{amount}:{draw.pick(*draw.cloud.classes)}",
+            **dict.fromkeys(("uuid", "rp_uuid", "consumer_uuid"), longer),
         }.get(key, value)
     else:
         functions: dict[str, Callable[[], str]] = {
@@ -176,7 +185,9 @@ def _grown(value: Any, other: Any, draw: Draw) -> Any:
 
 
 def _like(value: Any, draw: Draw) -> Any:
-    """Return another name of the same kind."""
+    """Return another name of the same kind, or an object with another uuid."""
+    if isinstance(value, dict):
+        return {key: draw.uuid() if key == "uuid" else member for key, member in value.items()}
     if not isinstance(value, str):
         return value
     if _UUID.fullmatch(value):

@@ -1,7 +1,6 @@
 """Random requests that may be expensive. They are plain data, which a file can hold."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -26,7 +25,10 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Request:
-    """A request; `text` is a body that is sent as it is, in place of the JSON value `body`."""
+    """A request; `text` is a body that is sent as it is, in place of the JSON value `body`.
+
+    The pairs are the query string. If there is a body, its key `request` has the query string, as in a claim.
+    """
 
     method: str
     path: str
@@ -44,15 +46,23 @@ class Request:
 
     @property
     def is_read(self) -> bool:
-        """Whether the deadline of the settings concerns the request."""
+        """Whether the request changes nothing, apart from a dry run."""
         return self.method == "GET"
 
     @property
+    def has_deadline(self) -> bool:
+        """Whether the deadline of the settings concerns the request."""
+        return self.is_read or self.path == "/claims"
+
+    @property
+    def query(self) -> str:
+        """The pairs as a query string."""
+        return urlencode(self.pairs, safe=":,!", quote_via=quote)
+
+    @property
     def target(self) -> str:
-        """The path with the query string."""
-        return (
-            f"{self.path}?{urlencode(self.pairs, safe=':,!', quote_via=quote)}" if self.pairs else self.path
-        )
+        """The path, with the query string unless the body has it."""
+        return f"{self.path}?{self.query}" if self.pairs and self.body is None else self.path
 
     def content(self, generations: dict[str, int]) -> bytes | None:
         """Return the body as bytes, with the generations of providers and consumers by uuid."""
@@ -61,7 +71,10 @@ class Request:
         if self.body is None:
             return None
         uuid = next((part for part in self.path.split("/") if part in generations), "")
-        return json.dumps(_resolved(self.body, generations, uuid)).encode()
+        body = _resolved(self.body, generations, uuid)
+        if self.pairs and isinstance(body, dict):
+            body = {"request": self.query, **body}
+        return json.dumps(body).encode()
 
 
 def _resolved(value: Any, generations: dict[str, int], uuid: str) -> Any:
@@ -85,6 +98,7 @@ class Draw:
         self.providers = [provider.uuid for provider in cloud.providers]
         self.classes_of = {provider.uuid: list(provider.inventories) for provider in cloud.providers}
         self.consumers = [consumer.consumer_uuid for consumer in cloud.consumers]
+        self.groups = cloud.groups
 
     def pick(self, *members: Any) -> Any:
         """Draw one of the arguments."""
@@ -290,21 +304,3 @@ def malformed(draw: Draw) -> Request:
         '{"allocations":{' + ",".join(f'"{number}":[]' for number in range(count)) + "}}",
     )  # fmt: skip
     return Request(request.method, request.path, text=text)
-
-
-DRAWS: tuple[tuple[int, Callable[[Draw], Request]], ...] = (
-    (60, candidates),
-    (12, providers),
-    (6, reads),
-    (6, change_provider),
-    (10, claims),
-    (6, malformed),
-)
-"""The kinds of requests, each with its share of all."""
-
-
-def draw_request(draw: Draw) -> Request:
-    """Draw a request of any kind."""
-    weights, functions = zip(*DRAWS, strict=True)
-    [function] = draw.random.choices(functions, weights)
-    return function(draw)

@@ -51,8 +51,8 @@ def test_no_request_exceeds_its_bound(server: tuple[str, int], directory: Path) 
     for name, seed in clouds.names(SEED):
         if monotonic() >= ends:
             break
+        until = min(ends, monotonic() + per_cloud)
         with service_with(*server, name, seed) as running:
-            until = min(ends, monotonic() + per_cloud)
             suspects = {}
             for request, cost in fuzz(running, Random(f"{name}/{seed}"), until):
                 statuses[cost.status] += 1
