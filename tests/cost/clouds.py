@@ -128,7 +128,7 @@ class Builder:
         consumers = [consumer.consumer_uuid for consumer in self.cloud.consumers]
         for policy in POLICIES:
             for aggregates in (None, self.cloud.aggregates[: self.pick(1, 20, 1000)]):
-                count = self.pick(0, 1, 30, 300)
+                count = self.pick(0, 1, 30, 300, 3000)
                 members, consumers = consumers[:count], consumers[count:]
                 most = self.pick(1, 3) if policy.endswith("anti-affinity") else None
                 group = PlacementGroup(self.uuid(), policy, most, aggregates)

@@ -171,6 +171,8 @@ def _grown(value: Any, other: Any, draw: Draw) -> Any:
     """Return a list or object with more members, or something else in its place."""
     if draw.chance(3):
         return draw.pick(other, None, [], {}, 10**20, "x" * 10_000, [value] * 3)
+    if isinstance(value, dict) and all(map(_is_field, value)) and draw.chance(90):
+        return _with_grown_field(value, other, draw)
     count = (
         min(len(value) * draw.pick(*FACTORS), MAX_MEMBERS - len(value))
         if isinstance(value, dict | list)
@@ -182,6 +184,23 @@ def _grown(value: Any, other: Any, draw: Draw) -> Any:
         keys = [draw.pick(*value) for _ in range(count)]
         return {**value, **{str(_like(key, draw)): value[key] for key in keys}}
     return value
+
+
+def _is_field(key: str) -> bool:
+    """Return whether a key is a fixed field, and not the name of an object of the cloud."""
+    return key.isidentifier() and key.islower()
+
+
+def _with_grown_field(value: dict[str, Any], other: Any, draw: Draw) -> dict[str, Any]:
+    """Return an object with a longer list, or with a field of another; unknown fields would be refused."""
+    if isinstance(other, dict) and not other.keys().isdisjoint(value) and draw.chance(40):
+        name = draw.pick(*other)
+        return {**value, name: other[name]}
+    longer = [name for name, member in value.items() if isinstance(member, dict | list)]
+    if not longer:
+        return value
+    name = draw.pick(*longer)
+    return {**value, name: _grown(value[name], other, draw)}
 
 
 def _like(value: Any, draw: Draw) -> Any:
