@@ -14,6 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -29,11 +30,14 @@ def call(url: str, method: str, path: str, body: Any = None) -> Any:
         with urllib.request.urlopen(request) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        problem = json.load(error)["errors"][0]
+        text = error.read().decode()
+        problem = {"detail": text} if error.code == 401 else json.loads(text)["errors"][0]
         sys.exit(f"{problem['detail'].strip()}\nExplained by: {problem.get('explanation', '-')}")
+    except urllib.error.URLError as error:
+        sys.exit(f"The service at {url} does not respond: {error.reason}")
 
 
-def place(url: str, count: int, request: str, *, apart: bool) -> list[Any]:
+def place(url: str, count: int, request: str, *, apart: bool) -> Iterable[Any]:
     """Claim for `count` new servers on the hosts with most free VCPU, with `apart` on different hosts."""
     body: dict[str, Any] = {
         "request": f"{request}&order_by=spread:VCPU",
@@ -51,13 +55,11 @@ def place(url: str, count: int, request: str, *, apart: bool) -> list[Any]:
     if apart:
         group = body["placement_group"] = str(uuid4())
         call(url, "PUT", f"/placement_groups/{group}", {"policy": "anti-affinity"})
-    claims: list[Any] = call(url, "POST", "/claims", body)["claims"]
-    return claims
+    yield from call(url, "POST", "/claims", body)["claims"]
 
 
-def evacuate(url: str, host: str) -> list[Any]:
-    """Move each server of a host to another one, with the same amounts; the others stay where they are."""
-    moved = []
+def evacuate(url: str, host: str) -> Iterable[Any]:
+    """Move the servers of a host to others one by one, with the same amounts; stop if one fits nowhere."""
     for server in call(url, "GET", f"/consumers?in_tree={host}&include=allocations")["consumers"]:
         amounts = Counter[str]()
         for allocation in server["allocations"].values():
@@ -65,9 +67,11 @@ def evacuate(url: str, host: str) -> list[Any]:
         resources = ",".join(f"{name}:{amount}" for name, amount in amounts.items())
         consumer = {key: server[key] for key in ("uuid", "project_id", "user_id", "consumer_type")}
         consumer["consumer_generation"] = server["generation"]
+        # Clients below microversion 1.38 cannot state a type; a claim has to.
+        if consumer["consumer_type"] == "unknown":
+            consumer["consumer_type"] = "INSTANCE"
         request = f"resources={resources}&in_tree=!{host}&order_by=spread:VCPU"
-        moved += call(url, "POST", "/claims", {"request": request, "consumers": [consumer]})["claims"]
-    return moved
+        yield from call(url, "POST", "/claims", {"request": request, "consumers": [consumer]})["claims"]
 
 
 def main() -> None:
@@ -86,7 +90,7 @@ def main() -> None:
     else:
         claims = evacuate(options.url, options.host)
     for claim in claims:
-        print(claim["consumer_uuid"], claim["root"]["name"])
+        print(claim["consumer_uuid"], claim["root"]["name"], flush=True)
 
 
 if __name__ == "__main__":
