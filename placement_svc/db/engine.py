@@ -29,6 +29,7 @@ from placement_svc.db.errors import (
 )
 from placement_svc.db.hang_detection import HangDetector
 from placement_svc.db.prepared import STALE_STATEMENT, Preparation
+from placement_svc.db.schema import map_outdated_schema
 from placement_svc.db.session_options import as_libpq_option, session_options
 from placement_svc.db.terminations import forget_notices, is_rolled_back
 from placement_svc.db.urls import DRIVER, default_options, host_count, parse_url
@@ -255,10 +256,10 @@ class Database:
 
         It is called again, up to `MAX_ATTEMPTS` times in all, after a `DBAPIError` that left nothing
         committed: a deadlock, a serialization failure or a lost connection. Other driver errors, and that of
-        the last attempt, are mapped by `map_driver_errors`.
+        the last attempt, are mapped by `map_driver_errors` and `map_outdated_schema`.
         """
         self.prepare()
-        with map_driver_errors():
+        with map_driver_errors(), map_outdated_schema(self.engine):
             return _retry(attempt)
 
     def prepare(self) -> None:

@@ -25,6 +25,10 @@ OUTCOME_UNKNOWN = "The database was lost at the commit: it is not known whether 
 INSUFFICIENT_PRIVILEGE = "42501"
 UNDEFINED_FUNCTION = "42883"
 UNDEFINED_TABLE = "42P01"
+UNDEFINED_COLUMN = "42703"
+UNDEFINED = {UNDEFINED_TABLE, UNDEFINED_COLUMN, UNDEFINED_FUNCTION}
+"""The schema lacks what a statement names: it is outdated, or the statement is a defect of this service."""
+
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
 READ_ONLY = "25006"

@@ -10,10 +10,17 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, func, select, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from placement_svc.db import names
-from placement_svc.db.errors import DEADLOCK, LOCK_NOT_AVAILABLE, QUERY_CANCELED, map_driver_errors, sqlstate
+from placement_svc.db.errors import (
+    DEADLOCK,
+    LOCK_NOT_AVAILABLE,
+    QUERY_CANCELED,
+    UNDEFINED,
+    map_driver_errors,
+    sqlstate,
+)
 from placement_svc.domain.errors import Unavailable
 
 SCHEMA_LOCK = 8777
@@ -80,6 +87,23 @@ def mismatch(revision: str | None) -> str | None:
     if revision == newest() or is_newer(revision):
         return None
     return f"The schema is at revision {revision or 'base'} of {newest()}: run `placement-svc db upgrade`."
+
+
+@contextmanager
+def map_outdated_schema(engine: Engine) -> Iterator[None]:
+    """Raise `Unavailable` if the block names a table, column or function that an outdated schema lacks.
+
+    If the schema is up to date, or the database has none, the error of the driver passes.
+    """
+    try:
+        yield
+    except ProgrammingError as error:
+        if sqlstate(error) in UNDEFINED:
+            revision = current(engine)
+            problem = mismatch(revision)
+            if revision is not None and problem is not None:
+                raise Unavailable(problem) from error
+        raise
 
 
 def is_newer(revision: str | None) -> bool:
