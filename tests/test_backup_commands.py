@@ -4,8 +4,9 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,6 +19,7 @@ from placement_svc.import_export import dump
 from placement_svc.import_export.files import TransferError
 from placement_svc.provisioning import embedded, installation
 from tests.support.sample_cloud import Call, fill
+from tests.support.service import free_port
 from tests.support.snapshot import snapshot
 from tests.support.soundness import audit_faults
 
@@ -93,6 +95,57 @@ def test_the_embedded_database_is_dumped_and_restored(passable_dir: Path, tmp_pa
     assert placement_svc("audit", data_dir=passable_dir / "restored").exit_code == 0
     with embedded.start(passable_dir / "restored") as running:
         assert ("CUSTOM_DUMPED",) in contents(running.url)["names"]
+
+
+@pytest.fixture
+def older_server(passable_dir: Path) -> Iterator[str]:
+    """The URL of a server of PostgreSQL 16, which the wheel of the embedded PostgreSQL also has."""
+    programs = installation.binary("initdb").parents[2] / "pginstall/bin"
+    user: dict[str, Any] = {"cwd": "/"}
+    if os.geteuid() == 0:
+        user |= {"user": installation.system_user().pw_uid, "group": passable_dir.stat().st_gid}
+        os.chown(passable_dir, installation.system_user().pw_uid, -1)
+    data, port = passable_dir / "data", free_port()
+    options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c fsync=off"
+    subprocess.run(
+        [programs / "initdb", "-D", data, "--username=postgres", "--encoding=UTF8", "--no-sync"],
+        check=True,
+        capture_output=True,
+        **user,
+    )
+    control = [programs / "pg_ctl", "-D", data, "-w"]
+    log = passable_dir / "log"
+    subprocess.run(
+        [*control, "-l", log, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, **user
+    )
+    try:
+        yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, **user)
+
+
+def test_a_dump_is_restored_to_an_older_server(dumped: Path, older_server: str, tmp_path: Path) -> None:
+    restored = placement_svc("db", "restore", dumped, database_url=older_server)
+    assert restored.exit_code == 0, restored.stderr
+    copied = contents(older_server)
+    file = tmp_path / "older.dump"
+    assert placement_svc("db", "dump", file, database_url=older_server).exit_code == 0
+    execute(older_server, "DELETE FROM allocations")
+    restored = placement_svc("db", "restore", "--force", file, database_url=older_server)
+    assert restored.exit_code == 0, restored.stderr
+    assert contents(older_server) == copied
+    assert copied["allocations"]
+
+
+def test_a_dump_that_is_cut_changes_nothing(dumped: Path, database_url: str, tmp_path: Path) -> None:
+    before = contents(database_url)
+    content = dumped.read_bytes()
+    cut = tmp_path / "cut.dump"
+    cut.write_bytes(content[: len(content) // 2])
+    line = refusal("db", "restore", "--force", cut, url=database_url)
+    assert line.startswith(f"Error: {cut} ")
+    assert "end of file" in line
+    assert contents(database_url) == before
 
 
 def test_only_the_owner_can_read_a_dump(dumped: Path) -> None:

@@ -1,11 +1,11 @@
-"""Dump a database to a file, and restore it, with the pg_dump and pg_restore of the installed PostgreSQL."""
+"""Dump a database to a file, and restore it, with programs of the installed PostgreSQL."""
 
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,13 +19,19 @@ from placement_svc.import_export.files import TransferError, open_output, progre
 from placement_svc.provisioning.errors import EmbeddedError
 from placement_svc.provisioning.installation import binary
 
-POLL_SECONDS = 0.1
-"""Seconds between two updates of the progress bar."""
-
 SERVICE = "placement"
 """The name of the connection in the service file of libpq."""
 
 REVISION_TABLE = "alembic_version"
+
+COPIED_BYTES = 1 << 20
+"""The size of the parts in which SQL is copied, approximately."""
+
+SET_TRANSACTION_TIMEOUT = b"\nSET transaction_timeout = 0;\n"
+RESET_TRANSACTION_TIMEOUT = (
+    b"\nSELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';\n"
+)
+"""The same for every version of PostgreSQL."""
 
 
 def dump(engine: Engine, path: str, *, force: bool) -> None:
@@ -38,14 +44,14 @@ def dump(engine: Engine, path: str, *, force: bool) -> None:
         open_output(path, force=force) as file,
         tempfile.TemporaryFile() as errors,
     ):
-        process = subprocess.Popen(
-            [_tool("pg_dump"), "--format=custom", f"--dbname=service={SERVICE}", "--no-password"],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=errors,
-        )
-        if _wait(process, "Dumping") != 0:
+        arguments = [_tool("pg_dump"), "--format=custom", f"--dbname=service={SERVICE}", "--no-password"]
+        with (
+            progress_bars() as progress,
+            _running(arguments, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=errors) as process,
+        ):
+            progress.add_task("Dumping", total=None)
+            process.wait()
+        if process.returncode != 0:
             raise TransferError(f"The database cannot be dumped: {_message(errors)}")
 
 
@@ -63,21 +69,64 @@ def restore(engine: Engine, path: str, *, force: bool) -> str:
             " version of placement-svc that has written it, or a newer one"
         )
     _check_target(engine, revision, force)
-    with _libpq_service(engine.url) as env, _open_input(path) as file, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [
-                _tool("pg_restore"),
-                *("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
-                *("--clean", "--if-exists"),
-                *(f"--dbname=service={SERVICE}", "--no-password"),
-            ],
-            env=env,
-            stdin=file,
-            stderr=errors,
-        )
-        if _wait(process, "Restoring", file) != 0:
-            raise TransferError(f"{path} cannot be restored, and nothing has changed: {_message(errors)}")
+    with _libpq_service(engine.url) as env, _open_input(path) as file:
+        if error := _execute(file, env):
+            raise TransferError(f"{path} cannot be restored, and nothing has changed: {error}")
     return revision
+
+
+def _execute(file: BinaryIO, env: dict[str, str]) -> str | None:
+    """Restore a dump in one transaction; return the first error, None if there is none.
+
+    pg_restore writes the SQL of this transaction, and psql executes it. pg_restore could execute it itself,
+    but sets `transaction_timeout`, which a server before PostgreSQL 17 does not know.
+    """
+    to_script = [
+        *(_tool("pg_restore"), "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
+        *("--clean", "--if-exists", "--file=-"),
+    ]
+    to_execute = [
+        *(_tool("psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"),
+        *(f"--dbname=service={SERVICE}", "--no-password"),
+    ]
+    pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
+    with tempfile.TemporaryFile() as script_errors, tempfile.TemporaryFile() as psql_errors:
+        with (
+            _running(to_script, stdin=file, stdout=pipe, stderr=script_errors) as script,
+            _running(to_execute, env=env, stdin=pipe, stdout=devnull, stderr=psql_errors) as psql,
+            suppress(BrokenPipeError),  # psql has ended early, and reports why.
+        ):
+            _copy_script(script, psql, file)
+        if psql.returncode != 0:
+            return _message(psql_errors)
+        return _message(script_errors) if script.returncode != 0 else None
+
+
+@contextmanager
+def _running(arguments: Sequence[Any], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program, and wait for its end; kill it if the block raises."""
+    with subprocess.Popen(arguments, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _copy_script(script: subprocess.Popen[bytes], psql: subprocess.Popen[bytes], file: BinaryIO) -> None:
+    """Copy the SQL of pg_restore to psql, and show how much of the dump has been read."""
+    assert script.stdout is not None
+    assert psql.stdin is not None
+    with progress_bars() as progress, psql.stdin as target:
+        task = progress.add_task("Restoring", total=os.fstat(file.fileno()).st_size)
+        is_replaced = False
+        while lines := script.stdout.readlines(COPIED_BYTES):
+            chunk = b"".join(lines)
+            if not is_replaced and SET_TRANSACTION_TIMEOUT in chunk:
+                chunk = chunk.replace(SET_TRANSACTION_TIMEOUT, RESET_TRANSACTION_TIMEOUT, 1)
+                is_replaced = True
+            target.write(chunk)
+            progress.update(task, completed=os.lseek(file.fileno(), 0, os.SEEK_CUR))
 
 
 def _check_target(engine: Engine, revision: str, force: bool) -> None:
@@ -157,25 +206,6 @@ def _tool(name: str) -> Path:
         ) from None
 
 
-def _wait(process: subprocess.Popen[bytes], description: str, file: BinaryIO | None = None) -> int:
-    """Show the progress of a process until it ends, or kill it if an error occurs; return its status.
-
-    `file` is what the process reads, if anything: both have the same position.
-    """
-    with process, progress_bars() as progress:
-        task = progress.add_task(description, total=os.fstat(file.fileno()).st_size if file else None)
-        try:
-            while True:
-                try:
-                    return process.wait(POLL_SECONDS)
-                except subprocess.TimeoutExpired:
-                    if file is not None:
-                        progress.update(task, completed=os.lseek(file.fileno(), 0, os.SEEK_CUR))
-        except BaseException:
-            process.kill()
-            raise
-
-
 def _message(errors: BinaryIO) -> str:
     """Return the first error in the output of a program."""
     errors.seek(0)
@@ -183,5 +213,5 @@ def _message(errors: BinaryIO) -> str:
 
 
 def _reason(output: str) -> str:
-    lines = [line.partition("error: ")[2] for line in output.splitlines() if "error: " in line]
-    return lines[0] if lines else output.strip()
+    found = re.search("(?:error|ERROR): +(.+)", output)
+    return found[1] if found else output.strip()
