@@ -32,8 +32,8 @@ def select_roots(
 ) -> Select[Any]:
     """Return the query for the roots behind the cursor, in their order, whatever amounts their trees have.
 
-    The index on the id of roots serves it, or the one on their uuid; or the indexes that list the roots with
-    the required aggregates, and with traits that few providers have.
+    The roots come from the intersection of the sets that `roots_in_sets` returns, or from the index on the id
+    of roots if there are none. In random order, they come from the index on their uuid, or from small sets.
     """
     position = position_column(randomized)
     # No index has the members of a set in the order of their uuids, so all of a large one would be read.
