@@ -66,7 +66,7 @@ def token_strategy(path: Path) -> AuthStrategy:
         token_id, _, secret = sent.partition(".")
         token = file.value().get(token_id)
         if token is None or not token.has_secret(secret):
-            raise UnknownToken("This token does not count.")
+            raise UnknownToken("This token is not known: it is wrong, or has been revoked.")
         if token.is_expired():
             log.info("Refused a token of the user %s, because it has expired", token.user_id)
             raise ExpiredToken("This token has expired.")

@@ -112,6 +112,7 @@ def test_unknown_token_gets_401(ask: Ask, token: str) -> None:
     challenge = 'Bearer realm="placement", error="invalid_token"'
     assert_unauthorized(ask(token), challenge)
     assert_unauthorized(ask(Authorization=f"Bearer {token}."), challenge)
+    assert "wrong, or has been revoked" in ask(token).json["message"]
 
 
 def test_part_of_a_token_gets_401(ask: Ask, service: str, reader: str) -> None:
