@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from placement_svc.db.engine import Database
 from tests.conftest import Api
-from tests.support.statements import sent_statements
+from tests.support.statements import analyze, sent_statements
 
 COUNT = 3_500
 """Rows of a request: with a parameter per value, PostgreSQL exceeds its stack depth at 3,000 pairs."""
@@ -53,10 +53,6 @@ def add(database: Database) -> Callable[..., None]:
     return add
 
 
-def analyze(database: Database, *tables: str) -> None:
-    database.write(lambda connection: connection.execute(text(f"ANALYZE {', '.join(tables)}")) and None)
-
-
 def reshape_body(count: int, *classes: str, generation: int, consumer_generation: int | None) -> Any:
     """Return a reshape that gives each provider inventories of `classes` and one consumer of the first."""
     return {
@@ -86,7 +82,7 @@ def test_reshape_of_thousands_of_providers(
     add(ADD_PROVIDERS)
     # As after an import. A session of earlier tests checks foreign keys by plans for nearly empty tables,
     # with sequential scans, until a table is analyzed.
-    analyze(database, "resource_providers", "inventories", "consumers", "allocations")
+    analyze(database.engine, "resource_providers", "inventories", "consumers", "allocations")
     started = time.monotonic()
     body = reshape_body(COUNT, "VCPU", generation=0, consumer_generation=None)
     assert api("POST", "/reshaper", body).status_code == 204
@@ -130,7 +126,7 @@ def test_deletion_in_a_reshape_reads_by_key(
 ) -> None:
     """The statistics are those of a cloud with this number of providers."""
     add(ADD_PROVIDERS, analyzed_at)
-    analyze(database, "inventories")
+    analyze(database.engine, "inventories")
     clean_database()
     add(ADD_PROVIDERS)
     with sent_statements(database.engine) as sent:

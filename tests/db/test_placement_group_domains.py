@@ -8,6 +8,7 @@ from placement_svc.db import placement_groups
 from placement_svc.db.engine import Database
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read, uuid_of
+from tests.support.statements import analyze
 
 ROOTS = 100
 GROUP = uuid_of("group")
@@ -25,6 +26,8 @@ def test_domains_of_many_roots_are_read_together(database: Database, api: Api, l
     assert (
         api("PUT", f"/placement_groups/{GROUP}", {"policy": "affinity", "across": racks}).status_code == 201
     )
+
+    analyze(database.engine, "placement_group_aggregates", "aggregates", "provider_aggregates")
 
     def domains(connection: Connection) -> tuple[Any, int]:
         found = placement_groups.find(connection, GROUP)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from flask import Flask
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 from werkzeug.test import TestResponse
 
 
@@ -37,3 +37,9 @@ def count_statements(app: Flask, send: Callable[[], TestResponse]) -> int:
         assert send().status_code == 200
     assert sent
     return len(sent)
+
+
+def analyze(engine: Engine, *tables: str) -> None:
+    """Analyze these tables, as after an import: the statistics of earlier tests are of empty tables."""
+    with engine.begin() as connection:
+        connection.execute(text(f"ANALYZE {', '.join(tables)}"))

@@ -7,7 +7,7 @@ import os_traits
 from sqlalchemy import Engine, text
 
 from tests.conftest import ADMIN, NewApp
-from tests.support.statements import sent_statements
+from tests.support.statements import analyze, sent_statements
 
 HOSTS = 40
 SHARING = 60
@@ -51,6 +51,9 @@ def test_common_aggregates_do_not_multiply_the_rows(
                 "trait": os_traits.MISC_SHARES_VIA_AGGREGATE,
             },
         )
+    analyze(
+        engine, "resource_providers", "provider_aggregates", "provider_traits", "inventories", "aggregates"
+    )
     app = new_app(prepared_statements=False)
     with sent_statements(app.extensions["database"].engine) as sent:
         response = app.test_client().get(
