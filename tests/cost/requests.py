@@ -25,7 +25,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Request:
-    """A request; `text` is a body that is sent as it is, in place of the JSON value `body`.
+    """A request with the JSON value `body`, or with `text` as its body, unchanged.
 
     The pairs are the query string. If there is a body, its key `request` has the query string, as in a claim.
     """

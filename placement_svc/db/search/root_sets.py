@@ -64,14 +64,13 @@ def roots_in_sets(
     Return None if there is no set. `merges_sets` tells whether the server reads ordered sets side by side. An
     older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have.
     """
-    reads_all = size is SetSize.SMALL_OR_ORDERED and not merges_sets
+    trait_size = SetSize.SMALL if size is SetSize.SMALL_OR_ORDERED and not merges_sets else size
     all_sets = chain(
-        _trait_sets(criteria, shared_supplies, SetSize.SMALL if reads_all else size),
+        _trait_sets(criteria, shared_supplies, trait_size),
         _aggregate_sets(criteria, shared_supplies, size),
     )
     sets: list[Select[Any]] = list(islice(all_sets, MAX_SETS))
-    is_small = size is SetSize.SMALL or reads_all
-    excluded = [] if is_small else list(islice(_excluded_sets(criteria), MAX_SETS))
+    excluded = [] if trait_size is SetSize.SMALL else list(islice(_excluded_sets(criteria), MAX_SETS))
     if not sets:
         if not excluded or size is not SetSize.SMALL_OR_ORDERED:
             return None
