@@ -6,12 +6,13 @@ from functools import cache, partial
 from typing import Any
 from wsgiref.types import WSGIApplication
 
-from flask import Flask
+from flask import Flask, request
+from flask.typing import ResponseReturnValue
 from oslo_policy.policy import Enforcer
 
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
-from placement_svc.api.context import install_deadline
+from placement_svc.api.context import install_deadline, request_deadline
 from placement_svc.console import application as console
 from placement_svc.db.claims.placing import PlacingService
 from placement_svc.db.claims.service import ClaimService
@@ -45,7 +46,16 @@ from placement_svc.readiness import Readiness
 
 
 class _Application(Flask):
-    """Flask without its check for coroutine functions, which runs at every call of a view or hook."""
+    """Flask without its check for coroutine functions, which runs at every call of a view or hook.
+
+    The view of a read runs a second time if it has become long while too many others were.
+    """
+
+    def dispatch_request(self) -> ResponseReturnValue:
+        """Return the response of the view for the current request."""
+        if request.method not in ("GET", "HEAD"):
+            return super().dispatch_request()
+        return request_deadline().run(super().dispatch_request)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function unchanged: none of this application is a coroutine function."""

@@ -13,7 +13,7 @@ from placement_svc.db.engine import Database
 from placement_svc.db.standbys import Reader, StandbyReads
 from placement_svc.domain.deadline import Deadline
 from placement_svc.http.body import read_json
-from placement_svc.http.environ import IS_CLIENT_GONE, PAUSE_TURN, RESUME_TURN, SHARE_TURN
+from placement_svc.http.environ import IS_CLIENT_GONE, TURN
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
 from placement_svc.schemas.staleness import split_stale
@@ -72,10 +72,8 @@ def install_deadline(app: Flask) -> None:
         g.deadline = Deadline.of(
             settings().request_deadline,
             is_abandoned=environ.get(IS_CLIENT_GONE),
-            share_turn=environ.get(SHARE_TURN),
+            turn=environ.get(TURN),
         )
-        g.deadline.pause_turn = environ.get(PAUSE_TURN)
-        g.deadline.resume_turn = environ.get(RESUME_TURN)
         set_deadline(g.deadline if request.method == "GET" else None)
 
     @app.teardown_request

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from placement_svc.domain.errors import ClientDisconnected, Unavailable
+from placement_svc.domain.errors import ClientDisconnected, NoLongTurn, Unavailable
 
 CLIENT_CHECK_INTERVAL = 0.1
-"""Seconds between two checks whether the client is still connected, and between two calls of `share_turn`."""
+"""Seconds between two checks whether the client is still connected, and between two calls of `Turn.share`."""
 
 CHECKED_ITEMS = 100
 """Items of `Deadline.checked` between two checks."""
@@ -16,13 +16,34 @@ CHECKED_ITEMS = 100
 T = TypeVar("T")
 
 
+class Turn(Protocol):
+    """The permission of a request to compute, which the requests of a process share.
+
+    The methods that get a turn raise `Unavailable` if that takes longer than `seconds`.
+    """
+
+    def share(self, seconds: float) -> None:
+        """Let other requests run, then continue; raise `NoLongTurn` if too many others are long."""
+
+    def pause(self) -> None:
+        """Give back the turn: the request waits for other requests."""
+
+    def resume_within(self, seconds: float) -> None:
+        """Get a turn again after `pause`."""
+
+    def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Give back the turn, and wait for a long one, also while too many others are long.
+
+        The request needs no database connection meanwhile. The wait ends early if `is_over` returns True.
+        """
+
+
 @dataclass(slots=True)
 class Deadline:
     """A time limit of `seconds`, which ends at `end` (monotonic clock).
 
-    `is_abandoned` returns whether the client has disconnected (None: unknown). `share_turn` lets other
-    requests run, for at most as many seconds as it is given. `pause_turn` releases the turn of the request,
-    and `resume_turn` gets one again within that many seconds.
+    `is_abandoned` returns whether the client has disconnected (None: unknown). `turn` is the turn of the
+    request, None if it need not share one.
     """
 
     seconds: float
@@ -30,22 +51,20 @@ class Deadline:
     is_abandoned: Callable[[], bool] | None
     next_event: float
     """The time at which `check` has something to do: the end, or the next check of the client."""
-    share_turn: Callable[[float], None] | None = None
-    pause_turn: Callable[[], None] | None = None
-    resume_turn: Callable[[float], None] | None = None
+    turn: Turn | None = None
 
     @classmethod
     def of(
         cls,
         seconds: float,
         is_abandoned: Callable[[], bool] | None = None,
-        share_turn: Callable[[float], None] | None = None,
+        turn: Turn | None = None,
     ) -> "Deadline":
         """Return a deadline that many seconds from now."""
         now = time.monotonic()
         end = now + seconds
         next_event = min(end, now + CLIENT_CHECK_INTERVAL)
-        return cls(seconds, end, is_abandoned, next_event, share_turn)
+        return cls(seconds, end, is_abandoned, next_event, turn)
 
     def check(self) -> None:
         """Raise `Unavailable` if the deadline has passed, `ClientDisconnected` if the client has gone.
@@ -54,8 +73,8 @@ class Deadline:
         """
         if time.monotonic() >= self.next_event:
             self.raise_if_over()
-            if self.share_turn is not None:
-                self.share_turn(self.end - time.monotonic())
+            if self.turn is not None:
+                self.turn.share(self.end - time.monotonic())
             self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
 
     def raise_if_over(self) -> None:
@@ -69,8 +88,8 @@ class Deadline:
 
     def pause(self) -> None:
         """Let others have the turn of the request, which waits for them."""
-        if self.pause_turn is not None:
-            self.pause_turn()
+        if self.turn is not None:
+            self.turn.pause()
 
     def resume(self) -> None:
         """Get a turn again after `pause`; raise what `check` raises if that takes until the deadline.
@@ -78,9 +97,29 @@ class Deadline:
         The request has not computed meanwhile, so `check` does not share the turn at once.
         """
         self.raise_if_over()
-        if self.resume_turn is not None:
-            self.resume_turn(max(0.0, self.remaining()))
+        if self.turn is not None:
+            self.turn.resume_within(max(0.0, self.remaining()))
         self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
+
+    def run(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns; if it raises `NoLongTurn`, run it again with a long turn.
+
+        `read` must change nothing, and hold nothing while it does not run.
+        """
+        try:
+            return read()
+        except NoLongTurn:
+            # The wait begins after this block, in which the error still refers to what was read.
+            turn = self.turn
+        assert turn is not None
+        self.raise_if_over()
+        try:
+            turn.become_long(self.remaining(), self.is_over)
+        except Unavailable:
+            self.raise_if_over()
+            raise
+        self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
+        return read()
 
     def remaining(self) -> float:
         """Return the seconds until the end; not more than 0 after it."""

@@ -35,6 +35,10 @@ class Unavailable(PlacementError):
     """The database is unreachable or failed; the same request may succeed later."""
 
 
+class NoLongTurn(Unavailable):
+    """The request has become long while too many others are: it can start again with a long turn."""
+
+
 class ClientDisconnected(PlacementError):
     """The client closed its connection before it got the response, so the request is not completed."""
 

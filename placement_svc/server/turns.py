@@ -7,7 +7,8 @@ the others, and they would occupy all threads that run the application.
 A request begins with a short turn, of which there are as many as threads. A request that has taken 0.1 s
 needs the long turn to continue, and gives back its short turn. The requests that need the long turn get it
 in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so that
-short requests always find a connection.
+short requests always find a connection. One more gets `NoLongTurn`: it drops what it has, waits without a
+connection until it is its turn, and starts again.
 
 A request that waits for others of its worker gives back its turn, and gets one again within its deadline.
 
@@ -16,19 +17,26 @@ could hold all of them, and nothing could be read. If there are standbys, reques
 more short turns and a long turn for themselves: they do not wait for requests that a frozen primary delays.
 """
 
+import math
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from threading import BoundedSemaphore, Event, Lock
 
-from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.errors import NoLongTurn, Unavailable
 
 READ_TURNS = 1
 """Short turns of a worker that only reads may have."""
 
 STANDBY_TURNS = 2
 """Short turns of a worker that only reads on standbys may have, if there are standbys."""
+
+MAX_WAITING = 100
+"""Requests of a worker that may wait, each in a thread, because too many others are long."""
+
+WAIT_INTERVAL = 0.1
+"""Seconds between two checks whether a request that waits for long still needs to."""
 
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -37,38 +45,42 @@ _STANDBY_READ = re.compile(r"^/console(?![^/?])|[?&]stale=ok(?![^&#])")
 
 _TURNS_ARE_TAKEN = "Other requests took the time of this one: try again later."
 
+_LONG_TURNS_ARE_TAKEN = "Other long requests took the time of this one: ask for less, or with a limit."
 
-class FairLock:
-    """A lock that its waiting threads get in the order in which they came."""
 
-    def __init__(self) -> None:
+class FairSemaphore:
+    """A semaphore that its waiting threads get in the order in which they came."""
+
+    def __init__(self, value: int = 1) -> None:
         self._lock = Lock()
-        self._is_held = False
+        self._free = value
         self._waiting: deque[Event] = deque()
 
-    def acquire(self, timeout: float | None = None) -> bool:
-        """Get the lock; return False if that takes longer than `timeout` seconds."""
+    def acquire(self, timeout: float = math.inf, is_over: Callable[[], bool] | None = None) -> bool:
+        """Get the semaphore; return False after `timeout` seconds, or once `is_over` returns True."""
         with self._lock:
-            if not self._is_held:
-                self._is_held = True
+            if self._free:
+                self._free -= 1
                 return True
             granted = Event()
             self._waiting.append(granted)
-        if granted.wait(timeout):
-            return True
+        end = time.monotonic() + timeout
+        while not granted.wait(max(0.0, min(WAIT_INTERVAL, end - time.monotonic()))):
+            if time.monotonic() >= end or (is_over is not None and is_over()):
+                break
         with self._lock:
             if granted.is_set():
                 return True
             self._waiting.remove(granted)
-            return False
+        return False
 
     def release(self) -> None:
-        """Pass the lock on to the thread that has waited longest."""
+        """Pass the semaphore on to the thread that has waited longest."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().set()
             else:
-                self._is_held = False
+                self._free += 1
 
 
 class Turns:
@@ -83,10 +95,10 @@ class Turns:
         self.short = BoundedSemaphore(concurrency + reads + standby_reads)
         self.short_primary = BoundedSemaphore(concurrency + reads)
         self.short_writes = BoundedSemaphore(concurrency)
-        self.long = FairLock()
-        self.long_standby = FairLock()
-        self.long_requests = BoundedSemaphore(max_long)
-        self.max_long = max_long
+        self.long = FairSemaphore(1)
+        self.long_standby = FairSemaphore(1)
+        self.long_requests = FairSemaphore(max_long)
+        self.waiting = BoundedSemaphore(MAX_WAITING)
         self._has_standbys = standby_reads > 0
 
     def of_request(self, method: str, uri: str) -> "Turn":
@@ -110,22 +122,21 @@ class Turn:
         """The semaphores that a short turn acquires, in this order."""
         self._release: Callable[[], None] | None = None
         self._is_counted = False
+        self._has_response = False
+        """Whether the response has begun, so that the request has no database connection any more."""
         self.is_long = False
 
     def __enter__(self) -> "Turn":
-        self._acquire(None)
+        self._acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
         self.pause()
         if self._is_counted:
             self._is_counted = False
             self._turns.long_requests.release()
 
-    def _acquire(self, seconds: float | None) -> None:
+    def _acquire(self, seconds: float = math.inf) -> None:
         """Get a turn within that many seconds; raise `Unavailable` after that."""
         if not self.is_long:
             self._acquire_short(seconds)
@@ -133,12 +144,13 @@ class Turn:
         elif self._long.acquire(seconds):
             self._release = self._long.release
         else:
-            raise Unavailable("Other long requests took the time of this one: ask for less, or with a limit.")
+            raise Unavailable(_LONG_TURNS_ARE_TAKEN)
 
-    def _acquire_short(self, seconds: float | None) -> None:
-        end = None if seconds is None else time.monotonic() + seconds
+    def _acquire_short(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
         for number, part in enumerate(self._short):
-            if not part.acquire(timeout=None if end is None else max(0.0, end - time.monotonic())):
+            timeout = None if end == math.inf else max(0.0, end - time.monotonic())
+            if not part.acquire(timeout=timeout):
                 for acquired in self._short[:number]:
                     acquired.release()
                 raise Unavailable(_TURNS_ARE_TAKEN)
@@ -156,21 +168,37 @@ class Turn:
     def share(self, seconds: float) -> None:
         """Let other requests run; continue in a long turn within that many seconds.
 
-        Raises `Unavailable` if the time is over, or if too many requests share the long turns.
+        Raises `Unavailable` if the time is over, and `NoLongTurn` if too many requests share the long turns.
         """
-        if not self.is_long:
-            if not self._turns.long_requests.acquire(blocking=False):
-                raise Unavailable(
-                    f"There are {self._turns.max_long} long requests already: ask for less, or with a limit."
-                )
-            self._is_counted = self.is_long = True
+        if not self.is_long and not self._has_response:
+            if not self._turns.long_requests.acquire(0):
+                raise NoLongTurn(_LONG_TURNS_ARE_TAKEN)
+            self._is_counted = True
+        self.is_long = True
         self.pause()
         self._acquire(seconds)
+
+    def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Wait for a long turn, which the request needs to start again; it has no database connection.
+
+        Raises `Unavailable` if the time or `is_over` ends the wait, or if too many requests wait so.
+        """
+        self.pause()
+        end = time.monotonic() + seconds
+        if not self._turns.waiting.acquire(blocking=False):
+            raise Unavailable(_LONG_TURNS_ARE_TAKEN)
+        try:
+            if not self._turns.long_requests.acquire(seconds, is_over):
+                raise Unavailable(_LONG_TURNS_ARE_TAKEN)
+        finally:
+            self._turns.waiting.release()
+        self._is_counted = self.is_long = True
+        self._acquire(max(0.0, end - time.monotonic()))
 
     def resume(self, *, is_long: bool) -> None:
         """Get a turn again after `pause`."""
         self.is_long = self.is_long or is_long
-        self._acquire(None)
+        self._acquire()
 
     def resume_within(self, seconds: float) -> None:
         """Get a turn of the same kind again after `pause`; raise `Unavailable` after that many seconds."""
@@ -178,15 +206,16 @@ class Turn:
 
     def pieces(self, response: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the pieces of a response; a piece of a long one is generated in a turn, and sent without."""
+        self._has_response = True
         pieces = iter(response)
         try:
             while True:
                 if self.is_long:
-                    self._acquire(None)
+                    self._acquire()
                 try:
                     piece = next(pieces, None)
                 finally:
-                    self._end()
+                    self.pause()
                 if piece is None:
                     return
                 yield piece

@@ -279,9 +279,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if environ["PATH_INFO"] in probes.PATHS:
             return cast(Iterable[bytes], self.application(environ, start_response))
         turn = self.turn_by_socket[environ["gunicorn.socket"]]
-        environ[keys.SHARE_TURN] = turn.share
-        environ[keys.PAUSE_TURN] = turn.pause
-        environ[keys.RESUME_TURN] = turn.resume_within
+        environ[keys.TURN] = turn
         with turn:
             response: Iterable[bytes] = self.application(environ, start_response)
         return turn.pieces(response)

@@ -2,12 +2,14 @@
 
 import itertools
 import time
+from collections.abc import Callable
 
 import pytest
 
 from placement_svc.domain import deadline as module
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.errors import ClientDisconnected, Unavailable
+from placement_svc.domain.errors import ClientDisconnected, NoLongTurn, Unavailable
+from tests.support.turns import RecordedTurn
 
 
 def test_deadline_that_has_not_passed_allows_work():
@@ -53,18 +55,65 @@ def test_checked_ends_at_the_deadline():
 
 def test_wait_without_the_turn_is_not_shared() -> None:
     events: list[str] = []
-    deadline = Deadline.of(60, share_turn=lambda seconds: events.append("share"))
-    deadline.pause_turn = lambda: events.append("pause")
-    deadline.resume_turn = lambda seconds: events.append(f"resume within {round(seconds)}")
+    deadline = Deadline.of(60, turn=RecordedTurn(events))
     deadline.pause()
     deadline.next_event = 0.0
     deadline.resume()
     deadline.check()
-    assert events == ["pause", "resume within 60"]
+    assert events == ["pause", "resume"]
 
 
 def test_wait_that_takes_until_the_deadline_needs_no_turn() -> None:
-    deadline = Deadline.of(0)
-    deadline.resume_turn = lambda seconds: pytest.fail("a turn")
+    events: list[str] = []
+    deadline = Deadline.of(0, turn=RecordedTurn(events))
     with pytest.raises(Unavailable):
         deadline.resume()
+    assert not events
+
+
+def test_read_that_gets_no_long_turn_runs_again_when_one_is_free() -> None:
+    events: list[str] = []
+    deadline = Deadline.of(60, turn=RecordedTurn(events))
+
+    def read() -> int:
+        events.append("read")
+        if events == ["read"]:
+            raise NoLongTurn("no turn")
+        return 7
+
+    assert deadline.run(read) == 7
+    assert events == ["read", "become long", "read"]
+    # The turn is new, so it is not shared at once.
+    deadline.check()
+    assert events[3:] == []
+
+
+def test_read_does_not_wait_for_a_long_turn_after_the_deadline() -> None:
+    events: list[str] = []
+    deadline = Deadline.of(0, turn=RecordedTurn(events))
+
+    def read() -> None:
+        raise NoLongTurn("no turn")
+
+    with pytest.raises(Unavailable, match="takes longer than 0 seconds"):
+        deadline.run(read)
+    assert not events
+
+
+def test_client_that_disconnects_ends_the_wait_for_a_long_turn() -> None:
+    is_gone = False
+
+    class Waiting(RecordedTurn):
+        def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
+            nonlocal is_gone
+            assert not is_over()
+            is_gone = True
+            assert is_over()
+            raise Unavailable("no turn")
+
+    def read() -> None:
+        raise NoLongTurn("no turn")
+
+    deadline = Deadline.of(60, lambda: is_gone, Waiting([]))
+    with pytest.raises(ClientDisconnected):
+        deadline.run(read)

@@ -19,13 +19,14 @@ from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.placement_search import PlacementSearchOptions, find_placements
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.placements import PlacementRequest, Placements
-from placement_svc.http.environ import IS_CLIENT_GONE, PAUSE_TURN, RESUME_TURN
+from placement_svc.http.environ import IS_CLIENT_GONE, TURN
 from tests.conftest import ADMIN, NewApp
 from tests.races.helpers import ROUNDS, allocation, code, race, statuses
 from tests.races.helpers import consumer as allocated
 from tests.support.claims_oracle import consumer
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import wait_until
+from tests.support.turns import RecordedTurn
 
 pytestmark = pytest.mark.usefixtures("audited")
 
@@ -312,8 +313,7 @@ def test_client_of_the_leader_disconnects_during_the_search(searches, start_batc
 def test_request_has_no_turn_while_it_waits(searches, start_batch, provider):
     provider(VCPU=9)
     events: list[str] = []
-    turn = {PAUSE_TURN: lambda: events.append("pause"), RESUME_TURN: lambda _: events.append("resume")}
-    _, leader = start_batch(body(new()), leader=turn)
+    _, leader = start_batch(body(new()), leader={TURN: RecordedTurn(events)})
     wait_until(lambda: events == ["pause"])
     searches.may_begin.set()
     assert leader.result().status_code == 200

@@ -30,6 +30,9 @@ IMPOSSIBLE = (
 )
 """A request for eleven groups of ten providers."""
 
+CANDIDATES = 10_000
+TENTHS = f"/allocation_candidates?{GROUPS}&group_policy=none&limit={CANDIDATES}"
+"""A request that takes some tenths of a second."""
 
 RESHAPED = 1_000
 MAX_BODY = 16 * 1024 * 1024
@@ -117,6 +120,16 @@ def test_long_searches_do_not_delay_short_requests(service: Service, paths: list
         return lambda stop: read_until(service, path, stop)
 
     assert p99_beside(service, [search(path) for path in paths]) < 2
+
+
+def test_no_request_is_refused_because_others_are_long(service: Service, database_url: str) -> None:
+    """There are more of them at a time than keep their database connections."""
+    with (
+        serving(1, 8, database_url=database_url, pool_size="10") as limited,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        answers = list(threads.map(lambda _: limited.client().result("GET", TENTHS), range(24)))
+    assert [len(each["allocation_requests"]) for each in answers] == [CANDIDATES] * 24
 
 
 def test_large_bodies_do_not_delay_short_requests(service: Service, reshape: bytes) -> None:

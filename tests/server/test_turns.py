@@ -7,13 +7,18 @@ from threading import Event
 
 import pytest
 
-from placement_svc.domain.errors import Unavailable
-from placement_svc.server.turns import FairLock, Turn, Turns
+from placement_svc.domain.errors import NoLongTurn, Unavailable
+from placement_svc.server import turns as module
+from placement_svc.server.turns import FairSemaphore, Turn, Turns
 from tests.support.service import TIMEOUT, wait_until
 
 
-def test_lock_is_passed_on_in_order() -> None:
-    lock, order = FairLock(), []
+def never() -> bool:
+    return False
+
+
+def test_semaphore_is_passed_on_in_order() -> None:
+    lock, order = FairSemaphore(1), []
 
     def wait(number: int) -> None:
         assert lock.acquire(TIMEOUT)
@@ -30,8 +35,8 @@ def test_lock_is_passed_on_in_order() -> None:
     assert lock.acquire(0)
 
 
-def test_lock_that_is_not_released_in_time() -> None:
-    lock = FairLock()
+def test_semaphore_that_is_not_released_in_time() -> None:
+    lock = FairSemaphore(1)
     assert lock.acquire()
     assert not lock.acquire(0.01)
     lock.release()
@@ -67,15 +72,68 @@ def test_long_requests_run_one_at_a_time() -> None:
     assert running[::2] == running[1::2]
 
 
-def test_too_many_long_requests_are_refused_at_once() -> None:
+def test_semaphore_has_as_many_holders_as_its_value() -> None:
+    semaphore = FairSemaphore(2)
+    assert [semaphore.acquire(0) for _ in range(3)] == [True, True, False]
+    semaphore.release()
+    assert [semaphore.acquire(0) for _ in range(2)] == [True, False]
+
+
+def test_request_that_becomes_long_beside_too_many_others_waits_and_starts_again() -> None:
+    turns = Turns(concurrency=2, max_long=1)
+    order: list[str] = []
+
+    def wait(turn: Turn, name: str) -> None:
+        turn.become_long(TIMEOUT, never)
+        turn.share(TIMEOUT)
+        order.append(name)
+        turn.__exit__()
+
+    with ThreadPoolExecutor(2) as threads:
+        with Turn(turns) as first:
+            first.share(TIMEOUT)
+            others = [Turn(turns) for _ in range(2)]
+            for number, other in enumerate(others):
+                with pytest.raises(NoLongTurn), other:
+                    other.share(TIMEOUT)
+                threads.submit(wait, other, "ab"[number])
+                wait_until(lambda number=number: len(turns.long_requests._waiting) == number + 1)
+            # Those that wait hold no short turn.
+            with Turn(turns), Turn(turns):
+                pass
+        wait_until(lambda: order == ["a", "b"])
+    with Turn(turns) as last:
+        last.share(TIMEOUT)
+
+
+def test_wait_for_a_long_turn_ends() -> None:
+    """At the time limit, when it is over for another reason, and at once if too many wait."""
     turns = Turns(concurrency=4, max_long=1)
     with Turn(turns) as first, Turn(turns) as second:
         first.share(TIMEOUT)
-        with pytest.raises(Unavailable, match="1 long requests already"):
-            second.share(TIMEOUT)
-    # Both have ended.
-    with Turn(turns) as third:
-        third.share(TIMEOUT)
+        for seconds, is_over in ((0.01, never), (TIMEOUT, lambda: True)):
+            with pytest.raises(Unavailable):
+                second.become_long(seconds, is_over)
+        for _ in range(module.MAX_WAITING):
+            turns.waiting.acquire()
+        with pytest.raises(Unavailable):
+            second.become_long(TIMEOUT, never)
+    assert turns.long_requests.acquire(0)
+
+
+def test_response_that_takes_long_is_sent_beside_too_many_long_requests() -> None:
+    turns = Turns(concurrency=1, max_long=1)
+    sending = Turn(turns)
+
+    def response() -> Iterator[bytes]:
+        yield b"1"
+        sending.share(TIMEOUT)
+        yield b"2"
+
+    with Turn(turns) as long:
+        long.share(TIMEOUT)
+        long.pause()
+        assert list(sending.pieces(response())) == [b"1", b"2"]
 
 
 def test_waiting_counts_against_the_deadline() -> None:

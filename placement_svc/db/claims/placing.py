@@ -1,8 +1,8 @@
 """Search and claim: places consumers on candidates in one transaction (`docs/spec/extensions.md 5.1`)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import BoundedSemaphore
 from typing import TypeVar
 
@@ -28,7 +28,6 @@ from placement_svc.domain.allocations import (
     check_inventories,
     check_providers,
 )
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import Conflict, Invalid, Unavailable
 from placement_svc.domain.placements import PlacementRequest, Placements
 from placement_svc.observability import request_stats
@@ -74,8 +73,7 @@ class PlacingService:
         Raises the same errors.
         """
         search = PlacementSearchOptions(search=options.search, rule=options.rule, checks_generations=True)
-        with _canceled_at(options.search.deadline):
-            return PlacingResult(self._database.read(find_placements, wanted, search), 1)
+        return PlacingResult(_read(self._database, find_placements, wanted, search), 1)
 
     def place(self, wanted: PlacementRequest, options: PlacingOptions) -> PlacingResult:
         """Place the consumers and claim their candidates: all in one transaction, or nothing.
@@ -114,7 +112,7 @@ class _Call:
         """
         attempts = 0
         while True:
-            self.deadline.check()
+            self.deadline.run(self.deadline.check)
             locks_first = attempts >= MAX_UNLOCKED_ATTEMPTS
             attempts += 1
             try:
@@ -172,7 +170,7 @@ class _Call:
         check_generations(wanted.consumers, _generations(locked))
         consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
         # The search does not wait for the turns of other requests, which may wait for these locks.
-        search = replace(self._options.search, deadline=replace(self.deadline, share_turn=None))
+        search = replace(self._options.search, deadline=replace(self.deadline, turn=None))
         options = PlacementSearchOptions(search=search, rule=rule)
         if locks_first:
             options = replace(options, is_repeatable=True, spare_trees=SPARE_TREES)
@@ -196,8 +194,7 @@ class _Call:
         options: PlacementSearchOptions,
     ) -> T:
         self.searches += 1
-        with _canceled_at(options.search.deadline):
-            return self._database.read(search, wanted, options)
+        return _read(self._database, search, wanted, options)
 
 
 def _may_join_batch(wanted: PlacementRequest, options: PlacingOptions) -> bool:
@@ -210,12 +207,17 @@ def _may_join_batch(wanted: PlacementRequest, options: PlacingOptions) -> bool:
     return options.rule is None and len(wanted.consumers) == 1 and not wanted.moves and not has_order
 
 
-@contextmanager
-def _canceled_at(deadline: Deadline) -> Iterator[None]:
-    """Cancel the reads of the block at a deadline."""
+def _read(
+    database: Database,
+    search: Callable[[Connection, PlacementRequest, PlacementSearchOptions], T],
+    wanted: PlacementRequest,
+    options: PlacementSearchOptions,
+) -> T:
+    """Return the result of a search in one snapshot, which is canceled at the deadline."""
+    deadline = options.search.deadline
     set_deadline(deadline)
     try:
-        yield
+        return deadline.run(partial(database.read, search, wanted, options))
     finally:
         set_deadline(None)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from threading import Event, Semaphore
 
 import pytest
@@ -25,6 +24,7 @@ from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
 from placement_svc.observability import request_stats
 from tests.support.service import wait_until
+from tests.support.turns import RecordedTurn
 
 FIRST = "first"
 REQUEST = CandidatesRequest((RequestGroup("", {"VCPU": 1}),))
@@ -207,9 +207,7 @@ def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, monkey
     """Clients that were answered together come again one after the other."""
     monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
     events: list[str] = []
-    deadline = Deadline.of(60)
-    deadline.pause_turn = lambda: events.append("pause")
-    deadline.resume_turn = lambda seconds: events.append("resume")
+    deadline = Deadline.of(60, turn=RecordedTurn(events))
     leader = start("c", deadline=deadline)
     wait_until(lambda: events == ["pause"])
     assert not leader.done()
@@ -238,9 +236,7 @@ def test_requests_have_no_turn_while_they_wait(cloud, start, wait_for_first):
     events: list[str] = []
     waiting = wait_for_first("a")
     for number, uuid in enumerate("bc", 2):
-        deadline = Deadline.of(60)
-        deadline.pause_turn = partial(events.append, f"pause {uuid}")
-        deadline.resume_turn = lambda seconds, uuid=uuid: events.append(f"resume {uuid}")
+        deadline = Deadline.of(60, turn=RecordedTurn(events, uuid))
         waiting.append(start(uuid, deadline=deadline))
         wait_until(lambda number=number: cloud.batcher.waiting() == number)
     cloud.hosts = cloud.hosts[:2]
@@ -253,12 +249,12 @@ def test_requests_have_no_turn_while_they_wait(cloud, start, wait_for_first):
 
 
 def test_leader_that_gets_no_turn_does_not_fail_the_others(cloud, start, wait_for_first):
-    def refuse(seconds: float) -> None:
-        raise Unavailable("no turn")
+    class NoTurn(RecordedTurn):
+        def resume_within(self, seconds: float) -> None:
+            raise Unavailable("no turn")
 
     wait_for_first("")
-    deadline = Deadline.of(60)
-    deadline.resume_turn = refuse
+    deadline = Deadline.of(60, turn=NoTurn([]))
     leader = start("a", deadline=deadline)
     wait_until(lambda: cloud.batcher.waiting() == 1)
     other = start("b")
