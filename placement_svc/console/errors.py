@@ -1,6 +1,7 @@
 """Error pages of the console."""
 
 import logging
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -12,6 +13,7 @@ from placement_svc.domain.errors import ClientDisconnected, PlacementError
 from placement_svc.domain.wording import shorten
 from placement_svc.http.errors import CLIENT_CLOSED_REQUEST, RETRY_AFTER, status_of
 from placement_svc.http.log_text import shortened
+from placement_svc.schemas.query import ERROR_PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +21,22 @@ MAX_REASON_LENGTH = 1000
 """The most characters of a reason that a page shows."""
 
 
+_RULE = re.compile(r"\s*Failed validating '\w+' in schema(?:\['properties'\]\['(\w+)'\])?")
+"""The begin of the schema that a validation error quotes; its group is the key of the query."""
+
+
 def first_sentence(reason: str) -> str:
-    """Return what is wrong with a request, without the schema that a validation error quotes."""
-    return reason.split("Failed validating")[0].strip()
+    """Return what is wrong with a request, and with which key, without the schema of a validation error."""
+    rule = _RULE.search(reason)
+    if not rule:
+        return reason.strip()
+    sentence = reason[: rule.start()].strip()
+    return sentence.replace(ERROR_PREFIX, f"Invalid '{rule[1]}': ", 1) if rule[1] else sentence
+
+
+def short_reason(reason: str) -> str:
+    """Return the text of an error as a page shows it."""
+    return shorten(first_sentence(reason), MAX_REASON_LENGTH)
 
 
 def _page(status: int, reason: str) -> tuple[str, int]:
@@ -29,7 +44,7 @@ def _page(status: int, reason: str) -> tuple[str, int]:
         "error.html",
         status=status,
         phrase=HTTPStatus(status).phrase,
-        reason=shorten(first_sentence(reason), MAX_REASON_LENGTH),
+        reason=short_reason(reason),
         request_id=g.get("request_id", ""),
     )
     return page, status

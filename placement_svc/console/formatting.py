@@ -117,6 +117,7 @@ def _page_values() -> dict[str, Any]:
         "caller": caller,
         "form_token": form_token if g.get("has_session") else None,
         "here": context.here,
+        "problem": "",
         "sorted_here": context.sorted_here,
         "uses_noauth": settings().auth == "noauth",
         "api_root": request.script_root,

@@ -1,10 +1,17 @@
-"""The size of the pages of the console's lists, and the links between them."""
+"""What the console's lists share: the size of their pages, the links between them, and their errors."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
-from placement_svc.console.context import here
+from flask import g, render_template
+
+from placement_svc.console.context import filled_pairs, here
+from placement_svc.console.errors import short_reason
+from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import Page, PageRequest
+from placement_svc.http.errors import status_of
 from placement_svc.schemas.pages import write_marker
 
 PAGE_SIZE = 50
@@ -25,3 +32,25 @@ def page_links(page: PageRequest, found: Page[Any]) -> dict[str, Any]:
         "next_url": more,
         "first_url": here(marker=None),
     }
+
+
+def keep_form(template: str) -> Callable[[Callable[[], str]], Callable[[], Any]]:
+    """Return a decorator for a view with a form, which shows the form as it was sent beside an `Invalid`.
+
+    `template` is that of the view. It gets the query as it is, and the text of the error as `problem`.
+    """
+
+    def decorate(view: Callable[[], str]) -> Callable[[], Any]:
+        @wraps(view)
+        def show() -> Any:
+            query = dict(filled_pairs())
+            try:
+                return view()
+            except Invalid as error:
+                g.error = error
+                page = render_template(template, query=query, problem=short_reason(str(error)))
+                return page, status_of(error)
+
+        return show
+
+    return decorate

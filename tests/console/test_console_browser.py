@@ -267,6 +267,23 @@ def test_hostile_names_are_text(new_page: NewPage, hostile_cloud: None) -> None:
     assert len(said) == 4 + len(HOSTILE)
 
 
+def test_page_with_a_problem_is_accessible_and_refreshed_as_a_whole(
+    browser: Browser, live: str, cloud: None, call: Callable[..., Any]
+) -> None:
+    with closing(browser.new_context(base_url=live, viewport=SIZES["narrow"])) as context:
+        page = context.new_page()
+        page.goto("/console/map?fill=CUSTOM_GOLD")
+        expect(page.get_by_role("alert")).to_have_text("No such resource class CUSTOM_GOLD.")
+        expect(page.get_by_label("Fill by")).to_have_value("CUSTOM_GOLD")
+        assert violations(page) == []
+        call("PUT", "/resource_classes/CUSTOM_GOLD")
+        page.get_by_role("link", name="Refresh").click()
+        expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+        page.goto("/console/ask?q=hello")
+        expect(page.get_by_label("A query, a URL or a curl command")).to_have_value("hello")
+        assert violations(page) == []
+
+
 @pytest.mark.parametrize("name", [" \u00a0", "\u200b\u2060", "\ufeff", "\u202e"])
 def test_invisible_names_have_a_visible_link(new_page: NewPage, call: Callable[..., Any], name: str) -> None:
     call("POST", "/resource_providers", {"name": name})

@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -429,6 +430,39 @@ def test_pasted_text_without_a_request_is_a_clear_error(get: Get, app: Flask, te
     page = get(f"/ask?q={quote(text)}")
     assert page.status_code == 400
     assert "The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192." in page.text
+
+
+@pytest.mark.parametrize("root", ["", f"&root={uuid_of('cn1')}"])
+def test_pasted_text_without_a_request_stays_in_its_field(get: Get, app: Flask, root: str) -> None:
+    text = "\n<openstack> allocation candidate list"
+    page = get(f"/ask?q={quote(text)}{root}")
+    assert page.status_code == 400
+    assert f">\n{escape(text)}</textarea>" in page.text
+    assert page.text.count(f'<input type="hidden" name="root" value="{uuid_of("cn1")}">') == bool(root)
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "value", "message"),
+    [
+        ("hosts", "trait", "x y", "Invalid 'trait': 'x y' does not match"),
+        ("hosts", "resource_class", "UNKNOWN", "No such resource class UNKNOWN."),
+        ("hosts", "aggregate", "x" * 51, "Invalid 'aggregate': '"),
+        ("hosts", "sort_by", "bad", "Invalid 'sort_by': 'bad' does not match"),
+        ("map", "fill", '">', "Invalid 'fill': '\">' does not match"),
+        ("map", "group_trait", "COMPUTE_NODE", "'group_by=trait' and 'group_trait' need each other"),
+        ("consumers", "consumer_type", "<b>", "Invalid 'consumer_type': '<b>' does not match"),
+        ("projects", "project_id", "x" * 256, "Invalid 'project_id': '"),
+    ],
+)
+def test_form_keeps_what_is_not_valid(
+    get: Get, cloud: None, path: str, key: str, value: str, message: str
+) -> None:
+    page = get(f"/{path}?{urlencode({key: value})}")
+    assert page.status_code == 400
+    [problem] = re.findall(r'role="alert">(.*?)</p>', page.text)
+    assert message in unescape(problem)
+    assert (key, value) in Page(page.text).sent_by_form("filters")
+    assert "<table" not in page.text
 
 
 def test_form_sends_the_request_of_its_page(get: Get, app: Flask) -> None:

@@ -161,6 +161,11 @@ function replaceContent(main, page) {
   map?.dispatchEvent(new Event("refresh"));
 }
 
+// Whether a page says what is wrong with its query; it lacks the parts that have scripts then.
+function hasProblem(page) {
+  return page.querySelector("main > [role=alert]") !== null;
+}
+
 async function refresh(isByHand) {
   const main = document.querySelector("main");
   const response = await fetch(location.href, { credentials: "same-origin" }).catch(() => null);
@@ -173,7 +178,7 @@ async function refresh(isByHand) {
     return;
   }
   // Another title is that of the log-in form, of an error, or of the page after an error.
-  if (response.redirected || page.title !== document.title) {
+  if (response.redirected || page.title !== document.title || hasProblem(page) !== hasProblem(document)) {
     location.reload();
     return;
   }

@@ -14,7 +14,7 @@ from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import allows
-from placement_svc.console.errors import first_sentence
+from placement_svc.console.errors import first_sentence, short_reason
 from placement_svc.console.login import NOAUTH_TOKEN
 from placement_svc.console.relaxations import relaxed
 from placement_svc.console.request_form import Pairs, form_of, is_request, parse_pasted, split_pairs
@@ -73,30 +73,30 @@ def show() -> Any:
     """Show the form, and if there is a request, its candidates and its explanation."""
     sent = load_pairs()
     pairs, own = split_pairs([(key, value) for key, value in sent if value.strip()])
+    root = [pair for pair in pairs if pair[0] == "root"]
     if "q" in own:
-        return _show_pasted(own["q"], [pair for pair in pairs if pair[0] == "root"])
+        try:
+            return _redirect([*_pasted_request(own["q"]), *root])
+        except Invalid as error:
+            return _page(root, own, problem=short_reason(str(error))), status_of(error)
     if "add_group" in own:
         return _redirect([*pairs, ("blank", own["add_group"])])
     if any(not value.strip() for _, value in sent):
         return _redirect([*pairs, *own.items()])
-    is_asked = any(key != "root" for key, _ in pairs)
-    page: dict[str, Any] = {
-        "pairs": pairs,
-        "problem": "",
-        "candidates": None,
-        "explanation": None,
-        "fits": None,
-    }
-    status = 200
     try:
-        if is_asked:
-            page |= _answer(pairs, own)
+        return _page(pairs, own, **(_answer(pairs, own) if pairs != root else {}))
     except (Invalid, NotFound) as error:
-        page["problem"], status = first_sentence(str(error)), status_of(error)
+        return _page(pairs, own, problem=first_sentence(str(error))), status_of(error)
+
+
+def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:
+    """Return the page with the form of a request, and what `answer` has."""
     return render_template(
         "ask.html",
+        pairs=pairs,
         form=form_of(pairs, own.get("blank")),
-        is_asked=is_asked,
+        pasted=own.get("q", ""),
+        is_asked=any(key != "root" for key, _ in pairs),
         shows_candidates=allows("allocation_candidates:list"),
         shows_explanation=allows("allocation_candidates:explain"),
         shows_fits=allows("allocation_candidates:capacity"),
@@ -105,8 +105,8 @@ def show() -> Any:
         ask=_link_maker(pairs),
         fits_hosts=FITS_HOSTS,
         relaxed_url=lambda relaxation: _url(relaxed(pairs, relaxation)),
-        **page,
-    ), status
+        **{"candidates": None, "explanation": None, "fits": None, **answer},
+    )
 
 
 @bp.get("/console/code.json")
@@ -124,12 +124,12 @@ def show_code() -> Response:
     return Response(dumps({"text": found}), content_type="application/json")
 
 
-def _show_pasted(text: str, root: Pairs) -> Any:
-    """Redirect to the request in a pasted text, explained for `root` if that is not empty."""
+def _pasted_request(text: str) -> Pairs:
+    """Return the request in a pasted text; raise `Invalid` if it has none."""
     pairs, _ = split_pairs(parse_pasted(text))
     if not is_request(pairs):
         raise Invalid("The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192.")
-    return _redirect([*pairs, *root])
+    return pairs
 
 
 def _redirect(pairs: Pairs) -> Any:

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, render_template
 
 from placement_svc.api.context import reads
 from placement_svc.console.context import allows, here, load_form
+from placement_svc.console.lists import keep_form
 from placement_svc.db import host_map
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.hosts import HostMap, MapCell
@@ -49,6 +50,7 @@ def _read(query: Mapping[str, str]) -> HostMap:
 
 
 @bp.get("/console/map")
+@keep_form("map.html")
 def show() -> str:
     """Show the map, and a page of its hosts as a table."""
     query = load_form(MapQuery)

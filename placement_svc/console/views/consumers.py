@@ -7,7 +7,7 @@ from flask import Blueprint, g, render_template
 
 from placement_svc.api.context import reads
 from placement_svc.console.context import allows, load_form
-from placement_svc.console.lists import page_links, with_page_size
+from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import consumer_pages, provider_pages
 from placement_svc.db.engine import Transaction
@@ -38,6 +38,7 @@ def visible_project(rule: str, wanted: str | None) -> tuple[bool, str | None]:
 
 
 @bp.get("/console/consumers")
+@keep_form("consumers.html")
 def show_list() -> str:
     """Show a page of the consumers that match the query."""
     query = load_form(ConsumersQuery)

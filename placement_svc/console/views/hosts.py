@@ -11,7 +11,7 @@ from flask import Blueprint, Response, render_template
 from placement_svc.api.context import reads
 from placement_svc.api.pages import join_pieces, respond_with_page
 from placement_svc.console.context import allows, load_form
-from placement_svc.console.lists import page_links, with_page_size
+from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.db import host_pages
 from placement_svc.db.engine import Transaction
 from placement_svc.domain.hosts import Host, HostFilter
@@ -43,6 +43,7 @@ def _parse() -> tuple[HostFilter, PageRequest, dict[str, str]]:
 
 
 @bp.get("/console/hosts")
+@keep_form("hosts.html")
 def show() -> str:
     """Show a page of the hosts that match the query."""
     wanted, page, query = _parse()

@@ -4,7 +4,7 @@ from flask import Blueprint, render_template
 
 from placement_svc.api.context import reads
 from placement_svc.console.context import load_form
-from placement_svc.console.lists import page_links, with_page_size
+from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.console.views.consumers import visible_project
 from placement_svc.db import project_pages
 from placement_svc.schemas.consumers import ProjectsQuery
@@ -14,6 +14,7 @@ bp = Blueprint("projects", __name__)
 
 
 @bp.get("/console/projects")
+@keep_form("projects.html")
 def show() -> str:
     """Show a page of the projects that have consumers."""
     query = load_form(ProjectsQuery)
