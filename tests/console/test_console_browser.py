@@ -296,6 +296,26 @@ def test_invisible_names_have_a_visible_link(new_page: NewPage, call: Callable[.
     expect(page.locator("#map-status")).to_have_text("(no name): no such inventory")
 
 
+@pytest.mark.parametrize(("size", "first"), [("wide", 8), ("narrow", 5)])
+def test_levels_that_are_not_indented_are_written(
+    new_page: NewPage, load_cloud: LoadCloud, size: str, first: int
+) -> None:
+    load_cloud(read("; ".join(["p1", *(f"p{number}<p{number - 1}" for number in range(2, 13))])))
+    page = new_page(size)
+    page.goto(f"/console/hosts/{uuid_of('p1')}")
+    providers = page.locator(".tree > li")
+    expect(providers).to_have_count(12)
+    indents = providers.evaluate_all("items => items.map(item => item.getBoundingClientRect().left)")
+    for number in range(1, 13):
+        level = providers.nth(number - 1).locator(".level")
+        expect(level).to_have_text([f"level {number}"] if number > 1 else [])
+        if number > 1:
+            is_visible = level.evaluate("span => span.getBoundingClientRect().width > 1")
+            assert is_visible == (number >= first)
+            assert is_visible or indents[number - 1] > indents[number - 2]
+    assert violations(page) == []
+
+
 def test_slash_goes_to_the_search(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console")
