@@ -25,7 +25,7 @@ from placement_svc.http import token_file
 from tests.conftest import LoadCloud
 from tests.console.conftest import HOSTILE, SCRIPT, empty_answer
 from tests.support.cloud import read, uuid_of
-from tests.support.service import serving
+from tests.support.service import serving, wait_until
 
 CHROMIUM = shutil.which("chromium")
 
@@ -314,6 +314,31 @@ def test_levels_that_are_not_indented_are_written(
             assert is_visible == (number >= first)
             assert is_visible or indents[number - 1] > indents[number - 2]
     assert violations(page) == []
+
+
+def test_printed_pages_are_light_and_whole(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page("narrow", color_scheme="dark")
+    page.goto("/console/map?fill=VCPU")
+    wait_for_script(page)
+    page.emulate_media(media="print")
+    style = "(selector, name) => getComputedStyle(document.querySelector(selector))[name]"
+    assert page.evaluate(f"({style})('body', 'backgroundColor')") == "rgb(255, 255, 255)"
+    assert page.evaluate(f"({style})('.scroll', 'overflowX')") == "visible"
+    expect(page.get_by_role("navigation", name="Views")).not_to_be_visible()
+    expect(page.get_by_role("search")).not_to_be_visible()
+    corner = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 1, 1).data.join()"
+    # The map is drawn again in the next frame.
+    wait_until(lambda: page.evaluate(corner) == "255,255,255,255")
+    shape = page.evaluate(
+        """() => {
+            const canvas = document.querySelector("canvas");
+            return [canvas.offsetHeight / innerHeight, getComputedStyle(canvas).objectFit];
+        }"""
+    )
+    assert shape[0] <= 0.7
+    assert shape[1] == "contain"
+    page.emulate_media(media="screen")
+    wait_until(lambda: page.evaluate(corner) != "255,255,255,255")
 
 
 def test_slash_goes_to_the_search(new_page: NewPage, cloud: None) -> None:

@@ -282,6 +282,7 @@
   root.addEventListener("refresh", load);
   new ResizeObserver(draw).observe(root);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  matchMedia("print").addEventListener("change", draw);
   forcedColors.addEventListener("change", draw);
   load();
 })();
