@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flask import Blueprint, Response, current_app, g, redirect, render_template, request, url_for
-from werkzeug.exceptions import Forbidden, HTTPException
+from werkzeug.exceptions import Forbidden, HTTPException, ServiceUnavailable
 
 from placement_svc.api.context import settings
 from placement_svc.console.sessions import Sessions, set_cookie
@@ -147,6 +147,8 @@ def submit() -> Any:
     strategy: AuthStrategy = current_app.extensions["auth_strategy"]
     try:
         auth.authenticate(strategy)
+    except ServiceUnavailable as error:
+        return _form(f"{error.description} Try again later.", 503)
     except HTTPException as error:
         if not is_unauthorized(error):
             raise

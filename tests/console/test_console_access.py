@@ -385,12 +385,13 @@ def test_keystone_token_logs_in_until_keystone_revokes_it(
     assert client.get("/console/hosts").status_code == 303
 
 
-def test_unreachable_keystone_is_a_page(new_app: NewApp, tmp_path: Path) -> None:
+def test_unreachable_keystone_keeps_the_log_in_form(new_app: NewApp, tmp_path: Path) -> None:
     file = tmp_path / "keystone.conf"
     file.write_text(
         "[keystone_authtoken]\nauth_type = admin_token\nendpoint = http://127.0.0.1:1\ntoken = x\n"
     )
     client = new_app(auth="keystone", keystone_file=file).test_client()
-    response = log_in(client, "good")
+    response = log_in(client, "good", "/console/hosts?sort_by=name")
     assert response.status_code == 503
-    assert 'role="alert"' in response.text
+    assert 'role="alert">Keystone cannot be asked. Try again later.<' in response.text
+    assert 'name="next" value="/console/hosts?sort_by=name"' in response.text
