@@ -36,7 +36,7 @@ _REASONS = {
 }
 """Why a caller with a session has to log in again, by the value of `reason`."""
 
-_NEXT = re.compile(r"/console(?:[/?][^\x00-\x20\\]*)?")
+_NEXT = re.compile(r"/console(?:[/?#][^\x00-\x20\\]*)?")
 """A page of the console, relative to the mount point."""
 
 

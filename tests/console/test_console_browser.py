@@ -562,6 +562,14 @@ def test_log_in_and_log_out(browser: Browser, app: Flask, database_url: str, tmp
         assert page.evaluate("document.cookie") == ""
         assert violations(page) == []
         page.context.clear_cookies(name=COOKIE)
+        page.goto("/console#refresh=10")
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_be_visible()
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        assert page.url == f"{service.url}/console#refresh=10"
+        page.context.clear_cookies(name=COOKIE)
         page.goto("/console/ask?resources=VCPU:1")
         expect(page.get_by_role("status")).to_contain_text("Your session has ended.")
         assert violations(page) == []

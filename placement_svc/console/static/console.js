@@ -216,6 +216,15 @@ function addRefresh() {
   }, 1000);
 }
 
+// The page that a log-in leads to: browsers do not send the fragment, which has the interval or a provider.
+function addFragment() {
+  const next = document.querySelector(".login [name=next]");
+  if (next && !next.value.includes("#")) {
+    next.value += location.hash;
+  }
+}
+
 addCompletion(document);
 addCodes(document);
 addRefresh();
+addFragment();
