@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 
 from placement_svc.db import names
 from placement_svc.db.engine import driver_rows
-from placement_svc.db.host_pages import host_conditions, roots
+from placement_svc.db.host_pages import host_conditions, roots, usage_ratio
 from placement_svc.db.tables import aggregates, inventories, provider_aggregates, resource_classes
 from placement_svc.domain.hosts import HostFilter, HostMap, MapCell
 
@@ -91,7 +91,7 @@ def _fullest() -> Subquery:
         .group_by(column.root_id, column.resource_class_id)
         .subquery("sums")
     )
-    ratio = sums.c.used / func.nullif(sums.c.capacity, 0, type_=Double)
+    ratio = usage_ratio(sums.c.used, sums.c.capacity)
     fullest = (
         select(sums)
         .ext(distinct_on(sums.c.root_id))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, Subquery, cast, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Double, Subquery, case, cast, exists, func, or_, select
 
 from placement_svc.db import names
 from placement_svc.db.capacity import amounts_of_groups
@@ -28,6 +28,9 @@ from placement_svc.domain.pages import Page, PageRequest, Position, SortKey
 
 roots = shared(resource_providers.alias("roots"))
 _member = shared(resource_providers.alias("member"))
+
+WITHOUT_CAPACITY = 1e12
+"""The ratio of one that is used without any capacity: more than that of any capacity."""
 
 
 def count_objects(connection: Connection) -> ObjectCounts:
@@ -90,9 +93,17 @@ def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, Subquer
     values: dict[str, ColumnElement[Any]] = {
         "used": sums.c.used,
         "free": sums.c.free,
-        "ratio": cast(sums.c.used, Double) / func.nullif(cast(sums.c.capacity, Double), 0, type_=Double),
+        "ratio": usage_ratio(cast(sums.c.used, Double), cast(sums.c.capacity, Double)),
     }
     return Order(roots.c.uuid, values[sort.attribute], sort.descending), sums
+
+
+def usage_ratio(used: ColumnElement[Any], capacity: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the part of the capacity that is used; null without capacity and usage.
+
+    What is used without any capacity exceeds all other ratios. It is finite, as markers are JSON.
+    """
+    return case((capacity > 0, used / capacity), (used > 0, used * WITHOUT_CAPACITY))
 
 
 def sums_by_root(class_id: int) -> Subquery:

@@ -21,9 +21,9 @@ from placement_svc.console.views import ask
 from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.db.tables import consumers
-from tests.conftest import ADMIN, NewApp
+from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.console.conftest import HOSTILE, Get, empty_answer
-from tests.support.cloud import uuid_of
+from tests.support.cloud import read, uuid_of
 from tests.support.service import wait_until
 
 CONSUMER = uuid_of("consumer")
@@ -327,6 +327,21 @@ def test_map_is_filled_by_a_class_or_the_fullest(get: Get, cloud: None) -> None:
         "cn2": ("VCPU", 4, 4),
         "shared": ("DISK_GB", 90, 900),
     }
+
+
+def test_usage_without_capacity_is_the_fullest(get: Get, load_cloud: LoadCloud) -> None:
+    load_cloud(
+        read("empty{VCPU8 res8}; over{VCPU8 used9 MEMORY_MB8 used1}; none{VCPU8 res8 used1 MEMORY_MB8 used4}")
+    )
+    body = get("/map.json").json
+    filled = {host[1]: (body["classes"][host[3]], host[4], host[5]) for host in body["hosts"]}
+    assert filled == {"empty": ("VCPU", 0, 0), "over": ("VCPU", 9, 8), "none": ("VCPU", 1, 0)}
+    names, url = [], "/hosts.json?sort_by=-ratio:VCPU&limit=1"
+    while url:
+        found = get(url).json
+        names += [host["name"] for host in found["hosts"]]
+        url = "".join(link["href"].removeprefix("/console") for link in found["links"])
+    assert names == ["none", "over", "empty"]
 
 
 def test_ask_proposes_other_requests_only_if_there_are_few_candidates(
