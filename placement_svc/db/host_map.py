@@ -13,6 +13,11 @@ from placement_svc.domain.hosts import HostFilter, HostMap, MapCell
 
 NO_AGGREGATE = "no aggregate"
 
+SEPARATOR = " + "
+
+MAX_NAMES = 10
+"""The most aggregates in the name of a group: each host may be in a thousand."""
+
 
 def read_map(
     connection: Connection,
@@ -63,8 +68,15 @@ def _to_map(rows: list[tuple[Any, ...]], by_trait: str | None, *, has_more: bool
     if by_trait is not None:
         groups = [by_trait if has_trait else f"without {by_trait}" for has_trait in values]
     else:
-        groups = [str(value) or NO_AGGREGATE for value in values]
+        groups = [_shortened(value) or NO_AGGREGATE for value in values]
     return HostMap(groups, cells, has_more)
+
+
+def _shortened(uuids: str) -> str:
+    """Return the name of the group of hosts in these aggregates."""
+    listed = uuids.split(SEPARATOR)
+    more = [f"{len(listed) - MAX_NAMES:,} more"] if len(listed) > MAX_NAMES else []
+    return SEPARATOR.join([*listed[:MAX_NAMES], *more])
 
 
 # A sum of bigints is a numeric, whose arithmetic takes most of the time of a map. A double is exact to 2^53.
@@ -112,7 +124,7 @@ def _fullest() -> Subquery:
 
 def _aggregate_sets() -> Subquery:
     """Return the uuids of each provider's own aggregates as one text."""
-    uuids = func.string_agg(aggregates.c.uuid, aggregate_order_by(literal(" + "), aggregates.c.uuid))
+    uuids = func.string_agg(aggregates.c.uuid, aggregate_order_by(literal(SEPARATOR), aggregates.c.uuid))
     return (
         select(provider_aggregates.c.provider_id, uuids.label("uuids"))
         .join_from(provider_aggregates, aggregates)

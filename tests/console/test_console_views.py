@@ -301,6 +301,18 @@ def test_map_groups_hosts(get: Get, cloud: None) -> None:
     }
 
 
+def test_group_of_many_aggregates_has_a_short_name(get: Get, load_cloud: LoadCloud) -> None:
+    many = [f"a{number}" for number in range(1000)]
+    load_cloud(read(f"cn1@{','.join(many)}; cn2@{','.join(many[1:])}; cn3@{','.join(many[:10])}"))
+    body = get("/map.json?group_by=aggregate").json
+    groups = {host[1]: body["groups"][host[2]] for host in body["hosts"]}
+    assert len(body["groups"]) == 3
+    assert groups["cn1"].split(" + ") == [*sorted(map(uuid_of, many))[:10], "990 more"]
+    assert groups["cn2"].endswith(" + 989 more")
+    assert groups["cn3"].split(" + ") == sorted(map(uuid_of, many[:10]))
+    assert groups["cn1"] in get("/map?group_by=aggregate").text
+
+
 def test_map_shows_each_filter_and_how_to_clear_them(get: Get, cloud: None) -> None:
     page = get("/map?trait=HW_NUMA_ROOT&resource_class=DISK_GB").text
     assert '<label>Trait <input name="trait" value="HW_NUMA_ROOT"' in page
