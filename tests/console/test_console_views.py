@@ -301,6 +301,28 @@ def test_map_groups_hosts(get: Get, cloud: None) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "header", "direction"),
+    [
+        ("/hosts", "Host", "ascending"),
+        ("/hosts?sort_by=-name", "Host", "descending"),
+        ("/hosts?sort_by=-providers", "Providers", "descending"),
+        ("/hosts?sort_by=-ratio:VCPU", "VCPU", "descending"),
+        ("/hosts?sort_by=free:VCPU", "VCPU", "ascending"),
+        ("/consumers?sort_by=created_at", "Created (UTC)", "ascending"),
+        ("/projects?sort_by=-VCPU", "VCPU", "descending"),
+    ],
+)
+def test_header_of_the_sorted_column_says_so(
+    get: Get, cloud: None, path: str, header: str, direction: str
+) -> None:
+    page = get(path).text
+    [(found, text)] = re.findall(r'<th [^>]*aria-sort="(\w+)">(.*?)</th>', page)
+    assert found == direction
+    assert text.count(f", sorted {direction}") == 1
+    assert words(text).startswith(header)
+
+
 def test_group_of_many_aggregates_has_a_short_name(get: Get, load_cloud: LoadCloud) -> None:
     many = [f"a{number}" for number in range(1000)]
     load_cloud(read(f"cn1@{','.join(many)}; cn2@{','.join(many[1:])}; cn3@{','.join(many[:10])}"))
