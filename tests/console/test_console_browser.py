@@ -359,6 +359,42 @@ def test_names_are_completed(new_page: NewPage, cloud: None) -> None:
     expect(page.locator(option)).to_have_attribute("value", "VCPU:1,MEMORY_MB:")
 
 
+LABELED_BY_ANOTHER_TEXT = """
+    Array.from(document.querySelectorAll("a[aria-label], button[aria-label]"))
+        .filter(element => !element.ariaLabel.toLowerCase().includes(
+            Array.from(element.querySelectorAll("[aria-hidden]")).reduce(
+                (text, hidden) => text.replace(hidden.innerText, ""), element.innerText
+            ).trim().toLowerCase()
+        ))
+        .map(element => element.outerHTML)
+"""
+"""The links and buttons that a speech user cannot call by the text that they show."""
+
+
+def test_names_of_links_contain_their_texts(
+    new_page: NewPage, hostile_cloud: None, database: Database
+) -> None:
+    database.write(empty_answers.add, [empty_answer("resources=VCPU:400")], 1)
+    page = new_page()
+    for path in [*VIEWS, "/console/hosts?sort_by=free:VCPU"]:
+        page.goto(path)
+        assert (path, page.evaluate(LABELED_BY_ANOTHER_TEXT)) == (path, [])
+
+
+def test_fields_have_their_visible_labels_as_names(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/ask?resources=VCPU:1&required=HW_NUMA_ROOT&resources_A=VCPU:1")
+    for name in (
+        "Resources resources",
+        "Resources resources_A",
+        "Traits required",
+        "Traits required, one more",
+    ):
+        # A text field with a list of names is a combobox.
+        expect(page.get_by_role("combobox", name=name, exact=True)).to_have_count(1)
+    assert violations(page) == []
+
+
 @pytest.mark.parametrize(
     ("label", "typed", "options"),
     [
