@@ -11,6 +11,7 @@ from werkzeug.exceptions import Forbidden, HTTPException, ServiceUnavailable
 from placement_svc.api.context import settings
 from placement_svc.console.sessions import Sessions, set_cookie
 from placement_svc.http import auth
+from placement_svc.http.accept import prefers_html
 from placement_svc.http.auth import AuthStrategy
 
 bp = Blueprint("login", __name__)
@@ -68,7 +69,8 @@ def is_unauthorized(error: HTTPException) -> bool:
 
 def _to_form(reason: str | None) -> Response:
     """Return the redirect to the log-in form, which shows `reason`, or a 401 for a script."""
-    if request.path.endswith((".json", ".csv")):
+    is_data = request.path.endswith((".json", ".csv"))
+    if is_data and not prefers_html(request.headers.get("Accept")):
         return Response("Log in first.\n", status=401, content_type="text/plain; charset=UTF-8")
     query = f"next={quote(_requested_page())}"
     if reason:

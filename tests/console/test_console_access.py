@@ -224,6 +224,15 @@ def test_data_without_session_is_401(token_app: Flask) -> None:
         assert token_app.test_client().get(f"/console/{path}").status_code == 401
 
 
+def test_link_to_data_without_session_leads_to_the_form_and_back(token_app: Flask, admin: str) -> None:
+    client = token_app.test_client()
+    form = client.get("/console/hosts.csv?sort_by=name", headers=BROWSER)
+    assert form.status_code == 303
+    assert form.location == "/console/login?next=/console/hosts.csv%3Fsort_by%3Dname"
+    logged_in = log_in(client, admin, "/console/hosts.csv?sort_by=name")
+    assert client.get(logged_in.location, headers=BROWSER).content_type.startswith("text/csv")
+
+
 def test_workers_share_the_generated_secret(tmp_path: Path, database_url: str) -> None:
     file = tmp_path / "tokens.json"
     token = token_file.add(file, "operator", "admin", ["admin"])
