@@ -1,6 +1,7 @@
 """The application factory."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -20,13 +21,13 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.db.primary_watch import PrimaryWatch
 from placement_svc.db.standbys import Reader, Standby, StandbyReads
 from placement_svc.db.urls import each_host
-from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.errors import TooManyLongResponses, Unavailable
 from placement_svc.domain.fits import FitsRequest
 from placement_svc.http import cors, errors, pipeline, proxy, watched_aggregates, watched_requests
 from placement_svc.http.auth import AuthStrategy
 from placement_svc.http.documentation import DocumentationMiddleware
 from placement_svc.http.hosts import AllowedHosts
-from placement_svc.http.json import OrjsonProvider
+from placement_svc.http.json import OrjsonProvider, reserved_stream
 from placement_svc.http.keystone import keystone_strategy
 from placement_svc.http.noauth import NOAUTH
 from placement_svc.http.policy import Policy, load
@@ -48,14 +49,21 @@ from placement_svc.readiness import Readiness
 class _Application(Flask):
     """Flask without its check for coroutine functions, which runs at every call of a view or hook.
 
-    The view of a read runs a second time if it has become long while too many others were.
+    The view of a read runs again if it has become long while too many others were, or if its response is long
+    while too many long responses are being sent.
     """
 
     def dispatch_request(self) -> ResponseReturnValue:
         """Return the response of the view for the current request."""
         if request.method not in ("GET", "HEAD"):
             return super().dispatch_request()
-        return request_deadline().run(super().dispatch_request)
+        deadline = request_deadline()
+        run = partial(deadline.run, super().dispatch_request)
+        with suppress(TooManyLongResponses):
+            return run()
+        # The wait begins after that block, in which the error still refers to what was read.
+        with reserved_stream(deadline):
+            return run()
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function unchanged: none of this application is a coroutine function."""

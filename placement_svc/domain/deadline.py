@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from placement_svc.domain.errors import ClientDisconnected, NoLongTurn, Unavailable
+from placement_svc.domain.fair_semaphore import FairSemaphore
 
 CLIENT_CHECK_INTERVAL = 0.1
 """Seconds between two checks whether the client is still connected, and between two calls of `Turn.share`."""
@@ -36,6 +37,9 @@ class Turn(Protocol):
 
         The request needs no database connection meanwhile. The wait ends early if `is_over` returns True.
         """
+
+    def leave(self) -> None:
+        """Give back the turn of a request that has no database connection, until `become_long`."""
 
 
 @dataclass(slots=True)
@@ -110,16 +114,35 @@ class Deadline:
             return read()
         except NoLongTurn:
             # The wait begins after this block, in which the error still refers to what was read.
-            turn = self.turn
-        assert turn is not None
-        self.raise_if_over()
-        try:
-            turn.become_long(self.remaining(), self.is_over)
-        except Unavailable:
-            self.raise_if_over()
-            raise
-        self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
+            pass
+        self._become_long()
         return read()
+
+    def acquire(self, semaphore: FairSemaphore) -> None:
+        """Get a semaphore, without a turn meanwhile, and then a long turn; raise what `check` raises.
+
+        The request has no database connection.
+        """
+        if self.turn is not None:
+            self.turn.leave()
+        if not semaphore.acquire(self.remaining(), self.is_over):
+            self.raise_if_over()
+            raise Unavailable("Other requests took the time of this one: try again later.")
+        try:
+            self._become_long()
+        except BaseException:
+            semaphore.release()
+            raise
+
+    def _become_long(self) -> None:
+        self.raise_if_over()
+        if self.turn is not None:
+            try:
+                self.turn.become_long(self.remaining(), self.is_over)
+            except Unavailable:
+                self.raise_if_over()
+                raise
+        self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
 
     def remaining(self) -> float:
         """Return the seconds until the end; not more than 0 after it."""

@@ -39,6 +39,10 @@ class NoLongTurn(Unavailable):
     """The request has become long while too many others are: it can start again with a long turn."""
 
 
+class TooManyLongResponses(Unavailable):
+    """The response is long, and too many such are being sent: it can be generated again later."""
+
+
 class ClientDisconnected(PlacementError):
     """The client closed its connection before it got the response, so the request is not completed."""
 

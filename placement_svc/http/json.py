@@ -4,16 +4,23 @@ import errno
 import itertools
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from threading import BoundedSemaphore
 from typing import Any
 
 import orjson
-from flask import Response
+from flask import Response, g
 from flask.json.provider import JSONProvider
 
-from placement_svc.domain.errors import ClientDisconnected, PlacementError, Unavailable
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.errors import (
+    ClientDisconnected,
+    PlacementError,
+    TooManyLongResponses,
+    Unavailable,
+)
+from placement_svc.domain.fair_semaphore import FairSemaphore
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +62,15 @@ STREAMING_THRESHOLD = 160
 MAX_STREAMED_RESPONSES = 8
 """How many responses a process streams at a time; each keeps its data in memory until the client read it."""
 
-_streamed_responses = BoundedSemaphore(MAX_STREAMED_RESPONSES)
+MAX_WAITING = 50
+"""How many requests of a process may wait, each in a thread, because too many responses are streamed."""
+
+_TOO_MANY = (
+    f"There are {MAX_STREAMED_RESPONSES} long answers on their way already: ask for less, or with a limit."
+)
+
+_streamed_responses = FairSemaphore(MAX_STREAMED_RESPONSES)
+_waiting = BoundedSemaphore(MAX_WAITING)
 
 
 class StreamedResponse(Response):
@@ -68,16 +83,14 @@ class StreamedResponse(Response):
 def respond(chunks: Iterator[bytes]) -> Response:
     """Return a response with the JSON text that `chunks` make up.
 
-    Raises `Unavailable` for a long response if the process already streams `MAX_STREAMED_RESPONSES`.
+    Raises `TooManyLongResponses` for a long response if the process already streams
+    `MAX_STREAMED_RESPONSES`, unless one is reserved for the request.
     """
     start = list(itertools.islice(chunks, STREAMING_THRESHOLD))
     if len(start) < STREAMING_THRESHOLD:
         return Response(b"".join(start), content_type="application/json")
-    if not _streamed_responses.acquire(blocking=False):
-        raise Unavailable(
-            f"There are {MAX_STREAMED_RESPONSES} long answers on their way already: ask for less, or with a"
-            " limit."
-        )
+    if not g.pop("has_reserved_stream", False) and not _streamed_responses.acquire(0):
+        raise TooManyLongResponses(_TOO_MANY)
     # An ExitStack releases only once, however often the response is closed.
     release_once = ExitStack()
     release_once.callback(_streamed_responses.release)
@@ -85,6 +98,26 @@ def respond(chunks: Iterator[bytes]) -> Response:
     response.response = itertools.chain(start, _until_error(chunks, response))
     response.call_on_close(release_once.close)
     return response
+
+
+@contextmanager
+def reserved_stream(deadline: Deadline) -> Iterator[None]:
+    """Wait until the process may stream one more response, which is that of `respond` in the block.
+
+    Raises `Unavailable` at the deadline, or if too many requests wait so.
+    """
+    if not _waiting.acquire(blocking=False):
+        raise Unavailable(_TOO_MANY)
+    try:
+        deadline.acquire(_streamed_responses)
+    finally:
+        _waiting.release()
+    g.has_reserved_stream = True
+    try:
+        yield
+    finally:
+        if g.pop("has_reserved_stream", False):
+            _streamed_responses.release()
 
 
 def _until_error(chunks: Iterator[bytes], response: StreamedResponse) -> Iterator[bytes]:

@@ -20,11 +20,11 @@ more short turns and a long turn for themselves: they do not wait for requests t
 import math
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from threading import BoundedSemaphore, Event, Lock
+from threading import BoundedSemaphore
 
 from placement_svc.domain.errors import NoLongTurn, Unavailable
+from placement_svc.domain.fair_semaphore import FairSemaphore
 
 READ_TURNS = 1
 """Short turns of a worker that only reads may have."""
@@ -35,9 +35,6 @@ STANDBY_TURNS = 2
 MAX_WAITING = 100
 """Requests of a worker that may wait, each in a thread, because too many others are long."""
 
-WAIT_INTERVAL = 0.1
-"""Seconds between two checks whether a request that waits for long still needs to."""
-
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
 _STANDBY_READ = re.compile(r"^/console(?![^/?])|[?&]stale=ok(?![^&#])")
@@ -46,41 +43,6 @@ _STANDBY_READ = re.compile(r"^/console(?![^/?])|[?&]stale=ok(?![^&#])")
 _TURNS_ARE_TAKEN = "Other requests took the time of this one: try again later."
 
 _LONG_TURNS_ARE_TAKEN = "Other long requests took the time of this one: ask for less, or with a limit."
-
-
-class FairSemaphore:
-    """A semaphore that its waiting threads get in the order in which they came."""
-
-    def __init__(self, value: int = 1) -> None:
-        self._lock = Lock()
-        self._free = value
-        self._waiting: deque[Event] = deque()
-
-    def acquire(self, timeout: float = math.inf, is_over: Callable[[], bool] | None = None) -> bool:
-        """Get the semaphore; return False after `timeout` seconds, or once `is_over` returns True."""
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return True
-            granted = Event()
-            self._waiting.append(granted)
-        end = time.monotonic() + timeout
-        while not granted.wait(max(0.0, min(WAIT_INTERVAL, end - time.monotonic()))):
-            if time.monotonic() >= end or (is_over is not None and is_over()):
-                break
-        with self._lock:
-            if granted.is_set():
-                return True
-            self._waiting.remove(granted)
-        return False
-
-    def release(self) -> None:
-        """Pass the semaphore on to the thread that has waited longest."""
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
-                self._free += 1
 
 
 class Turns:
@@ -131,6 +93,10 @@ class Turn:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Give back the turn of a request that has no database connection."""
         self.pause()
         if self._is_counted:
             self._is_counted = False

@@ -9,6 +9,7 @@ import pytest
 from placement_svc.domain import deadline as module
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import ClientDisconnected, NoLongTurn, Unavailable
+from placement_svc.domain.fair_semaphore import FairSemaphore
 from tests.support.turns import RecordedTurn
 
 
@@ -117,3 +118,22 @@ def test_client_that_disconnects_ends_the_wait_for_a_long_turn() -> None:
     deadline = Deadline.of(60, lambda: is_gone, Waiting([]))
     with pytest.raises(ClientDisconnected):
         deadline.run(read)
+
+
+def test_request_has_no_turn_while_it_waits_for_a_semaphore() -> None:
+    events: list[str] = []
+    semaphore = FairSemaphore(1)
+    Deadline.of(60, turn=RecordedTurn(events)).acquire(semaphore)
+    assert events == ["leave", "become long"]
+    assert not semaphore.acquire(0)
+
+
+def test_semaphore_is_free_again_if_the_request_gets_no_long_turn() -> None:
+    class NoTurn(RecordedTurn):
+        def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
+            raise Unavailable("no turn")
+
+    semaphore = FairSemaphore(1)
+    with pytest.raises(Unavailable, match="no turn"):
+        Deadline.of(60, turn=NoTurn([])).acquire(semaphore)
+    assert semaphore.acquire(0)

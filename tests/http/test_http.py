@@ -4,7 +4,10 @@ import io
 import json
 import logging
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http import HTTPStatus
+from threading import BoundedSemaphore
 
 import pytest
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
@@ -17,6 +20,7 @@ from placement_svc.http.endpoint import get_info
 from placement_svc.http.request_id import RequestIdFilter
 from tests.conftest import ADMIN
 from tests.support.cloud import read, uuid_of
+from tests.support.service import wait_until
 
 JSON = {"Content-Type": "application/json"}
 GLOBAL_ID = "req-0ae00000-0000-4000-8000-000000000009"
@@ -493,17 +497,59 @@ def test_streamed_response_equals_a_whole_one(at_once, send, six_hosts, monkeypa
     assert ("Content-Length" in long.headers) == (at_once >= 6)
 
 
-@pytest.mark.usefixtures("six_hosts")
-def test_number_of_streamed_responses_is_limited(app, monkeypatch):
-    def get_candidates():
-        return app.test_client().get("/allocation_candidates?resources=VCPU:1", headers=ADMIN)
+def get_candidates(app):
+    return app.test_client().get("/allocation_candidates?resources=VCPU:1", headers=ADMIN)
 
+
+@pytest.fixture
+def streamed(app, six_hosts, monkeypatch):
+    """As many responses as a process streams at a time, which are being sent."""
     monkeypatch.setattr(http_json, "STREAMING_THRESHOLD", 1)
-    streamed = [get_candidates() for _ in range(http_json.MAX_STREAMED_RESPONSES)]
-    refused = get_candidates()
-    assert refused.status_code == 503
-    assert f"{http_json.MAX_STREAMED_RESPONSES} long answers" in refused.text
-    for response in streamed:
+    responses = [get_candidates(app) for _ in range(http_json.MAX_STREAMED_RESPONSES)]
+    yield responses
+    for response in responses:
         response.close()
-        response.close()
-    assert len(get_candidates().json["allocation_requests"]) == 6
+
+
+def test_long_response_waits_until_another_has_been_sent(app, streamed):
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(get_candidates, app) for _ in range(2)]
+        wait_until(lambda: len(http_json._streamed_responses._waiting) == 2)
+        # A response that is closed twice makes room for one.
+        streamed[0].close()
+        streamed[0].close()
+        wait_until(lambda: any(each.done() for each in waiting))
+        first, second = sorted(waiting, key=lambda each: not each.done())
+        assert not second.done()
+        with closing(first.result()) as response:
+            assert len(response.json["allocation_requests"]) == 6
+        with closing(second.result()) as response:
+            assert len(response.json["allocation_requests"]) == 6
+
+
+@pytest.mark.usefixtures("streamed")
+def test_long_response_waits_until_the_deadline(new_app):
+    response = get_candidates(new_app(request_deadline=0.5))
+    assert response.status_code == 503
+    assert "longer than 0.5 seconds" in response.text
+
+
+@pytest.mark.usefixtures("streamed")
+def test_number_of_long_responses_that_wait_is_limited(app, monkeypatch):
+    monkeypatch.setattr(http_json, "_waiting", BoundedSemaphore(1))
+    assert http_json._waiting.acquire(blocking=False)
+    response = get_candidates(app)
+    assert response.status_code == 503
+    assert f"{http_json.MAX_STREAMED_RESPONSES} long answers" in response.text
+
+
+def test_reserved_stream_is_free_again_if_the_response_is_short(app, streamed, monkeypatch):
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(get_candidates, app)
+        wait_until(lambda: http_json._streamed_responses._waiting)
+        monkeypatch.setattr(http_json, "STREAMING_THRESHOLD", 100)
+        streamed[0].close()
+        assert "Content-Length" in waiting.result().headers
+    monkeypatch.setattr(http_json, "STREAMING_THRESHOLD", 1)
+    with closing(get_candidates(app)) as response:
+        assert response.status_code == 200

@@ -21,3 +21,6 @@ class RecordedTurn:
 
     def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
         self.events.append(f"become long{self._end}")
+
+    def leave(self) -> None:
+        self.events.append(f"leave{self._end}")

@@ -1,0 +1,45 @@
+"""A semaphore that no thread can get before those that wait for it."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Event, Lock
+
+WAIT_INTERVAL = 0.1
+"""Seconds between two checks whether a request that waits for long still needs to."""
+
+
+class FairSemaphore:
+    """A semaphore that its waiting threads get in the order in which they came."""
+
+    def __init__(self, value: int = 1) -> None:
+        self._lock = Lock()
+        self._free = value
+        self._waiting: deque[Event] = deque()
+
+    def acquire(self, timeout: float = math.inf, is_over: Callable[[], bool] | None = None) -> bool:
+        """Get the semaphore; return False after `timeout` seconds, or once `is_over` returns True."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            granted = Event()
+            self._waiting.append(granted)
+        end = time.monotonic() + timeout
+        while not granted.wait(max(0.0, min(WAIT_INTERVAL, end - time.monotonic()))):
+            if time.monotonic() >= end or (is_over is not None and is_over()):
+                break
+        with self._lock:
+            if granted.is_set():
+                return True
+            self._waiting.remove(granted)
+        return False
+
+    def release(self) -> None:
+        """Pass the semaphore on to the thread that has waited longest."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
