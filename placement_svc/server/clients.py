@@ -19,3 +19,10 @@ def is_gone(sock: socket.socket) -> bool:
         # This server has closed the connection.
         return True
     return bool(poll.poll(0))
+
+
+def has_sent(sock: socket.socket) -> bool:
+    """Return whether there is something to read, or the end of the connection; do not wait."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))

@@ -9,11 +9,13 @@ import resource
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from placement_svc.server.arrivals import CHUNK_SIZE, Arrival, Limits
+from placement_svc.server.clients import has_sent
 
 MAX_CONNECTIONS = 10_000
 """The most connections of a worker, if the limit of open files permits them."""
@@ -155,6 +157,22 @@ class Reception:
         expired += [conn for conn, deadline in self._closing.items() if deadline < now]
         for conn in expired:
             self._end(conn)
+
+    def close_idle(self, idle: deque[Any], *, at_once: bool) -> None:
+        """Close the connections whose keep-alive timeout is over; `idle` has them in the order of that time.
+
+        A request that has just arrived, and that the poller has not reported yet, is not lost: its connection
+        stays open, unless all are to be closed `at_once`.
+        """
+        now = time.monotonic()
+        while idle and (at_once or idle[0].timeout <= now):
+            conn = idle.popleft()
+            if not at_once and has_sent(conn.sock):
+                conn.set_timeout()
+                idle.append(conn)
+            else:
+                self._poller.unregister(conn.sock)
+                self._on_end(conn)
 
     def limit_silence(self, seconds: float) -> None:
         """Close connections without a byte of a request after `seconds`: the worker stops."""

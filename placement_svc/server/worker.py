@@ -308,6 +308,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if self.stopping and self.accept_until <= now:
             super().handle_exit(None, None)
 
+    def murder_keepalived(self, force: bool = False) -> None:
+        """Close the connections that are idle for too long, or all that are idle."""
+        self.reception.close_idle(self.keepalived_conns, at_once=force)
+
     def murder_pending(self) -> None:
         """Close the connections whose clients have taken too long."""
         self.reception.close_expired()

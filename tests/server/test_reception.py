@@ -2,10 +2,14 @@
 
 import selectors
 import socket
+import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gunicorn.config import Config
+from gunicorn.workers.gthread import TConn
 
 from placement_svc.server import reception
 from placement_svc.server.arrivals import Arrival, Limits
@@ -179,3 +183,28 @@ def test_expired_connections_are_closed(clients: Clients) -> None:
     clients.reception.close_expired()
     assert clients.ended == [silent]
     assert begun not in clients.ended
+
+
+def test_idle_connection_with_a_new_request_stays_open() -> None:
+    """The request has arrived since the poller was last asked."""
+    ended: list[Any] = []
+    pairs = [socket.socketpair() for _ in range(3)]
+    with selectors.DefaultSelector() as poller:
+        waiting = Reception(poller, LIMITS, 30, on_request=lambda *_: None, on_end=ended.append)
+        idle = deque(TConn(Config(), server, None, None) for _, server in pairs)
+        quiet, active, recent = idle
+        quiet.timeout = active.timeout = time.monotonic() - 1
+        recent.set_timeout()
+        for conn in idle:
+            poller.register(conn.sock, selectors.EVENT_READ)
+        pairs[1][0].sendall(HEAD)
+        waiting.close_idle(idle, at_once=False)
+        assert ended == [quiet]
+        assert list(idle) == [recent, active]
+        assert active.timeout >= recent.timeout
+        waiting.close_idle(idle, at_once=True)
+        assert ended == [quiet, recent, active]
+        assert not poller.get_map()
+    for pair in pairs:
+        for sock in pair:
+            sock.close()
