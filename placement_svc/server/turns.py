@@ -35,6 +35,12 @@ STANDBY_TURNS = 2
 MAX_WAITING = 100
 """Requests of a worker that may wait, each in a thread, because too many others are long."""
 
+SENDING_SECONDS = 0.1
+"""Seconds for which a long response is generated in one turn."""
+
+MAX_SENDING_BYTES = 1024 * 1024
+"""Bytes at which that turn ends; they are in memory until the client has read them."""
+
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
 _STANDBY_READ = re.compile(r"^/console(?![^/?])|[?&]stale=ok(?![^&#])")
@@ -171,20 +177,29 @@ class Turn:
         self._acquire(seconds)
 
     def pieces(self, response: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the pieces of a response; a piece of a long one is generated in a turn, and sent without."""
+        """Yield the pieces of a response; those of a long one are generated in turns, and sent without."""
         self._has_response = True
         pieces = iter(response)
         try:
-            while True:
-                if self.is_long:
-                    self._acquire()
-                try:
-                    piece = next(pieces, None)
-                finally:
-                    self.pause()
-                if piece is None:
-                    return
-                yield piece
+            while generated := self._next_pieces(pieces):
+                yield from generated
         finally:
             if hasattr(response, "close"):
                 response.close()
+
+    def _next_pieces(self, pieces: Iterator[bytes]) -> list[bytes]:
+        """Return the next piece, or those that a long response generates in one turn; none at the end."""
+        if self.is_long:
+            self._acquire()
+        end = time.monotonic() + SENDING_SECONDS
+        generated: list[bytes] = []
+        size = 0
+        try:
+            for piece in pieces:
+                generated.append(piece)
+                size += len(piece)
+                if not self.is_long or size >= MAX_SENDING_BYTES or time.monotonic() >= end:
+                    break
+        finally:
+            self.pause()
+        return generated

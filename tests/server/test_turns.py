@@ -282,3 +282,27 @@ def test_without_standbys_all_reads_have_the_same_turns() -> None:
     turns = Turns(concurrency=1, max_long=1)
     with turns.of_request("GET", "/traits"), pytest.raises(Unavailable):
         turns.of_request("GET", "/traits?stale=ok").resume_within(0.01)
+
+
+def test_pieces_of_a_long_response_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have the turn after so many bytes, or so much time, and while the response is sent."""
+    monkeypatch.setattr(module, "MAX_SENDING_BYTES", 3)
+    turns = Turns(concurrency=1, max_long=1)
+    turn = Turn(turns)
+    turn.is_long = True
+    generated: list[int] = []
+
+    def response() -> Iterator[bytes]:
+        for number in range(7):
+            generated.append(number)
+            yield b"x"
+
+    counts = []
+    for _ in turn.pieces(response()):
+        assert turns.long.acquire(0)
+        turns.long.release()
+        counts.append(len(generated))
+    assert counts == [3, 3, 3, 6, 6, 6, 7]
+    monkeypatch.setattr(module, "SENDING_SECONDS", 0)
+    generated.clear()
+    assert [len(generated) for _ in turn.pieces(response())] == [1, 2, 3, 4, 5, 6, 7]
