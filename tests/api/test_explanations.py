@@ -127,6 +127,18 @@ def test_smallest_gap_decides_between_providers_that_fail_equally_many_filters(
     ]
 
 
+def test_an_inventory_that_allows_no_amount_is_as_far_as_a_missing_one(
+    api: Api, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("none{VCPU4 max4 step8}; few{VCPU4 max3}; few1<few{VCPU4 max4 step8}"))
+
+    nearest = api("GET", f"{PATH}?resources_A=VCPU:4").json["nearest"]
+
+    fails = [(each["root"]["name"], [one["best"] for one in each["fails"]]) for each in nearest]
+    assert fails == [("few", [3]), ("none", [None])]
+    assert nearest[0]["fails"][0]["provider"]["name"] == "few"
+
+
 @pytest.mark.usefixtures("no_kept_counts")
 def test_number_of_statements_does_not_depend_on_the_cloud(
     app: Flask, api: Api, load_cloud: LoadCloud, clean_database: Callable[[], None]

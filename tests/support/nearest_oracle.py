@@ -121,9 +121,9 @@ class NearestOracle:
             best = self.best(group, provider, one)
             if one.code == "inventory":
                 total += 1
-            elif one.code in GAP_CODES and best is not None:
+            elif one.code in GAP_CODES:
                 wanted = group.resources[one.member]
-                total += Fraction(wanted - best, wanted)
+                total += 1 if best is None else Fraction(wanted - best, wanted)
         return total
 
     def best(self, group: Group, provider: Provider, one: Filter) -> int | None:

@@ -53,13 +53,17 @@ class ProviderDetails:
         return held.free
 
     def gap(self, failing: Iterable[Filter]) -> Fraction:
-        """Return the sum of (wanted - best) / wanted over failing amounts; 1 for a missing inventory."""
+        """Return the sum of (wanted - best) / wanted over failing amounts.
+
+        A missing inventory, and one that allows no amount, count as 1.
+        """
         gap = Fraction(0)
         for each in failing:
             if each.code is FilterCode.INVENTORY:
                 gap += 1
-            elif each.has_gap and each.wanted is not None and (best := self.best(each)) is not None:
-                gap += Fraction(each.wanted - best, each.wanted)
+            elif each.has_gap and each.wanted is not None:
+                best = self.best(each)
+                gap += 1 if best is None else Fraction(each.wanted - best, each.wanted)
         return gap
 
 

@@ -229,7 +229,7 @@ def _select_provider_gaps(
 def _gap(wanted: FromClause) -> ColumnElement[Any]:
     """Return the sum of (wanted - best) / wanted over the filters that an inventory fails.
 
-    Its error is far below `GAP_DIGITS`.
+    Units that allow no amount count as 1. The error of the sum is far below `GAP_DIGITS`.
     """
     amount, exact = wanted.c.amount, wanted.c.exact_amount
     columns = inventory_row.c
@@ -243,7 +243,7 @@ def _gap(wanted: FromClause) -> ColumnElement[Any]:
     free = columns.capacity - columns.used
     allows = func.fits_units(amount, columns.min_unit, columns.max_unit, columns.step_size)
     parts: list[tuple[ColumnElement[bool], Any]] = [
-        (not_(allows), func.coalesce((exact - nearest) / exact, 0)),
+        (not_(allows), func.coalesce((exact - nearest) / exact, 1)),
         (columns.capacity < amount, (exact - func.greatest(columns.capacity, 0)) / exact),
         (free < amount, (exact - func.greatest(free, 0)) / exact),
     ]
