@@ -50,17 +50,14 @@ class GroupRemoval:
             else each
             for each in filters.groups
         )
-        return replace(filters, groups=tuple(groups))
+        return replace(filters, groups=tuple(each for each in groups if each.filters))
 
     def change(self, request: CandidatesRequest, texts: QueryTexts) -> CandidatesRequest:
-        """Return the request without the filter."""
-        return replace(
-            request,
-            groups=tuple(
-                self._change_group(each, texts) if each.suffix == self.suffix else each
-                for each in request.groups
-            ),
+        """Return the request without the filter, and without its group if that has no other key."""
+        groups = (
+            self._change_group(each, texts) if each.suffix == self.suffix else each for each in request.groups
         )
+        return replace(request, groups=tuple(each for each in groups if each.resources or each.has_filters))
 
     def _change_group(self, group: RequestGroup, texts: QueryTexts) -> RequestGroup:
         of_group = texts.groups[self.suffix]
@@ -204,9 +201,12 @@ def pairs(changes: Sequence[Change]) -> Iterator[tuple[Removal, Change]]:
 def is_valid(request: CandidatesRequest) -> bool:
     """Return whether a request whose filters have been removed can be sent.
 
-    A group without resources needs another key, and a `same_subtree` that names it.
+    Every group that `same_subtree` or `isolate` names must exist, and a `same_subtree` must name each group
+    without resources.
     """
-    in_same_subtree = frozenset[str]().union(*(each.suffixes for each in request.same_subtree))
-    return all(
-        group.resources or (group.has_filters and group.suffix in in_same_subtree) for group in request.groups
+    suffixes = frozenset(group.suffix for group in request.groups)
+    together = frozenset[str]().union(*(each.suffixes for each in request.same_subtree))
+    apart = frozenset[str]().union(*(each.excluded for each in request.same_subtree))
+    return (together | apart | request.isolate) <= suffixes and all(
+        group.resources or group.suffix in together for group in request.groups
     )

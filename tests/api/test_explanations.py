@@ -139,6 +139,22 @@ def test_an_inventory_that_allows_no_amount_is_as_far_as_a_missing_one(
     assert nearest[0]["fails"][0]["provider"]["name"] == "few"
 
 
+def test_a_pair_may_remove_a_group_with_the_same_subtree_that_names_it(
+    api: Api, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("a; a1<a{VCPU4}; b{VCPU4}"))
+    needed, subtree = "required_N=HW_NUMA_ROOT", "same_subtree=_A,_N"
+
+    request = f"{PATH}?resources_A=VCPU:1&{needed}&{subtree}"
+
+    assert api("GET", request).json["relaxations"] == [{"without": [needed, subtree], "roots": 2}]
+    assert api("GET", f"{request}&group_policy=isolate").json["relaxations"] == [
+        {"without": [needed, subtree], "roots": 2}
+    ]
+    assert api("GET", f"{request}&isolate=_N").json["relaxations"] == []
+    assert api("GET", f"{request}&same_subtree=_N").json["relaxations"] == []
+
+
 @pytest.mark.usefixtures("no_kept_counts")
 def test_number_of_statements_does_not_depend_on_the_cloud(
     app: Flask, api: Api, load_cloud: LoadCloud, clean_database: Callable[[], None]

@@ -75,23 +75,10 @@ class RelaxationOracle:
 
     def is_valid(self, changes: Any) -> bool:
         changed = self.without(changes)
-        listed = frozenset().union(*changed.same_subtree)
-        return all(
-            group.resources
-            or (
-                group.suffix in listed
-                and any(
-                    [
-                        group.required,
-                        group.forbidden,
-                        group.member_of,
-                        group.not_member_of,
-                        group.in_tree,
-                        group.not_in_tree,
-                    ]
-                )
-            )
-            for group in changed.groups
+        suffixes = {group.suffix for group in changed.groups}
+        listed = frozenset[str]().union(*changed.same_subtree)
+        return {each.removeprefix("!") for each in listed | changed.isolate} <= suffixes and all(
+            group.resources or group.suffix in listed for group in changed.groups
         )
 
     def without(self, changes: Any) -> Request:
@@ -100,7 +87,9 @@ class RelaxationOracle:
             if change.remove:
                 changed = change.remove(changed)
         kept = tuple(suffixes for suffixes in changed.same_subtree if suffixes is not REMOVED)
-        return replace(changed, same_subtree=kept)
+        # A group without any key does not exist.
+        groups = tuple(group for group in changed.groups if group != Group(group.suffix))
+        return replace(changed, groups=groups, same_subtree=kept)
 
     def count(self, request: Request) -> int:
         return sum(has_candidates(self.cloud, request, root) for root in self.roots)
