@@ -1,6 +1,7 @@
 """The command line: help, database and token commands, errors, and how `serve` starts and stops."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from placement_svc import __version__, config
 from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from tests.support.service import serving, started, wait_until
+from tests.support.service import Service, program, serving, started, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -389,6 +390,14 @@ def test_serve_does_not_upgrade_a_named_database(new_database: Callable[[], str]
         output = service.stop()
     assert "run `placement-svc db upgrade`. Until then, the API and /readyz respond with 503." in output
     assert " is at revision base of " in run("db", "current", database_url=url).stdout
+
+
+def test_free_port_is_in_the_startup_report(database_url: str) -> None:
+    with program("serve", "--port", "0", log_level="info", database_url=database_url) as service:
+        wait_until(lambda: "Booting worker" in service.log.read_text())
+        [port] = re.findall(r'"url": "http://127.0.0.1:(\d+)"', service.log.read_text())
+        Service(service.process, service.log, service.temporary, int(port)).wait_until_it_responds()
+        service.stop()
 
 
 def test_port_in_use_is_reported_before_the_start(data_dir: Path) -> None:

@@ -17,7 +17,11 @@ PORT = 8778
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", default=PORT, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on."
+    "--port",
+    default=PORT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 chooses a free one, which the startup report names.",
 )
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1), help="Worker processes.")
 @click.option("--threads", default=4, show_default=True, type=click.IntRange(1), help="Threads in each.")

@@ -179,7 +179,8 @@ def serve(
 ) -> None:
     """Serve the application that `load` creates in each worker, until SIGTERM or SIGINT.
 
-    First removes what killed commands have left. Raises `ServerError` if the port is already in use.
+    With the port 0, it listens on a free one. First removes what killed commands have left. Raises
+    `ServerError` if the port is already in use.
     """
     logs.configure(settings)
     remove_leftovers()
@@ -197,7 +198,7 @@ def serve(
             name = database_name(settings)
             settings = with_database(settings)
             address = f"[{host}]" if ":" in host else host
-            url = f"http://{address}:{port}"
+            url = f"http://{address}:{listener.getsockname()[1]}"
             report = startup_report(settings, url, workers=workers, threads=threads)
             if is_stopped.is_set():
                 # SQLAlchemy loses the exit if the signal comes while it examines its first connection.
