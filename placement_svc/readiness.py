@@ -59,7 +59,10 @@ def _commit_lines(durability: Durability | None) -> Iterator[str]:
 
 
 def _standby_line(standby: Standby) -> str:
-    """Return what is known of a standby, without connecting to it."""
+    """Return what is known of a standby, without waiting for it."""
+    if not standby.is_examined():
+        standby.check_if_due()
+        return f"standby {standby.name}: not examined yet"
     if not standby.is_usable():
         return f"standby {standby.name}: not used, {standby.problem}"
     lag = "" if standby.lag is None else f", {standby.lag:.1f} s behind at the last read"

@@ -100,6 +100,10 @@ class Standby:
         self.check_if_due()
         return False
 
+    def is_examined(self) -> bool:
+        """Return whether something is known of the standby: a new one is tried before it is."""
+        return self.lag is not None or self.problem is not None
+
     def check_if_due(self) -> None:
         """Start a thread that examines the standby, unless it has been used or examined just before."""
         with self._lock:

@@ -238,6 +238,12 @@ def test_primary_answers_while_the_standby_is_down(app: Flask, pair: FailoverPai
     assert f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text
 
 
+def test_ready_says_that_a_standby_is_not_examined_and_examines_it(app: Flask) -> None:
+    [standby] = standbys_of(app)
+    assert f"standby {standby.name}: not examined yet\n" in get(app, "/readyz").text
+    wait_for(lambda: f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text)
+
+
 def test_other_standby_answers_while_one_is_down(pair: FailoverPair, passable_dir: Path) -> None:
     [_, host] = pair.standby_url.split("host=")
     read_url = f"postgresql://postgres@/placement?host={passable_dir},{host.split('&')[0]}&port=5432,5432"
