@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
-from sqlalchemy import make_url
+from sqlalchemy import create_engine, make_url, text
 
 from placement_svc import __version__, config
 from placement_svc.cli import main
@@ -126,16 +126,45 @@ def test_embedded_database_is_upgraded_before_an_export(data_dir: Path) -> None:
     assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, counts, "Exported 0 records\n")
 
 
-@pytest.mark.parametrize(
-    "command", [["upgrade", "9999"], ["downgrade", "9999", "--yes"], ["downgrade", "-5", "--yes"]]
-)
-def test_unknown_revision_is_reported_in_one_line(
-    new_database: Callable[[], str], command: list[str]
+@pytest.mark.parametrize("revision", ["9999", "nonsense", "", "0006", "0015", "-4", "+1", "0007:0008"])
+def test_unreachable_revision_of_a_downgrade_is_reported(
+    new_database: Callable[[], str], revision: str
 ) -> None:
-    name, revision, *options = command
-    line = error_message(run("db", name, *options, "--", revision, database_url=new_database()))
-    assert line.startswith("Error: ")
-    assert revision in line
+    url = new_database()
+    assert run("db", "upgrade", "0009", database_url=url).exit_code == 0
+    line = error_message(run("db", "downgrade", "--yes", "--", revision, database_url=url))
+    assert line == (
+        f"Error: The schema is at revision 0009 and cannot be downgraded to {revision!r}:"
+        " name base, or a revision from 0007 to 0009."
+    )
+    assert run("db", "downgrade", "--yes", "--", "-2", database_url=url).exit_code == 0
+
+
+@pytest.mark.parametrize("revision", ["9999", "nonsense", "", "0006", "base", "-1", "+99"])
+def test_unreachable_revision_of_an_upgrade_is_reported(
+    new_database: Callable[[], str], revision: str
+) -> None:
+    url = new_database()
+    assert run("db", "upgrade", "+2", database_url=url).exit_code == 0
+    line = error_message(run("db", "upgrade", "--", revision, database_url=url))
+    assert line == (
+        f"Error: The schema is at revision 0008 and cannot be upgraded to {revision!r}:"
+        f" name head, or a revision from 0009 to {schema.newest()}."
+    )
+
+
+@pytest.mark.parametrize("command", ["upgrade", "downgrade"])
+def test_revision_of_a_newer_version_is_reported(new_database: Callable[[], str], command: str) -> None:
+    url = new_database()
+    assert run("db", "upgrade", database_url=url).exit_code == 0
+    with create_engine(url).begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    options = ["--yes"] if command == "downgrade" else []
+    line = error_message(run("db", command, "0012", *options, database_url=url))
+    assert line == (
+        "Error: The schema is at revision 9999, which is newer than this version of placement-svc:"
+        f" {command} it with the version that has created it."
+    )
 
 
 @pytest.mark.parametrize(

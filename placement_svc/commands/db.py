@@ -72,8 +72,10 @@ def downgrade(revision: str, yes: bool, force: bool) -> None:
                 f"Services or other commands are connected to {_name()} ({connected} sessions with"
                 " the application_name of placement-svc): stop them first, or use --force."
             )
+        before = schema.current(engine)
+        schema.check_downgrade(before, revision)
         if not yes:
-            _confirm_downgrade(schema.current(engine), revision)
+            _confirm_downgrade(before, revision)
         schema.downgrade(engine, revision)
         click.echo(f"{_name()} is at revision {schema.current(engine) or 'base'}")
 

@@ -1,6 +1,6 @@
 """The schema of a database: read its revision, upgrade it and downgrade it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,12 @@ BEFORE_BASELINE = frozenset(f"000{number}" for number in range(1, 7))
 
 LAST_BEFORE_BASELINE = "c8c4448"
 """The last commit that has those migrations."""
+
+BASE = "base"
+"""The name of the revision of an empty database."""
+
+HEADS = ("head", "heads")
+"""Names of the newest revision."""
 
 _PACKAGE = Path(__file__).parents[1]
 _INI = next(
@@ -112,6 +118,57 @@ def is_newer(revision: str | None) -> bool:
     return revision is not None and revision not in known | BEFORE_BASELINE
 
 
+def check_downgrade(current: str | None, revision: str) -> None:
+    """Raise `Unavailable` unless a schema at the revision `current` can be downgraded to `revision`."""
+    known = _known(current, "downgrade")
+    older = known[: known.index(current or BASE) + 1]
+    if revision not in older and not _is_step("-", revision, len(older) - 1):
+        raise _unreachable(current, "downgraded", revision, older)
+
+
+def check_upgrade(current: str | None, revision: str) -> None:
+    """Raise `Unavailable` unless a schema at the revision `current` can be upgraded to `revision`.
+
+    An older revision is accepted, and nothing is upgraded then.
+    """
+    if revision in HEADS:
+        return
+    known = _known(current, "upgrade")
+    newer = known[known.index(current or BASE) + 1 :]
+    if revision not in known[1:] and not _is_step("+", revision, len(newer)):
+        raise _unreachable(current, "upgraded", revision, ["head", *newer])
+
+
+def _known(current: str | None, verb: str) -> list[str]:
+    """Return all revisions from the base on; raise `Unavailable` if `current` is not one of them."""
+    known = [BASE, *reversed([script.revision for script in _history().walk_revisions()])]
+    if current in BEFORE_BASELINE:
+        raise Unavailable(str(mismatch(current)))
+    if current is not None and current not in known:
+        raise Unavailable(
+            f"The schema is at revision {current}, which is newer than this version of placement-svc:"
+            f" {verb} it with the version that has created it."
+        )
+    return known
+
+
+def _is_step(sign: str, revision: str, count: int) -> bool:
+    """Return whether `revision` is a number of steps in the direction of `sign`, and at most `count`."""
+    steps = revision.removeprefix(sign)
+    return revision.startswith(sign) and steps.isdecimal() and 0 < int(steps) <= count
+
+
+def _unreachable(current: str | None, participle: str, revision: str, targets: Sequence[str]) -> Unavailable:
+    """Return the error for a revision that cannot be reached; `targets` can."""
+    name, *revisions = targets
+    if revisions:
+        name += f", or a revision from {revisions[0]} to {revisions[-1]}"
+    return Unavailable(
+        f"The schema is at revision {current or BASE} and cannot be {participle} to {revision!r}:"
+        f" name {name}."
+    )
+
+
 def check_upgradable(connection: Connection) -> None:
     """Raise `Unavailable` if the schema is at a revision from before the baseline that has no migration."""
     revision = revision_of(connection)
@@ -133,12 +190,13 @@ def upgrade(
     `db upgrade`.
 
     `lock_timeout` and `statement_timeout` are in seconds. Raise `Unavailable` if one of them expires, or if
-    the schema is at a revision in `BEFORE_BASELINE`; nothing has changed then.
+    the schema cannot be upgraded to `revision` (`check_upgrade`); nothing has changed then.
     """
     with _exclusive_transaction(engine, lock_timeout, statement_timeout) as connection:
         before = revision_of(connection)
         if revision == "head" and is_newer(before):
             return
+        check_upgrade(before, revision)
         if before not in (None, newest()):
             _pause_writes(connection)
         command.upgrade(_config(connection), revision)
@@ -149,7 +207,9 @@ def upgrade(
 def downgrade(engine: Engine, revision: str) -> None:
     """Downgrade a database to `revision` in one transaction, with the timeouts and errors of `upgrade`."""
     with _exclusive_transaction(engine, LOCK_TIMEOUT, STATEMENT_TIMEOUT) as connection:
-        if revision_of(connection) is not None:
+        before = revision_of(connection)
+        check_downgrade(before, revision)
+        if before is not None:
             _pause_writes(connection)
         command.downgrade(_config(connection), revision)
 
