@@ -3,6 +3,7 @@
 import click
 
 from placement_svc.commands.database import opened_database, vacuum
+from placement_svc.domain.records import ImportResult
 from placement_svc.import_export import transfer
 
 
@@ -60,9 +61,28 @@ def import_data(
             )
         for problem in imported.overcommitted:
             click.echo(f"Overcommitted: {problem.message}", err=True)
-        added = f"{imported.providers:,} resource providers and {imported.consumers:,} consumers"
+        added = _added(imported)
         if dry_run:
             click.echo(f"Nothing is changed. An import would add {added}")
         else:
             click.echo(f"Imported {added}")
             vacuum(database)
+
+
+def _added(imported: ImportResult) -> str:
+    """Return what an import has added, such as "2 resource providers, 1 consumer and 1 custom trait"."""
+    always = [
+        _counted(imported.providers, "resource provider", "resource providers"),
+        _counted(imported.consumers, "consumer", "consumers"),
+    ]
+    others = [
+        (imported.placement_groups, "placement group", "placement groups"),
+        (imported.traits, "custom trait", "custom traits"),
+        (imported.resource_classes, "custom resource class", "custom resource classes"),
+    ]
+    *firsts, last = [*always, *(_counted(*other) for other in others if other[0])]
+    return f"{', '.join(firsts)} and {last}"
+
+
+def _counted(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"

@@ -54,10 +54,9 @@ def _insert_missing(target: str, column: str, staging_table: str) -> str:
     """
 
 
-INSERT_NAMES = f"""
-    {_insert_missing("traits (name)", "name", "staged_traits")}
-    {_insert_missing("resource_classes (name)", "name", "staged_classes")}
-"""
+INSERT_TRAITS = _insert_missing("traits (name)", "name", "staged_traits")
+
+INSERT_RESOURCE_CLASSES = _insert_missing("resource_classes (name)", "name", "staged_classes")
 
 # Each query returns the line numbers of records and the reason why these cannot be imported.
 FIND_CONTRADICTIONS = (

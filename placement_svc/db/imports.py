@@ -58,7 +58,8 @@ def load(
         disable_timeouts(connection)
         counts = _stage(connection, records)
         lock_out_writers(connection)
-        connection.execute(text(statements.INSERT_NAMES))
+        traits = connection.execute(text(statements.INSERT_TRAITS)).rowcount
+        resource_classes = connection.execute(text(statements.INSERT_RESOURCE_CLASSES)).rowcount
         _refuse(_find_problems(connection, statements.FIND_CONTRADICTIONS))
         connection.execute(text(statements.COMPUTE_PATHS))
         _refuse(_find_problems(connection, [statements.FIND_CYCLES]))
@@ -75,6 +76,9 @@ def load(
     return ImportResult(
         providers=counts["staged_providers"],
         consumers=counts["staged_consumers"],
+        placement_groups=counts["staged_groups"],
+        traits=traits,
+        resource_classes=resource_classes,
         overcommitted=overcommitted,
     )
 

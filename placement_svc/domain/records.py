@@ -110,11 +110,15 @@ class ImportRefused(Invalid):
 
 @dataclass(frozen=True)
 class ImportResult:
-    """The number of imported providers and consumers.
+    """The number of objects that an import has added.
 
-    `overcommitted` has a problem for each imported allocation that a new claim would not get.
+    Custom traits and resource classes that exist already are not counted. `overcommitted` has a problem for
+    each imported allocation that a new claim would not get.
     """
 
     providers: int
     consumers: int
+    placement_groups: int
+    traits: int
+    resource_classes: int
     overcommitted: Sequence[ImportProblem]

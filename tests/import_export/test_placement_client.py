@@ -59,7 +59,8 @@ def source(live: str, call: Call) -> str:
 
 def test_all_data_of_a_service_is_imported(source: str, run: Run, engine: Engine, other: Engine) -> None:
     imported = run("--from", f"{source}/")
-    assert (imported.exit_code, imported.stdout) == (0, "Imported 5 resource providers and 2 consumers\n")
+    added = "5 resource providers, 2 consumers, 2 custom traits and 2 custom resource classes"
+    assert (imported.exit_code, imported.stdout) == (0, f"Imported {added}\n")
     assert snapshot(other) == snapshot(engine)
 
 

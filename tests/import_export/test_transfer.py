@@ -40,7 +40,9 @@ def test_an_import_restores_an_export(
     assert run("export", file).exit_code == 0
     clean_database()
     imported = run("import", "--allow-overcommitted", file)
-    assert (imported.exit_code, imported.stdout) == (0, "Imported 5 resource providers and 2 consumers\n")
+    names = "2 custom traits and 2 custom resource classes"
+    added = f"5 resource providers, 2 consumers, 2 placement groups, {names}"
+    assert (imported.exit_code, imported.stdout) == (0, f"Imported {added}\n")
     assert snapshot(engine) == before
     again = str(tmp_path / "again.jsonl")
     assert run("export", again).exit_code == 0
@@ -255,7 +257,8 @@ def test_generations_count_the_requests_that_an_import_replaces(call: Call, run:
 def test_an_import_adds_to_existing_data(call: Call, run: Run, engine: Engine) -> None:
     run("import", "-", input=lines({"trait": "CUSTOM_A"}, provider("host", inventories=vcpus(8))))
     more = [{"trait": "CUSTOM_A"}, provider("child", "host"), consumer("x", {"host": {"VCPU": 8}})]
-    assert run("import", "-", input=lines(*more)).exit_code == 0
+    imported = run("import", "-", input=lines(*more))
+    assert imported.stdout == "Imported 1 resource provider and 1 consumer\n"
     child = call("GET", f"/resource_providers/{uuid_of('child')}")
     assert child["root_provider_uuid"] == uuid_of("host")
     assert call("GET", f"/resource_providers/{uuid_of('host')}")["generation"] == 2
@@ -277,7 +280,8 @@ def test_allowed_overcommitted_allocations_are_reported(app: Any, run: Run, engi
 def test_the_example_in_the_documentation_is_imported(app: Any, run: Run) -> None:
     [example] = re.findall(r"^## Moving data\n.*?```json\n(.*?)```", OPERATIONS.read_text(), re.M | re.S)
     imported = run("import", "-", input=example.encode())
-    assert imported.stdout == "Imported 1 resource providers and 1 consumers\n"
+    names = "1 placement group, 1 custom trait and 1 custom resource class"
+    assert imported.stdout == f"Imported 1 resource provider, 1 consumer, {names}\n"
 
 
 def test_rows_of_every_table_are_staged_in_batches(

@@ -58,7 +58,7 @@ def test_a_file_of_an_older_version_is_imported_with_an_option(app: Any, run: Ru
     old = FILE[: FILE.rindex(b"\n")]
     assert "--partial" in run("import", "--allow-overcommitted", "-", input=old).stderr
     imported = run("import", "--allow-overcommitted", "--partial", "-", input=old)
-    assert imported.stdout == "Imported 2 resource providers and 1 consumers\n"
+    assert imported.stdout == "Imported 2 resource providers, 1 consumer and 1 custom trait\n"
 
 
 def test_counts_from_before_placement_groups_are_valid(app: Any, run: Run) -> None:
@@ -78,7 +78,7 @@ def test_a_file_with_other_counts_is_refused(app: Any, run: Run, engine: Engine)
     assert second.startswith("line 3: the record of counts has 2 for resource_provider, but the file has 1:")
     assert snapshot(engine) == before
     partly = run("import", "--partial", "--allow-overcommitted", "-", input=missing_two)
-    assert partly.stdout == "Imported 1 resource providers and 1 consumers\n"
+    assert partly.stdout == "Imported 1 resource provider and 1 consumer\n"
 
 
 def test_records_after_the_counts_are_refused(app: Any, run: Run, engine: Engine) -> None:
@@ -127,7 +127,7 @@ def test_control_characters_of_a_file_are_escaped(app: Any, run: Run, content: b
 def test_compressed_standard_input_is_recognized(app: Any, engine: Engine, database_url: str) -> None:
     data = gzip.compress(lines(provider("host")))
     imported = placement_svc("import", "-", url=database_url, input=data)
-    assert imported.stdout == b"Imported 1 resource providers and 0 consumers\n"
+    assert imported.stdout == b"Imported 1 resource provider and 0 consumers\n"
     assert [row[1] for row in snapshot(engine)["providers"]] == ["host"]
 
 
@@ -143,7 +143,8 @@ def test_a_dry_run_checks_everything_and_changes_nothing(app: Any, run: Run, eng
     assert problem.startswith("line 4: 9 VCPU of resource provider")
     checked = run("import", "--dry-run", "--allow-overcommitted", "-", input=FILE)
     assert checked.exit_code == 0
-    assert checked.stdout == "Nothing is changed. An import would add 2 resource providers and 1 consumers\n"
+    added = "2 resource providers, 1 consumer and 1 custom trait"
+    assert checked.stdout == f"Nothing is changed. An import would add {added}\n"
     assert "Overcommitted: 9 VCPU" in checked.stderr
     assert snapshot(engine) == before
 
