@@ -100,7 +100,8 @@ def create_app(settings: config.Settings | None = None) -> Flask:
         metrics = Metrics(database, standby_reads, [collector for collector in watched if collector])
     reports = [metrics.count] if metrics else []
     if settings.empty_answers:
-        reports.append(EmptyAnswerRecorder(database, settings.empty_answers).record)
+        recorder = app.extensions["empty_answers"] = EmptyAnswerRecorder(database, settings.empty_answers)
+        reports.append(recorder.record)
     record = access_log.install(app, settings.slow_request, reports)
     install_deadline(app)
     pipeline.install(app, strategy, hosts=_allowed_hosts(settings), cors=_cors(settings))

@@ -7,7 +7,7 @@ An operator finds last night's "no valid host" by its request id, and explains i
 import logging
 from collections import deque
 from datetime import UTC, datetime
-from threading import Lock, Timer
+from threading import Lock, Thread, Timer
 from time import monotonic
 from uuid import uuid4
 
@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 1.0
 """The least time between two inserts of a process."""
+
+STOP_SECONDS = 2.0
+"""Seconds that a process that stops waits for its last insert."""
 
 MAX_PENDING = 1000
 """The most answers of one insert; further ones replace the oldest of them."""
@@ -43,6 +46,7 @@ class EmptyAnswerRecorder:
         self._max_rows = max_rows
         self._pending: deque[EmptyAnswer] = deque(maxlen=MAX_PENDING)
         self._lock = Lock()
+        self._insert_lock = Lock()
         self._is_scheduled = False
         self._last_insert = -INTERVAL_SECONDS
 
@@ -68,13 +72,22 @@ class EmptyAnswerRecorder:
                 timer.daemon = True
                 timer.start()
 
+    def stop(self) -> None:
+        """Store the answers that still wait; give up after `STOP_SECONDS`, for example without a database."""
+        thread = Thread(target=self._store, daemon=True)
+        thread.start()
+        thread.join(STOP_SECONDS)
+
     def _store(self) -> None:
-        with self._lock:
-            answers = list(self._pending)
-            self._pending.clear()
-            self._is_scheduled = False
-            self._last_insert = monotonic()
-        try:
-            self._database.write(empty_answers.add, answers, self._max_rows)
-        except (PlacementError, DBAPIError) as error:
-            log.debug("%d empty answers were not stored: %s", len(answers), error)
+        with self._insert_lock:
+            with self._lock:
+                answers = list(self._pending)
+                self._pending.clear()
+                self._is_scheduled = False
+                self._last_insert = monotonic()
+            if not answers:
+                return
+            try:
+                self._database.write(empty_answers.add, answers, self._max_rows)
+            except (PlacementError, DBAPIError) as error:
+                log.debug("%d empty answers were not stored: %s", len(answers), error)

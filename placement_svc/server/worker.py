@@ -111,6 +111,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             on_end=self._on_end,
         )
         super().run()
+        if recorder := self.application.extensions.get("empty_answers"):
+            recorder.stop()
 
     # The following methods run in the main thread, as callbacks of the poller.
 

@@ -1,5 +1,6 @@
 """The list of searches without candidates (`docs/spec/extensions.md 3.7`)."""
 
+import socket
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,9 +11,13 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
+from placement_svc.db.engine import Database, connect
 from placement_svc.observability import empty_answers
+from placement_svc.observability.access_log import CompletedRequest
+from placement_svc.observability.request_stats import RequestStats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp, application
 from tests.support.cloud import read
+from tests.support.service import serving
 
 WAIT_SECONDS = 30
 NOTHING = "/allocation_candidates?resources=VCPU:1"
@@ -127,3 +132,48 @@ def test_metric_counts_empty_answers_by_reason(app: Flask, load_cloud: LoadCloud
     after = counted()
     for reason in ("no_supplier", "combination"):
         assert after[reason] - before.get(reason, 0) == 1
+
+
+def test_answers_of_the_last_second_are_stored_when_the_service_stops(
+    app: Flask, api: Api, database_url: str
+) -> None:
+    queries = {f"resources=VCPU:{amount}" for amount in (101, 102, 103)}
+    with serving(database_url=database_url) as service:
+        for query in queries:
+            assert service.get(f"/allocation_candidates?{query}")[0] == 200
+        service.stop()
+    # The list may also have answers of the tests before, which are stored late.
+    stored = api("GET", "/allocation_candidates/empty").json["empty"]
+    assert queries <= {answer["query"] for answer in stored}
+
+
+def empty_search() -> CompletedRequest:
+    """Return a completed search that has found no candidate."""
+    return CompletedRequest(
+        method="GET",
+        path="/allocation_candidates",
+        query="resources=VCPU:1",
+        body_bytes=0,
+        route="/allocation_candidates",
+        endpoint=None,
+        status=200,
+        microversion="1.39",
+        request_id="req-1",
+        global_request_id=None,
+        user_id="admin",
+        project_id="admin",
+        client=None,
+        error=None,
+        seconds=0.1,
+        stats=RequestStats(candidates=0),
+    )
+
+
+def test_stop_does_not_wait_long_for_a_frozen_database() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        url = f"postgresql://127.0.0.1:{frozen.getsockname()[1]}/none"
+        recorder = empty_answers.EmptyAnswerRecorder(Database(connect(url)), max_rows=10)
+        started = time.monotonic()
+        recorder.record(empty_search())
+        recorder.stop()
+        assert time.monotonic() - started < empty_answers.STOP_SECONDS + 3
