@@ -104,6 +104,7 @@ class OrderedBatches:
 
     def __init__(self, source: AnchorSource, *, limit: int, delivers_all: bool) -> None:
         self._source = source
+        self._limit = limit
         self._chunk = None if delivers_all else limit
         self._numbers = count()
         self._pending: list[tuple[Position, int, Anchor]] = []
@@ -113,7 +114,7 @@ class OrderedBatches:
     def next(self, placed: int) -> Sequence[Anchor] | None:
         """Return the anchors with the best positions, None if no anchor is left."""
         while self._source.horizon != END and not (self._chunk and self._is_next_known()):
-            for position, anchor in self._source.next_batch():
+            for position, anchor in self._source.next_batch(max(1, self._limit - placed)):
                 heapq.heappush(self._pending, (position, next(self._numbers), anchor))
         if not self._pending:
             return None

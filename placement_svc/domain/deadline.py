@@ -156,8 +156,17 @@ class Deadline:
         """Return whether the deadline has passed or the client has disconnected; any thread may call this."""
         return time.monotonic() >= self.end or (self.is_abandoned is not None and self.is_abandoned())
 
-    def checked(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the items; check the deadline before the first and each `CHECKED_ITEMS`-th that follows."""
+    def checked(self, items: Iterable[T]) -> Iterable[T]:
+        """Return the items; check the deadline before the first and each `CHECKED_ITEMS`-th that follows.
+
+        Of a list so short that it has no such one, the items are not generated one by one.
+        """
+        if isinstance(items, (list, tuple)) and len(items) <= CHECKED_ITEMS:
+            self.check()
+            return items
+        return self._checked(items)
+
+    def _checked(self, items: Iterable[T]) -> Iterator[T]:
         for number, item in enumerate(items):
             if number % CHECKED_ITEMS == 0:
                 self.check()

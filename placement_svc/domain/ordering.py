@@ -191,7 +191,8 @@ def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppl
         return
     tree.memory.reserve(ID_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values())))
     by_uuid = _each_list(
-        tree.suppliers, lambda ids: sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
+        tree.suppliers,
+        lambda ids: ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__),
     )
     by_size: dict[int, list[tuple[frozenset[int], SuppliersByDemand]]] = {}
     for traits, suppliers in _trait_levels(ordering, facts, tree, by_uuid):

@@ -16,16 +16,16 @@ from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.ordering import Ordering, Position, Rank, SupplierFacts, best_rank
 
 FIRST_BATCH = (1.1, 20)
-"""The first batch has this multiple of the limit, plus this number of roots."""
+"""The first batch has this multiple of the trees that are wanted, plus this number of roots."""
 
 MAX_PREFERRED_BATCHES = 1
 """The same as `MAX_ORDERED_BATCHES` if traits are preferred: the order of the roots ignores traits."""
 
-MAX_ORDERED_BATCHES = 4
+MAX_ORDERED_BATCHES = 5
 """The batches of roots in order after which a search finds all anchors at once."""
 
 BATCH_GROWTH = 4
-"""How many times as many roots each batch has as the one before."""
+"""How many times as many roots as the largest batch before the third batch and each further one have."""
 
 MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots of a batch that must be anchors; otherwise all anchors are found at once."""
@@ -64,16 +64,20 @@ class AnchorSource:
         self._connection = connection
         self._delivered: set[int] = set()
         self._batches = 0
-        self._size = 0 if limit is None else int(FIRST_BATCH[0] * limit) + FIRST_BATCH[1]
+        self._largest_batch = 0
         self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
         self._freed = freed
         self._is_in_order = limit is not None and not freed and self._can_order_roots()
 
-    def next_batch(self) -> Sequence[tuple[Position, Anchor]]:
-        """Return further anchors, each with a position that the tree does not precede."""
+    def next_batch(self, wanted: int) -> Sequence[tuple[Position, Anchor]]:
+        """Return further anchors, each with a position that the tree does not precede.
+
+        `wanted` is how many trees the search lacks; there may be more or fewer.
+        """
         if not self._is_in_order:
             return self._all()
-        root_ids = set(self._roots.next(self._size)) - self._delivered
+        size = self._next_size(wanted)
+        root_ids = set(self._roots.next(size)) - self._delivered
         anchors = find_anchors_among(
             self._connection,
             self.criteria,
@@ -83,7 +87,7 @@ class AnchorSource:
             memory=self.memory,
         )
         self._batches += 1
-        self._size *= BATCH_GROWTH
+        self._largest_batch = max(self._largest_batch, size)
         self._is_in_order = self._batches < (
             MAX_PREFERRED_BATCHES if self.ordering.preferred else MAX_ORDERED_BATCHES
         ) and len(anchors) >= MIN_ANCHOR_RATIO * len(root_ids)
@@ -91,6 +95,21 @@ class AnchorSource:
         if not self._roots.exhausted:
             self.horizon = (-len(self.ordering.preferred), *self._roots.next_position)
         return self._with_bounds(anchors)
+
+    def _next_size(self, wanted: int) -> int:
+        """Return the number of roots of the next batch.
+
+        The second batch has as many as the first one suggests: a root comes once for each of its inventories,
+        and not each is an anchor.
+        """
+        most = BATCH_GROWTH * self._largest_batch
+        if self._batches > 1:
+            return most
+        factor, more = FIRST_BATCH
+        if self._batches == 0:
+            return int(factor * wanted) + more
+        roots_per_anchor = self._largest_batch / max(1, len(self._delivered))
+        return min(int(factor * wanted * roots_per_anchor) + more, most)
 
     def _can_order_roots(self) -> bool:
         """Return whether the keys of trees depend on their own inventories, and many trees fit."""

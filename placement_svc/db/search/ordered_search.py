@@ -22,7 +22,7 @@ TREE_SIZE = 1500
 """Bytes of memory that a tree with the generator of its candidates needs, approximately."""
 
 CHUNK_GROWTH = 4
-"""How many times as many trees are combined in each step as in the one before."""
+"""How many times as many trees are combined at a time once so many have not sufficed."""
 
 
 class OrderedSearch:
@@ -61,29 +61,38 @@ class OrderedSearch:
                 generators.append(generator)
         yield from round_robin(generators)
 
-    def _trees(self, chunk: int | None) -> Iterator[tuple[Position, RankedCandidates]]:
+    def _trees(self, limit: int | None) -> Iterator[tuple[Position, RankedCandidates]]:
         """Yield the candidates of each tree, tree by tree in order.
 
-        At most `chunk` trees are combined at first (None: all).
+        At most `limit` trees are combined at first (None: all), of however many batches.
         """
         source = self._source
+        chunk = left = limit
+        delivered = 0
         while True:
             next_bound = min(self._pending[0][0] if self._pending else END, source.horizon)
             while self._found and self._found[0][0] <= next_bound:
                 position, _, anchor, candidates = heappop(self._found)
+                delivered += 1
                 yield position, self._first_anchors.new_candidates(anchor, candidates)
             if self._pending and self._pending[0][0] <= source.horizon:
-                self._combine_next(chunk)
-                chunk = chunk and chunk * CHUNK_GROWTH
+                combined = self._combine_next(left)
+                left = left and left - combined
+                if left == 0:
+                    chunk = left = chunk and chunk * CHUNK_GROWTH
             elif source.horizon != END:
                 self._fetcher.wait()
-                for bound, anchor in source.next_batch():
+                known = delivered + len(self._found) + len(self._pending)
+                for bound, anchor in source.next_batch(max(1, (limit or 0) - known)):
                     heappush(self._pending, (bound, next(self._numbers), anchor))
             else:
                 return
 
-    def _combine_next(self, chunk: int | None) -> None:
-        """Combine the pending trees with the best bounds, and keep those that have candidates."""
+    def _combine_next(self, chunk: int | None) -> int:
+        """Combine the pending trees with the best bounds, and keep those that have candidates.
+
+        Return how many have been combined: at most `chunk`.
+        """
         source = self._source
         anchors: list[Anchor] = []
         while self._pending and len(anchors) != chunk and self._pending[0][0] <= source.horizon:
@@ -106,6 +115,7 @@ class OrderedSearch:
             if first is not None:
                 position = source.position(anchor, first[0])
                 heappush(self._found, (position, next(self._numbers), anchor, chain([first], ranked)))
+        return len(anchors)
 
     def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates, and reserve the memory that keeping them needs."""

@@ -5,6 +5,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from bench import large_cloud
+from placement_svc.observability import request_stats
 from tests.conftest import Api
 from tests.support.statements import sent_statements
 
@@ -48,3 +49,14 @@ def test_random_search_draws_few_ids_where_roots_are_rare(app: Flask, api: Api, 
         response = api("GET", path, version=EXTENDED)
     assert len(response.json["allocation_requests"]) == 3
     assert max(len(str(each.parameters)) for each in statements) < 50_000
+
+
+@pytest.mark.parametrize("order", ["spread:VCPU", "pack:VCPU"])
+def test_search_combines_as_many_trees_as_it_needs(api: Api, engine: Engine, order: str) -> None:
+    """Although the best key is that of a few trees, and each host has two inventories of the class."""
+    large_cloud.fill(engine, HOSTS)
+    path = f"/allocation_candidates?{REQUEST}&order_by={order}&limit=100"
+    response = api("GET", path, version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == 100
+    stats = request_stats.current()
+    assert 100 <= stats.trees <= 110
