@@ -1,4 +1,4 @@
-"""What the console's lists share: the size of their pages, the links between them, and their errors."""
+"""The size of the pages of the console's lists, the links between them, and their errors."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def page_links(page: PageRequest, found: Page[Any]) -> dict[str, Any]:
 def keep_form(template: str) -> Callable[[Callable[[], str]], Callable[[], Any]]:
     """Return a decorator for a view with a form, which shows the form as it was sent beside an `Invalid`.
 
-    `template` is that of the view. It gets the query as it is, and the text of the error as `problem`.
+    `template` is that of the view. Its values are the query as sent, and the text of the error as `problem`.
     """
 
     def decorate(view: Callable[[], str]) -> Callable[[], Any]:

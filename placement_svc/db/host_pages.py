@@ -101,7 +101,7 @@ def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, Subquer
 def usage_ratio(used: ColumnElement[Any], capacity: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return the part of the capacity that is used; null without capacity and usage.
 
-    What is used without any capacity exceeds all other ratios. It is finite, as markers are JSON.
+    Usage without any capacity has a ratio above all others. It is finite, as markers are JSON.
     """
     return case((capacity > 0, used / capacity), (used > 0, used * WITHOUT_CAPACITY))
 
