@@ -159,7 +159,7 @@ class Deadline:
     def checked(self, items: Iterable[T]) -> Iterable[T]:
         """Return the items; check the deadline before the first and each `CHECKED_ITEMS`-th that follows.
 
-        A list of at most `CHECKED_ITEMS` is returned as it is: a generator would take longer than the check.
+        A list of at most `CHECKED_ITEMS` is returned unchanged: a generator would take longer than the check.
         """
         if isinstance(items, (list, tuple)) and len(items) <= CHECKED_ITEMS:
             self.check()

@@ -12,17 +12,19 @@ Outside Linux, `POLLRDHUP` is missing: only a reset is noticed.
 
 def is_gone(sock: socket.socket) -> bool:
     """Return whether the client has closed the connection, or its sending side; do not wait."""
-    poll = select.poll()
     try:
-        poll.register(sock, _PEER_CLOSED)
+        return _has_event(sock, _PEER_CLOSED)
     except ValueError:
         # This server has closed the connection.
         return True
-    return bool(poll.poll(0))
 
 
 def has_sent(sock: socket.socket) -> bool:
     """Return whether there is something to read, or the end of the connection; do not wait."""
+    return _has_event(sock, select.POLLIN)
+
+
+def _has_event(sock: socket.socket, events: int) -> bool:
     poll = select.poll()
-    poll.register(sock, select.POLLIN)
+    poll.register(sock, events)
     return bool(poll.poll(0))

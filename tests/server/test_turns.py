@@ -18,6 +18,13 @@ def never() -> bool:
     return False
 
 
+def long_response(turn: Turn) -> Iterator[bytes]:
+    """Yield a response that has taken long after its first piece."""
+    yield b"1"
+    turn.share(TIMEOUT)
+    yield b"2"
+
+
 def test_semaphore_is_passed_on_in_order() -> None:
     lock, order = FairSemaphore(1), []
 
@@ -126,15 +133,10 @@ def test_response_that_takes_long_is_sent_beside_too_many_long_requests() -> Non
     turns = Turns(concurrency=1, max_long=1)
     sending = Turn(turns)
 
-    def response() -> Iterator[bytes]:
-        yield b"1"
-        sending.share(TIMEOUT)
-        yield b"2"
-
     with Turn(turns) as long:
         long.share(TIMEOUT)
         long.pause()
-        assert list(sending.pieces(response())) == [b"1", b"2"]
+        assert list(sending.pieces(long_response(sending))) == [b"1", b"2"]
 
 
 def test_waiting_counts_against_the_deadline() -> None:
@@ -172,12 +174,7 @@ def test_request_that_becomes_long_while_its_response_is_sent() -> None:
     turns = Turns(concurrency=1, max_long=1)
     turn = Turn(turns)
 
-    def response() -> Iterator[bytes]:
-        yield b"1"
-        turn.share(TIMEOUT)
-        yield b"2"
-
-    for _ in turn.pieces(response()):
+    for _ in turn.pieces(long_response(turn)):
         assert turns.long.acquire(0)
         turns.long.release()
     assert turn.is_long
