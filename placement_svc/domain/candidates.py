@@ -109,12 +109,34 @@ def combine(
     deadline.check()
     if not all(suppliers):
         return iter(())
-    order = _fewest_first(tuple(map(len, suppliers)))
-    combining = Combining(rules, suppliers, order, providers, deadline, memory)
-    constraints = constraints_of(combining)
-    if not constraints:
-        return _products(suppliers, order, deadline)
-    return _DepthFirstSearch(combining, constraints).run()
+    counts = tuple(map(len, suppliers))
+    order = _fewest_first(counts)
+    if rules.may_exclude:
+        combining = Combining(rules, suppliers, order, providers, deadline, memory)
+        constraints = constraints_of(combining)
+        if constraints:
+            return _combine_constrained(combining, constraints)
+    if max(counts, default=1) == 1:
+        # Most hosts that are one provider: a generator would take longer than the only combination.
+        return iter([_first_of_each(suppliers)])
+    return _products(suppliers, order, deadline)
+
+
+def _first_of_each(suppliers: SuppliersByDemand) -> Candidate:
+    """Return the combination that the search tries first."""
+    return tuple([ids[0] for ids in suppliers])
+
+
+def _combine_constrained(combining: Combining, constraints: Sequence[Constraint]) -> Iterator[Candidate]:
+    """Yield each candidate; if the first combination is one, the search begins only when the next is wanted.
+
+    A limited search wants one candidate of most trees.
+    """
+    first = _first_of_each(combining.suppliers)
+    is_candidate = all(constraint.accepts(first) for constraint in constraints)
+    if is_candidate:
+        yield first
+    yield from itertools.islice(_DepthFirstSearch(combining, constraints).run(), int(is_candidate), None)
 
 
 @lru_cache

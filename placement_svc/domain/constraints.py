@@ -3,7 +3,7 @@
 import functools
 import operator
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 
 from placement_svc.domain.combining import Combining, Constraint, ProviderLookup
@@ -45,6 +45,17 @@ class _SummedAmounts(Constraint):
         self.max_allocatable = combining.providers.max_allocatable
         self.assigned: dict[tuple[int, str], int] = {}
         """The amounts assigned so far, by provider id and resource class; none is 0."""
+
+    def accepts(self, candidate: Sequence[int]) -> bool:
+        totals: dict[tuple[int, str], int] = {}
+        for demand, supplier in enumerate(candidate):
+            for key, amount in self._parts(demand, supplier):
+                totals[key] = totals.get(key, 0) + amount
+        return all(amount <= self.max_allocatable(*key) for key, amount in totals.items())
+
+    def _parts(self, demand: int, supplier: int) -> Iterable[tuple[tuple[int, str], int]]:
+        """Return the amounts that each provider of a supplier supplies to a demand."""
+        return [((supplier, name), amount) for name, amount in self.amounts[demand]]
 
     def allows(self, demand: int, provider_id: int) -> bool:
         return all(
@@ -105,11 +116,10 @@ class _SummedParts(_SummedAmounts):
         self.suppliers = suppliers
 
     def _parts(self, demand: int, supplier: int) -> Iterable[tuple[tuple[int, str], int]]:
-        """Return the amounts that each provider of a supplier supplies to a demand."""
+        if not isinstance(supplier, SplitSupplier):
+            return super()._parts(demand, supplier)
         names = [name for name, _ in self.amounts[demand]]
-        if isinstance(supplier, SplitSupplier):
-            return [((part.provider_id, name), part.amount) for name in names for part in supplier.parts]
-        return [((supplier, name), amount) for name, amount in self.amounts[demand]]
+        return [((part.provider_id, name), part.amount) for name in names for part in supplier.parts]
 
     def allows(self, demand: int, provider_id: int) -> bool:
         return all(
@@ -146,6 +156,16 @@ class _Isolated(Constraint):
         """The suppliers of isolated demands, and of others, numbered by their first assignment."""
         self.mask = 0
         """`exclusive` and `shared` as a bit mask of these numbers, which needs less memory."""
+
+    def accepts(self, candidate: Sequence[int]) -> bool:
+        isolated = [candidate[demand] for demand in self.isolated]
+        others = [
+            provider_id
+            for demand, (provider_id, is_suffixed) in enumerate(zip(candidate, self.suffixed, strict=True))
+            if is_suffixed and demand not in self.isolated
+        ]
+        exclusive = set(isolated)
+        return len(exclusive) == len(isolated) and exclusive.isdisjoint(others)
 
     def allows(self, demand: int, provider_id: int) -> bool:
         if not self.suffixed[demand]:

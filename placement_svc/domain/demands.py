@@ -58,6 +58,18 @@ class CombinationRules:
     adds_amounts: bool = True
 
     @functools.cached_property
+    def may_exclude(self) -> bool:
+        """Whether any combination of suppliers can be excluded."""
+        return bool(
+            self.unsuffixed_required
+            or self.same_subtree
+            or self.isolated
+            or self.subtree_exclusions
+            or self.one_provider_per_tree
+            or self.summed_classes
+        )
+
+    @functools.cached_property
     def suffixed(self) -> tuple[bool, ...]:
         """For each demand, whether it is a suffixed group; all others belong to the unsuffixed group."""
         return tuple(bool(demand.suffix) for demand in self.demands)

@@ -45,6 +45,11 @@ class _SmallTree(Constraint):
         self._common_paths: list[tuple[int, ...]] = []
         """After each assignment, the common ancestors (or selves) of all assigned providers, root first."""
 
+    def accepts(self, candidate: Sequence[int]) -> bool:
+        paths = [self._path(candidate[demand]) for demand in self._demands]
+        head = min(paths, key=len)
+        return all(path[: len(head)] == head for path in paths)
+
     def allows(self, demand: int, provider_id: int) -> bool:
         if demand not in self._demands or not self._assigned:
             return True

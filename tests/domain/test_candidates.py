@@ -90,6 +90,26 @@ def test_round_robin_is_lazy():
     assert list(itertools.islice(merged, 5)) == [0, "again", 1, "again", 2]
 
 
+def test_a_first_combination_that_meets_the_constraints_needs_no_search(monkeypatch):
+    monkeypatch.setattr(candidates, "_DepthFirstSearch", None)
+    demands = demand("_1", VCPU=1), demand("_2", VCPU=1), demand(VCPU=1)
+    rules = CombinationRules(demands, same_subtree=(frozenset({0, 1}),))
+    one, two = supplier(1, 2, VCPU=2), supplier(1, 3, VCPU=2)
+    assert next(combined(rules, [one, two], [one, two], [two])) == (2, 2, 3)
+
+
+@pytest.mark.parametrize("policy", list(GroupPolicy))
+def test_each_combination_comes_once(policy):
+    rules = CombinationRules((demand("_1"), demand("_2")), group_policy=policy)
+    one, two, three = supplier(1), supplier(2), supplier(3)
+    alike = {"11", "22", "33"} if policy is GroupPolicy.ISOLATE else set()
+    every = ["11", "12", "13", "21", "22", "23", "31", "32", "33"]
+    expected = [each for each in every if each not in alike]
+    assert candidates_of(rules, [one, two, three], [one, two, three]) == expected
+    some = [each for each in ("12", "13", "22", "23") if each not in alike]
+    assert candidates_of(rules, [one, two], [two, three]) == some
+
+
 # Amounts
 
 

@@ -54,6 +54,8 @@ ANCHOR_SIZE = 200
 ID_SIZE = 48
 """Bytes of memory that the id of a supplier needs, approximately."""
 
+ANCHOR_COLUMN = 4
+"""The column of the id of an anchor in a row of `_Statement`; the lists of its suppliers follow."""
 
 _MAX_ANCHORS = bindparam("max_anchors", type_=Integer)
 
@@ -122,11 +124,10 @@ def find_anchors(
         "max_examined": max_examined,
     }
     anchors: list[Anchor] = []
-    for row in _rows(connection, statement, values):
-        examined_count, last_examined, last_anchor, examined_to_anchor, *anchor = row
-        if anchor[0] is not None:
-            deadline.check()
-            anchors.append(statement.anchor(anchor, memory))
+    for row in deadline.checked(_rows(connection, statement, values)):
+        if row[ANCHOR_COLUMN] is not None:
+            anchors.append(statement.anchor(row, memory))
+    examined_count, last_examined, last_anchor, examined_to_anchor = row[:ANCHOR_COLUMN]
     is_full = len(anchors) == max_anchors
     if is_full:
         examined_count, last_examined = examined_to_anchor, last_anchor
@@ -154,7 +155,7 @@ def find_anchors_among(
     statement = build(criteria, supplies, scans=True, randomized=False, given=True)
     fixed = statement.with_parameter("root_ids", {"max_anchors": None, "max_examined": None})
     rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
-    return [statement.anchor(anchor, memory) for _, _, _, _, *anchor in rows if anchor[0] is not None]
+    return [statement.anchor(row, memory) for row in rows if row[ANCHOR_COLUMN] is not None]
 
 
 def _merges_sets(connection: Connection) -> bool:
@@ -219,16 +220,16 @@ class _Statement(NamedTuple):
             self.fixed[key] = fixed
         return fixed
 
-    def id_lists(self, columns: Sequence[Any]) -> list[tuple[int, ...]]:
-        """Return the lists of supplier ids in the last columns of a row."""
-        return parse_id_lists(*columns) if self.has_text else [tuple(sorted(ids)) for ids in columns]
-
-    def anchor(self, columns: Sequence[Any], memory: MemoryBudget) -> Anchor:
-        """Return the anchor of a row, from its id on; demands with the same criteria share one tuple."""
-        lists = self.id_lists(columns[1:])
+    def anchor(self, row: Sequence[Any], memory: MemoryBudget) -> Anchor:
+        """Return the anchor of a row; demands with the same criteria share one tuple."""
+        columns = row[ANCHOR_COLUMN + 1 :]
+        if self.has_text:
+            lists = parse_id_lists(*columns)
+        else:
+            lists = [tuple(ids) if len(ids) == 1 else tuple(sorted(ids)) for ids in columns]
         indexes = self.id_list_of_demand
         memory.reserve(ANCHOR_SIZE + ID_SIZE * sum(map(len, lists)) + 8 * len(indexes))
-        return Anchor(columns[0], tuple([lists[index] for index in indexes]))
+        return Anchor(row[ANCHOR_COLUMN], tuple([lists[index] for index in indexes]))
 
 
 def _build_statement(

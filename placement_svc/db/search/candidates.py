@@ -142,6 +142,7 @@ class CandidateSearch:
         self._options = options
         self._fetcher = fetcher
         self._repeated = RepeatedCandidates(shared_supplies, options.deadline, options.memory)
+        self._size = split_candidate_size if criteria.rules.splittable else candidate_size
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all anchors and their trees are fetched at once."""
@@ -170,15 +171,19 @@ class CandidateSearch:
         ):
             anchors, state = self._fetch_batch(state, batch_size)
             for anchor in anchors:
-                generator = self._reserving(self._combine(anchor))
-                taken = list(islice(generator, limit - len(candidates) if depth_first else 1))
-                if taken:
-                    candidates += taken
-                    generators.append(generator)
+                generator = self._combine(anchor)
+                first = next(generator, None)
+                if first is None:
+                    continue
+                self._reserve(first)
+                candidates.append(first)
+                if depth_first:
+                    candidates += islice(self._reserving(generator), limit - len(candidates))
+                generators.append(generator)
                 if len(candidates) == limit:
                     break
             state = replace(state, anchors_with_candidates=len(generators), counted=len(candidates))
-        candidates += islice(round_robin(generators), limit - len(candidates))
+        candidates += islice(self._reserving(round_robin(generators)), limit - len(candidates))
         return candidates
 
     def _initial_state(self) -> SearchState:
@@ -216,10 +221,13 @@ class CandidateSearch:
 
     def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates, and reserve the memory that keeping them needs."""
-        size = split_candidate_size if self._criteria.rules.splittable else candidate_size
         for candidate in candidates:
-            self._options.memory.reserve(size(candidate))
+            self._reserve(candidate)
             yield candidate
+
+    def _reserve(self, candidate: Candidate) -> None:
+        """Reserve the memory that keeping a candidate needs."""
+        self._options.memory.reserve(self._size(candidate))
 
     def _combine(self, anchor: Anchor) -> Iterator[Candidate]:
         """Return a generator of the candidates around an anchor."""

@@ -166,15 +166,25 @@ class Trees:
         """Return the ids from the provider's root down to itself."""
         path = self._paths.get(provider_id)
         if path is None:
-            # A loop, because a tree can have more levels than Python allows calls.
-            missing = [provider_id]
-            while (parent_id := self.providers[missing[-1]][2]) is not None and parent_id not in self._paths:
-                missing.append(parent_id)
-            path = () if parent_id is None else self._paths[parent_id]
-            for id_ in reversed(missing):
-                path = self._paths[id_] = (*path, id_)
-                if len(path) > USUAL_LEVELS:
-                    self.memory.reserve(8 * len(path))
+            path = self._paths[provider_id] = self._path(provider_id)
+        return path
+
+    def _path(self, provider_id: int) -> tuple[int, ...]:
+        _, _, parent_id, root_id = self.providers[provider_id]
+        if parent_id is None:
+            return (provider_id,)
+        if parent_id == root_id:
+            return root_id, provider_id
+        # A loop, because a tree can have more levels than Python allows calls.
+        missing = [provider_id]
+        while parent_id is not None and parent_id not in self._paths:
+            missing.append(parent_id)
+            parent_id = self.providers[parent_id][2]
+        path = () if parent_id is None else self._paths[parent_id]
+        for id_ in reversed(missing):
+            path = self._paths[id_] = (*path, id_)
+            if len(path) > USUAL_LEVELS:
+                self.memory.reserve(8 * len(path))
         return path
 
     def trait_ids(self, provider_id: int) -> frozenset[int]:
