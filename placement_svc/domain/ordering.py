@@ -7,11 +7,11 @@ rank of a tree is the lowest rank of its candidates.
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from heapq import heappop, heappush
-from itertools import combinations
+from itertools import combinations, islice
 from math import inf
 from operator import eq, ge, gt
+from typing import NamedTuple, TypeVar
 
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.combining import SuppliersByDemand, UnitLookup
@@ -24,6 +24,8 @@ from placement_svc.domain.splitting import SplittingTask, all_suppliers
 
 ID_SIZE = 100
 """Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
+
+T = TypeVar("T")
 
 Rank = tuple[int, int]
 """The negative score, and the key: what is free of the class, negative for `spread`, 0 without a class."""
@@ -86,7 +88,9 @@ class SupplierFacts:
     uuids: MutableMapping[int, str] = field(default_factory=dict)
 
 
-def best_rank(ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand) -> Rank:
+def best_rank(
+    ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand, deadline: Deadline
+) -> Rank:
     """Return a rank that is at most that of each candidate with these suppliers.
 
     It takes the best supplier of each demand, as if no constraint excluded their combination.
@@ -95,7 +99,7 @@ def best_rank(ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDe
     if ordering.preferred:
         unsuffixed = _distinct(suppliers, ordering.unsuffixed_demands)
         score = len(frozenset[int]().union(*(facts.preferred.get(id_, ()) for id_ in unsuffixed)))
-    free = [facts.free[id_] for id_ in _distinct(suppliers, ordering.class_demands)]
+    free = [facts.free[id_] for id_ in deadline.checked(_distinct(suppliers, ordering.class_demands))]
     key = (-max(free) if ordering.spreads else min(free)) if free else 0
     return -score, key
 
@@ -112,8 +116,7 @@ def _key(ordering: Ordering, facts: SupplierFacts, provider_id: int) -> int:
     return -free if ordering.spreads else free
 
 
-@dataclass(frozen=True)
-class TreeSuppliers:
+class TreeSuppliers(NamedTuple):
     """The suppliers around the anchor `root_id`, and what is needed to combine them."""
 
     root_id: int
@@ -130,7 +133,7 @@ class TreeSuppliers:
                 self.rules, self.suppliers, self.root_id, self.providers, self.deadline, self.memory
             )
         )
-        return None if suppliers is None else replace(self, suppliers=suppliers)
+        return None if suppliers is None else self._replace(suppliers=suppliers)
 
     def combine(
         self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()
@@ -183,12 +186,44 @@ def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppl
             return
         tree = with_splits
         facts = _facts_with_splits(ordering, facts, tree.suppliers)
-    if all(len(ids) == 1 for ids in tree.suppliers):
-        # The only combination has the best rank.
-        rank = best_rank(ordering, facts, tree.suppliers)
-        for candidate in tree.combine(tree.suppliers):
-            yield rank, candidate
+    if not all(tree.suppliers):
         return
+    is_only_one = all(len(ids) == 1 for ids in tree.suppliers)
+    found = 0
+    if is_only_one or not ordering.preferred:
+        # A limited search wants one candidate of most trees.
+        rank = best_rank(ordering, facts, tree.suppliers, tree.deadline)
+        best = _best_combination(ordering, facts, tree, rank[1])
+        for candidate in tree.combine([(id_,) for id_ in best]):
+            found += 1
+            yield rank, candidate
+    if not is_only_one:
+        yield from islice(_by_rank(ordering, facts, tree), found, None)
+
+
+def _best_combination(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best_key: int
+) -> Sequence[int]:
+    """Return the suppliers of the first candidate, unless a constraint excludes them.
+
+    If a demand has several suppliers, the order must not depend on preferred traits.
+    """
+
+    def first(ids: Sequence[int]) -> int:
+        return ids[0] if len(ids) == 1 else min(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
+
+    best = _each_list(tree.suppliers, first)
+    for demand in ordering.class_demands:
+        ids = tree.suppliers[demand]
+        equal = [id_ for id_ in tree.deadline.checked(ids) if _key(ordering, facts, id_) == best_key]
+        if equal:
+            best[demand] = first(equal)
+            break
+    return best
+
+
+def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
+    """Yield the candidates of a tree by rank, with their ranks, whose classes are not split."""
     tree.memory.reserve(ID_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values())))
     by_uuid = _each_list(
         tree.suppliers,
@@ -225,10 +260,8 @@ def _facts_with_splits(
     )
 
 
-def _each_list(
-    suppliers: SuppliersByDemand, change: Callable[[Sequence[int]], Sequence[int]]
-) -> list[Sequence[int]]:
-    """Return the lists after `change`; demands that share a list share the changed one."""
+def _each_list(suppliers: SuppliersByDemand, change: Callable[[Sequence[int]], T]) -> list[T]:
+    """Return what `change` makes of each list; it is called once for a list that several demands share."""
     changed = {key: change(ids) for key, ids in {id(ids): ids for ids in suppliers}.items()}
     return [changed[id(ids)] for ids in suppliers]
 
@@ -286,18 +319,29 @@ def _key_levels(
             yield different[0], traits, suppliers
         return
     for key in different:
+        # Many demands can have the same suppliers.
+        chosen: dict[tuple[int, Callable[[int, int], bool]], Sequence[int]] = {}
 
-        def with_key(ids: Sequence[int], holds: Callable[[int, int], bool], key: int = key) -> Sequence[int]:
-            return [id_ for id_ in deadline.checked(ids) if holds(keys[id_], key)]
+        def choose(
+            ids: Sequence[int],
+            holds: Callable[[int, int], bool],
+            key: int = key,
+            chosen: dict[tuple[int, Callable[[int, int], bool]], Sequence[int]] = chosen,
+        ) -> Sequence[int]:
+            """Return the suppliers whose key is equal to, worse than or not better than `key`."""
+            found = chosen.get((id(ids), holds))
+            if found is None:
+                found = [id_ for id_ in deadline.checked(ids) if holds(keys[id_], key)]
+                chosen[id(ids), holds] = found
+            return found
 
         for traits, suppliers in trait_levels:
-            of_class = [suppliers[n] for n in ordering.class_demands]
-            equal, worse, not_better = (
-                _each_list(of_class, partial(with_key, holds=holds)) for holds in (eq, gt, ge)
-            )
-            for first in range(len(of_class)):
-                lists = [*worse[:first], equal[first], *not_better[first + 1 :]]
-                if all(lists):
-                    restricted = dict(enumerate(suppliers))
-                    restricted.update(zip(ordering.class_demands, lists, strict=True))
-                    yield key, traits, list(restricted.values())
+            for number, first in enumerate(ordering.class_demands):
+                restricted = list(suppliers)
+                restricted[first] = choose(suppliers[first], eq)
+                for other in ordering.class_demands[:number]:
+                    restricted[other] = choose(suppliers[other], gt)
+                for other in ordering.class_demands[number + 1 :]:
+                    restricted[other] = choose(suppliers[other], ge)
+                if all(restricted):
+                    yield key, traits, restricted

@@ -40,7 +40,8 @@ class RankedOrder:
 
     def bound(self, root: RootSuppliers) -> Key:
         """Return the key of a candidate of the best supplier for each demand."""
-        return *best_rank(self._ordering, self._facts, root.suppliers), self._facts.uuids[root.id]
+        rank = best_rank(self._ordering, self._facts, root.suppliers, self._to_tree(root).deadline)
+        return *rank, self._facts.uuids[root.id]
 
     def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
         """Yield the candidates of a tree by rank."""

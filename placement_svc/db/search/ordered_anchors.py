@@ -77,7 +77,7 @@ class AnchorSource:
         if not self._is_in_order:
             return self._all()
         size = self._next_size(wanted)
-        root_ids = set(self._roots.next(size)) - self._delivered
+        root_ids = self._roots.next(size, enough=wanted)
         anchors = find_anchors_among(
             self._connection,
             self.criteria,
@@ -99,8 +99,7 @@ class AnchorSource:
     def _next_size(self, wanted: int) -> int:
         """Return the number of roots of the next batch.
 
-        The second batch has as many as the first one suggests: a root comes once for each of its inventories,
-        and not each is an anchor.
+        The second batch has as many as the first one suggests, as not each root is an anchor.
         """
         most = BATCH_GROWTH * self._largest_batch
         if self._batches > 1:
@@ -143,9 +142,7 @@ class AnchorSource:
         self._delivered.update(anchor.id for anchor in new)
         with_bounds = []
         for each in new:
-            # Around each of many roots there can be many long lists of suppliers.
-            self.deadline.check()
-            rank = best_rank(self.ordering, self.facts, each.supplier_ids)
+            rank = best_rank(self.ordering, self.facts, each.supplier_ids, self.deadline)
             with_bounds.append((self.position(each, rank), each))
         return with_bounds
 

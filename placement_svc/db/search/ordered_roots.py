@@ -5,7 +5,7 @@ A batch costs as much as its roots: an index has them in this order, whatever th
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
 
 from sqlalchemy import ColumnElement, Connection, String, bindparam, func, select, true
@@ -28,6 +28,9 @@ MAX_DRAWS = 3
 SPARE_DRAWS = 200
 """How many more are drawn: these take no time, and mostly suffice for a few roots among other providers."""
 
+MAX_READS = 5
+"""How many statements may find the roots of a batch; some of those found may have been returned before."""
+
 STATEMENT_CACHE_SIZE = 64
 """Statements of one kind whose texts are cached: schedulers repeat the requests for the same flavors."""
 
@@ -43,7 +46,7 @@ class OrderedRoots:
     """The roots in order: by what is free of a class, at random, or by uuid.
 
     No root that is left precedes `next_position`, which is a key and a uuid. Roots of the same key are in the
-    order of their uuids. A root may come twice.
+    order of their uuids. Each root comes once.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class OrderedRoots:
         self._tied_free: int | None = None
         """The amount whose roots are being returned by uuid, as there are more than a batch of them."""
         self._after_uuid = ""
+        self._inventories_per_root = 1.0
+        """How many inventories of the class the roots by key have, on average."""
+        self._returned = set[int]()
         self.drawn: dict[int, str] = {}
         """For a random order, the roots drawn so far, and texts that sort as they were drawn."""
         self._spare: list[int] = []
@@ -74,8 +80,18 @@ class OrderedRoots:
         self.exhausted = False
         self.next_position: tuple[float, str] = (0, "")
 
-    def next(self, size: int) -> Sequence[int]:
-        """Return about `size` further roots, with one or two statements; a few more if they are drawn."""
+    def next(self, size: int, enough: int) -> Collection[int]:
+        """Return about `size` further roots; fewer than `enough` only if few are left, or hard to find."""
+        found = set[int]()
+        for _ in range(MAX_READS):
+            found.update(id_ for id_ in self._read(size - len(found)) if id_ not in self._returned)
+            if self.exhausted or len(found) >= enough:
+                break
+        self._returned |= found
+        return found
+
+    def _read(self, size: int) -> Sequence[int]:
+        """Return about `size` roots that come next, with one statement; some may have been returned."""
         self._deadline.check()
         if self._ordering.is_random:
             return self._draw(size)
@@ -120,22 +136,25 @@ class OrderedRoots:
         return self._after(_by_uuid(size), size, key=0)
 
     def _next_by_key(self, class_id: int, size: int) -> Sequence[int]:
-        """Return the next roots by key, all of each key.
+        """Return the next roots by key, all of each key, a root for each of its inventories.
 
-        `inventories_free_idx` has the inventories in this order, so the statement reads `size` entries.
+        `inventories_free_idx` has the inventories in this order, so the statement reads as many entries as
+        it returns. If many roots have the last key, they come next, by uuid.
         """
-        text = _by_free(class_id, self._least_amount, self._after_free, size, spreads=self._sign < 0)
+        count = math.ceil(size * self._inventories_per_root)
+        text = _by_free(class_id, self._least_amount, self._after_free, count, spreads=self._sign < 0)
         rows = list(each_row(self._connection, text))
-        if len(rows) < size:
+        if len(rows) < count:
             self.exhausted = True
             return [id_ for id_, _ in rows]
         last = rows[-1][1]
         complete = [(id_, free) for id_, free in rows if free != last]
-        if not complete:
+        if len(complete) < count / 2:
             self._tied_free, self._after_uuid = last, ""
-            return self._next_tied(class_id, last, size)
-        self._after_free = complete[-1][1]
-        self.next_position = (self._sign * last, "")
+        if complete:
+            self._after_free = complete[-1][1]
+            self.next_position = (self._sign * last, "")
+            self._inventories_per_root = len(complete) / len({id_ for id_, _ in complete})
         return [id_ for id_, _ in complete]
 
     def _next_tied(self, class_id: int, free: int, size: int) -> Sequence[int]:
