@@ -118,16 +118,17 @@ class Deadline:
         self._become_long()
         return read()
 
-    def acquire(self, semaphore: FairSemaphore) -> None:
+    def acquire(self, semaphore: FairSemaphore, refusal: str) -> None:
         """Get a semaphore, without a turn meanwhile, and then a long turn; raise what `check` raises.
 
-        The request has no database connection.
+        Raises `Unavailable` with the message `refusal` if too many requests wait for the semaphore. The
+        request has no database connection.
         """
         if self.turn is not None:
             self.turn.leave()
         if not semaphore.acquire(self.remaining(), self.is_over):
             self.raise_if_over()
-            raise Unavailable("Other requests took the time of this one: try again later.")
+            raise Unavailable(refusal)
         try:
             self._become_long()
         except BaseException:

@@ -11,19 +11,28 @@ WAIT_INTERVAL = 0.1
 
 
 class FairSemaphore:
-    """A semaphore that its waiting threads get in the order in which they came."""
+    """A semaphore that its waiting threads get in the order in which they came.
 
-    def __init__(self, value: int = 1) -> None:
+    At most `max_waiting` threads wait for it (None: any number).
+    """
+
+    def __init__(self, value: int = 1, *, max_waiting: int | None = None) -> None:
         self._lock = Lock()
         self._free = value
+        self._max_waiting = max_waiting
         self._waiting: deque[Event] = deque()
 
     def acquire(self, timeout: float = math.inf, is_over: Callable[[], bool] | None = None) -> bool:
-        """Get the semaphore; return False after `timeout` seconds, or once `is_over` returns True."""
+        """Get the semaphore; return False after `timeout` seconds, or once `is_over` returns True.
+
+        If too many threads wait already, return False at once.
+        """
         with self._lock:
             if self._free:
                 self._free -= 1
                 return True
+            if len(self._waiting) == self._max_waiting:
+                return False
             granted = Event()
             self._waiting.append(granted)
         end = time.monotonic() + timeout

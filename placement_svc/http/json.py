@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from threading import BoundedSemaphore
 from typing import Any
 
 import orjson
@@ -18,7 +17,6 @@ from placement_svc.domain.errors import (
     ClientDisconnected,
     PlacementError,
     TooManyLongResponses,
-    Unavailable,
 )
 from placement_svc.domain.fair_semaphore import FairSemaphore
 
@@ -69,8 +67,7 @@ _TOO_MANY = (
     f"There are {MAX_STREAMED_RESPONSES} long answers on their way already: ask for less, or with a limit."
 )
 
-_streamed_responses = FairSemaphore(MAX_STREAMED_RESPONSES)
-_waiting = BoundedSemaphore(MAX_WAITING)
+_streamed_responses = FairSemaphore(MAX_STREAMED_RESPONSES, max_waiting=MAX_WAITING)
 
 
 class StreamedResponse(Response):
@@ -106,12 +103,7 @@ def reserved_stream(deadline: Deadline) -> Iterator[None]:
 
     Raises `Unavailable` at the deadline, or if too many requests wait so.
     """
-    if not _waiting.acquire(blocking=False):
-        raise Unavailable(_TOO_MANY)
-    try:
-        deadline.acquire(_streamed_responses)
-    finally:
-        _waiting.release()
+    deadline.acquire(_streamed_responses, _TOO_MANY)
     g.has_reserved_stream = True
     try:
         yield

@@ -65,8 +65,7 @@ class Turns:
         self.short_writes = BoundedSemaphore(concurrency)
         self.long = FairSemaphore(1)
         self.long_standby = FairSemaphore(1)
-        self.long_requests = FairSemaphore(max_long)
-        self.waiting = BoundedSemaphore(MAX_WAITING)
+        self.long_requests = FairSemaphore(max_long, max_waiting=MAX_WAITING)
         self._has_standbys = standby_reads > 0
 
     def of_request(self, method: str, uri: str) -> "Turn":
@@ -157,13 +156,8 @@ class Turn:
         """
         self.pause()
         end = time.monotonic() + seconds
-        if not self._turns.waiting.acquire(blocking=False):
+        if not self._turns.long_requests.acquire(seconds, is_over):
             raise Unavailable(_LONG_TURNS_ARE_TAKEN)
-        try:
-            if not self._turns.long_requests.acquire(seconds, is_over):
-                raise Unavailable(_LONG_TURNS_ARE_TAKEN)
-        finally:
-            self._turns.waiting.release()
         self._is_counted = self.is_long = True
         self._acquire(max(0.0, end - time.monotonic()))
 

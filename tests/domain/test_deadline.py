@@ -123,7 +123,7 @@ def test_client_that_disconnects_ends_the_wait_for_a_long_turn() -> None:
 def test_request_has_no_turn_while_it_waits_for_a_semaphore() -> None:
     events: list[str] = []
     semaphore = FairSemaphore(1)
-    Deadline.of(60, turn=RecordedTurn(events)).acquire(semaphore)
+    Deadline.of(60, turn=RecordedTurn(events)).acquire(semaphore, "busy")
     assert events == ["leave", "become long"]
     assert not semaphore.acquire(0)
 
@@ -135,5 +135,5 @@ def test_semaphore_is_free_again_if_the_request_gets_no_long_turn() -> None:
 
     semaphore = FairSemaphore(1)
     with pytest.raises(Unavailable, match="no turn"):
-        Deadline.of(60, turn=NoTurn([])).acquire(semaphore)
+        Deadline.of(60, turn=NoTurn([])).acquire(semaphore, "busy")
     assert semaphore.acquire(0)

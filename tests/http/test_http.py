@@ -7,7 +7,6 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http import HTTPStatus
-from threading import BoundedSemaphore
 
 import pytest
 from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
@@ -15,6 +14,7 @@ from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 from placement_svc.api import candidates_response
 from placement_svc.config import Settings
 from placement_svc.db import providers
+from placement_svc.domain.fair_semaphore import FairSemaphore
 from placement_svc.http import json as http_json
 from placement_svc.http.endpoint import get_info
 from placement_svc.http.request_id import RequestIdFilter
@@ -536,8 +536,7 @@ def test_long_response_waits_until_the_deadline(new_app):
 
 @pytest.mark.usefixtures("streamed")
 def test_number_of_long_responses_that_wait_is_limited(app, monkeypatch):
-    monkeypatch.setattr(http_json, "_waiting", BoundedSemaphore(1))
-    assert http_json._waiting.acquire(blocking=False)
+    monkeypatch.setattr(http_json, "_streamed_responses", FairSemaphore(0, max_waiting=0))
     response = get_candidates(app)
     assert response.status_code == 503
     assert f"{http_json.MAX_STREAMED_RESPONSES} long answers" in response.text

@@ -114,18 +114,34 @@ def test_request_that_becomes_long_beside_too_many_others_waits_and_starts_again
         last.share(TIMEOUT)
 
 
-def test_wait_for_a_long_turn_ends() -> None:
+def test_semaphore_for_which_too_many_wait() -> None:
+    lock = FairSemaphore(1, max_waiting=1)
+    assert lock.acquire()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(lock.acquire, TIMEOUT)
+        wait_until(lambda: len(lock._waiting) == 1)
+        assert not lock.acquire(TIMEOUT)
+        lock.release()
+        assert waiting.result()
+    lock.release()
+    assert lock.acquire(0)
+
+
+def test_wait_for_a_long_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the time limit, when it is over for another reason, and at once if too many wait."""
+    monkeypatch.setattr(module, "MAX_WAITING", 1)
     turns = Turns(concurrency=4, max_long=1)
     with Turn(turns) as first, Turn(turns) as second:
         first.share(TIMEOUT)
         for seconds, is_over in ((0.01, never), (TIMEOUT, lambda: True)):
             with pytest.raises(Unavailable):
                 second.become_long(seconds, is_over)
-        for _ in range(module.MAX_WAITING):
-            turns.waiting.acquire()
-        with pytest.raises(Unavailable):
-            second.become_long(TIMEOUT, never)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(turns.long_requests.acquire, 1)
+            wait_until(lambda: turns.long_requests._waiting)
+            with pytest.raises(Unavailable):
+                second.become_long(TIMEOUT, never)
+            assert not waiting.done()
     assert turns.long_requests.acquire(0)
 
 
