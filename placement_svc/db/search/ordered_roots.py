@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, String, bindparam, func, selec
 
 from placement_svc.db.filters import any_id, ids_text
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
+from placement_svc.db.serial_plans import use_serial_plans
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.ordering import Ordering
@@ -167,6 +168,7 @@ class OrderedRoots:
 
     def _after(self, statement: FixedStatement, size: int, *, key: int) -> Sequence[int]:
         """Return the next roots of a statement that orders them by uuid, and remember the last one."""
+        use_serial_plans(self._connection)
         rows = fetch_rows(self._connection, statement, {"after_uuid": self._after_uuid})
         self.exhausted = len(rows) < size
         self._after_uuid = rows[-1][1] if rows else self._after_uuid

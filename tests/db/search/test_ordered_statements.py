@@ -28,6 +28,16 @@ def test_limited_search_finds_the_top_of_the_cloud(app: Flask, api: Api, engine:
         assert limited["allocation_requests"] == every["allocation_requests"][:10]
 
 
+def test_roots_by_uuid_are_found_without_parallel_workers(app: Flask, api: Api, engine: Engine) -> None:
+    large_cloud.fill(engine, HOSTS)
+    path = f"/allocation_candidates?{REQUEST}&order_by=spread:VCPU&limit=10"
+    with sent_statements(app.extensions["database"].engine) as statements:
+        api("GET", path, version=EXTENDED)
+    texts = [each.text for each in statements]
+    by_uuid = next(number for number, text in enumerate(texts) if "ORDER BY root.uuid" in text)
+    assert "max_parallel_workers_per_gather = 0" in texts[by_uuid - 1]
+
+
 @pytest.mark.parametrize("limit", [1, 50])
 def test_random_search_takes_few_statements(app: Flask, api: Api, engine: Engine, limit: int) -> None:
     large_cloud.fill(engine, HOSTS)
