@@ -32,6 +32,9 @@ SPARE_DRAWS = 200
 MAX_READS = 5
 """How many statements may find the roots of a batch; some of those found may have been returned before."""
 
+MIN_TIED = 1 / 4
+"""The part of the inventories read that must have the last amount, so that their roots are read by uuid."""
+
 STATEMENT_CACHE_SIZE = 64
 """Statements of one kind whose texts are cached: schedulers repeat the requests for the same flavors."""
 
@@ -150,7 +153,7 @@ class OrderedRoots:
             return [id_ for id_, _ in rows]
         last = rows[-1][1]
         complete = [(id_, free) for id_, free in rows if free != last]
-        if len(complete) < count / 2:
+        if len(rows) - len(complete) >= MIN_TIED * count:
             self._tied_free, self._after_uuid = last, ""
         if complete:
             self._after_free = complete[-1][1]
