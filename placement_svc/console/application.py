@@ -47,7 +47,7 @@ PUBLIC = frozenset({_STATIC, "landing.show", "login.show", "login.submit"})
 class ConsoleMiddleware:
     """A WSGI middleware that passes requests for the console to `console`, and others to `app`.
 
-    A browser that requests `/` gets a page of the console too.
+    A browser that requests `/` gets a page of the console too. Browsers name no microversion.
     """
 
     def __init__(self, app: WSGIApplication, console: WSGIApplication) -> None:
@@ -66,6 +66,7 @@ def _is_browser_at_root(environ: WSGIEnvironment) -> bool:
     return (
         environ["PATH_INFO"] in ("", "/")
         and environ["REQUEST_METHOD"] == "GET"
+        and "HTTP_OPENSTACK_API_VERSION" not in environ
         and prefers_html(environ.get("HTTP_ACCEPT"))
     )
 

@@ -285,6 +285,10 @@ def test_root_is_a_page_for_browsers_only(app: Flask) -> None:
     ):
         assert client.get("/", headers={"Accept": accept}).content_type == "application/json"
     assert client.get("/").content_type == "application/json"
+    for version, status in (("placement 1.39", 200), ("placement 1.", 400), ("placement 9.9", 406)):
+        response = client.get("/", headers={**BROWSER, "OpenStack-API-Version": version})
+        assert response.status_code == status
+        assert response.content_type in ("application/json", "text/html; charset=UTF-8")
 
 
 def test_links_contain_the_mount_point(app: Flask) -> None:
