@@ -1,13 +1,13 @@
 """The facts that order candidates: free amounts, preferred traits and uuids of suppliers."""
 
-import secrets
+import random
 from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, null, select
 
 from placement_svc.db.filters import any_id, held_among, ids_text
-from placement_svc.db.prepared import FixedStatement, each_fixed_row
+from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -32,21 +32,24 @@ def read_facts(
 
     If the order is random, ties are decided by random texts instead of uuids.
     """
-    facts = SupplierFacts()
     values = {
         "class_id": class_id,
         "provider_ids": ids_text(provider_ids),
         "trait_ids": ids_text(ordering.preferred),
     }
     statement = _FACTS_WITH_TRAITS if ordering.preferred else _FACTS
-    for id_, uuid, amount, trait_ids in deadline.checked(each_fixed_row(connection, statement, values)):
-        memory.reserve(FACTS_SIZE)
-        facts.uuids[id_] = f"{UNDRAWN}{secrets.token_hex(8)}" if ordering.is_random else uuid
-        if amount is not None:
-            facts.free[id_] = amount
-        if trait_ids:
-            facts.preferred[id_] = frozenset(trait_ids)
-    return facts
+    rows = fetch_rows(connection, statement, values)
+    memory.reserve(FACTS_SIZE * len(rows))
+    deadline.check()
+    free = {id_: amount for id_, _, amount, _ in rows if amount is not None}
+    preferred = {id_: frozenset(trait_ids) for id_, _, _, trait_ids in rows if trait_ids}
+    if ordering.is_random:
+        return SupplierFacts(free, preferred, {id_: _random_text() for id_, _, _, _ in rows})
+    return SupplierFacts(free, preferred, {id_: uuid for id_, uuid, _, _ in rows})
+
+
+def _random_text() -> str:
+    return f"{UNDRAWN}{random.getrandbits(64):016x}"
 
 
 def _select_facts(preferred_traits: ColumnElement[Any]) -> FixedStatement:
