@@ -79,6 +79,8 @@ def install(app: Flask, strategy: AuthStrategy, *, hosts: AllowedHosts | None) -
     configured: Settings = app.extensions["settings"]
     app.config["MAX_CONTENT_LENGTH"] = MAX_FORM
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    # People type a slash at the end of an address.
+    app.url_map.strict_slashes = False
     sessions = Sessions(configured.console_secret or secrets.token_urlsafe())
     app.extensions["sessions"] = sessions
     app.extensions["auth_strategy"] = strategy

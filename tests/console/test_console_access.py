@@ -291,6 +291,11 @@ def test_root_is_a_page_for_browsers_only(app: Flask) -> None:
         assert response.content_type in ("application/json", "text/html; charset=UTF-8")
 
 
+@pytest.mark.parametrize("path", ["", "/hosts", "/map", "/ask", "/consumers", "/projects"])
+def test_a_slash_at_the_end_is_ignored(get: Get, path: str) -> None:
+    assert get(f"{path}/").status_code == get(path).status_code == 200
+
+
 def test_links_contain_the_mount_point(app: Flask) -> None:
     page = app.test_client().get("/", headers=BROWSER, base_url="http://localhost/placement/")
     assert 'href="/placement/console"' in page.text

@@ -5,7 +5,7 @@ from flask import Blueprint, render_template
 bp = Blueprint("landing", __name__)
 
 
-@bp.get("/", strict_slashes=False)
+@bp.get("/")
 def show() -> str:
     """Link to the console and to the documentation of the API."""
     return render_template("landing.html")

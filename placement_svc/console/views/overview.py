@@ -22,7 +22,7 @@ class NoQuery(Schema):
     """The query of a page that has no keys."""
 
 
-@bp.get("/console", strict_slashes=False)
+@bp.get("/console")
 def show() -> str:
     """Show the sums of all inventories, the numbers of objects, and the last empty answers."""
     load_form(NoQuery)
