@@ -7,6 +7,7 @@ rank of a tree is the lowest rank of its candidates.
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import combinations, islice
 from math import inf
@@ -319,29 +320,18 @@ def _key_levels(
             yield different[0], traits, suppliers
         return
     for key in different:
-        # Many demands can have the same suppliers.
-        chosen: dict[tuple[int, Callable[[int, int], bool]], Sequence[int]] = {}
 
-        def choose(
-            ids: Sequence[int],
-            holds: Callable[[int, int], bool],
-            key: int = key,
-            chosen: dict[tuple[int, Callable[[int, int], bool]], Sequence[int]] = chosen,
-        ) -> Sequence[int]:
-            """Return the suppliers whose key is equal to, worse than or not better than `key`."""
-            found = chosen.get((id(ids), holds))
-            if found is None:
-                found = [id_ for id_ in deadline.checked(ids) if holds(keys[id_], key)]
-                chosen[id(ids), holds] = found
-            return found
+        def with_key(ids: Sequence[int], holds: Callable[[int, int], bool], key: int = key) -> Sequence[int]:
+            return [id_ for id_ in deadline.checked(ids) if holds(keys[id_], key)]
 
         for traits, suppliers in trait_levels:
-            for number, first in enumerate(ordering.class_demands):
-                restricted = list(suppliers)
-                restricted[first] = choose(suppliers[first], eq)
-                for other in ordering.class_demands[:number]:
-                    restricted[other] = choose(suppliers[other], gt)
-                for other in ordering.class_demands[number + 1 :]:
-                    restricted[other] = choose(suppliers[other], ge)
-                if all(restricted):
-                    yield key, traits, restricted
+            of_class = [suppliers[n] for n in ordering.class_demands]
+            equal, worse, not_better = (
+                _each_list(of_class, partial(with_key, holds=holds)) for holds in (eq, gt, ge)
+            )
+            for first in range(len(of_class)):
+                lists = [*worse[:first], equal[first], *not_better[first + 1 :]]
+                if all(lists):
+                    restricted = dict(enumerate(suppliers))
+                    restricted.update(zip(ordering.class_demands, lists, strict=True))
+                    yield key, traits, list(restricted.values())
