@@ -88,9 +88,8 @@ class OrderedRoots:
         """Return about `size` further roots; fewer than `enough` only if few are left, or hard to find."""
         found = set[int]()
         for _ in range(MAX_READS):
-            missing = max(size, enough) - len(found)
-            found.update(id_ for id_ in self._read(missing) if id_ not in self._returned)
-            if self.exhausted or len(found) >= enough:
+            found.update(id_ for id_ in self._read(size - len(found)) if id_ not in self._returned)
+            if self.exhausted or len(found) >= min(size, enough):
                 break
         self._returned |= found
         return found
