@@ -141,7 +141,8 @@ class FixedStatement:
     `types` are the PostgreSQL types of the parameters by name. Its plan must not depend on their values, as
     PostgreSQL plans it without them once it has been executed a few times: hide lists from the planner, in
     subqueries. Other parameters of the query have these `values`, which are a part of the text. A session
-    prepares the statement at its first execution if it `is_common`, otherwise when it is repeated.
+    prepares the statement at its first execution if it `is_common`, otherwise when it is repeated. The SQL
+    `preceding` is sent along with it, before it.
     """
 
     def __init__(
@@ -151,8 +152,10 @@ class FixedStatement:
         values: Mapping[str, Any] = NO_VALUES,
         *,
         is_common: bool = True,
+        preceding: str = "",
     ) -> None:
         self.is_common = is_common
+        self.preceding = f"{preceding};" if preceding else ""
         compiled: Any = query.compile(dialect=_DIALECT)
         literals = {
             name: adapt(values.get(name, value)).getquoted().decode()
@@ -191,7 +194,7 @@ def each_fixed_row(
             prepared = session.statements[statement.text]
         if prepared is not None:
             text = f"{sql}EXECUTE {prepared.name}{statement.arguments}"
-    _execute(connection, cursor, text, values)
+    _execute(connection, cursor, statement.preceding + text, values)
     yield from cursor
     cursor.close()
 

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, String, bindparam, func, selec
 
 from placement_svc.db.filters import any_id, ids_text
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
-from placement_svc.db.serial_plans import use_serial_plans
+from placement_svc.db.serial_plans import SERIAL_PLANS
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.ordering import Ordering
@@ -171,7 +171,6 @@ class OrderedRoots:
 
     def _after(self, statement: FixedStatement, size: int, *, key: int) -> Sequence[int]:
         """Return the next roots of a statement that orders them by uuid, and remember the last one."""
-        use_serial_plans(self._connection)
         rows = fetch_rows(self._connection, statement, {"after_uuid": self._after_uuid})
         self.exhausted = len(rows) < size
         self._after_uuid = rows[-1][1] if rows else self._after_uuid
@@ -219,13 +218,18 @@ def _by_uuid_of_free(class_id: int, free: int, size: int) -> FixedStatement:
 
 
 def _in_order_of_uuids(condition: ColumnElement[bool], size: int) -> FixedStatement:
+    """Return a statement that tests roots by uuid until it has enough.
+
+    With two parallel workers, which had to start and tested more roots than needed, PostgreSQL found 31 of
+    250,000 hosts in 22 ms instead of 6.
+    """
     query = (
         select(_root.id, _root.uuid)
         .where(condition, _root.parent_id.is_(None), _root.uuid > bindparam("after_uuid", type_=String))
         .order_by(_root.uuid)
         .limit(size)
     )
-    return FixedStatement(query, {"after_uuid": "text"}, is_common=False)
+    return FixedStatement(query, {"after_uuid": "text"}, is_common=False, preceding=SERIAL_PLANS)
 
 
 _is_root = _root.parent_id.is_(None)
