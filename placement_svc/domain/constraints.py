@@ -59,19 +59,19 @@ class _SummedAmounts(Constraint):
 
     def allows(self, demand: int, provider_id: int) -> bool:
         return all(
-            self.assigned.get((provider_id, name), 0) + amount <= self.max_allocatable(provider_id, name)
-            for name, amount in self.amounts[demand]
+            self.assigned.get(key, 0) + amount <= self.max_allocatable(*key)
+            for key, amount in self._parts(demand, provider_id)
         )
 
     def assign(self, demand: int, provider_id: int) -> None:
-        for name, amount in self.amounts[demand]:
-            self.assigned[provider_id, name] = self.assigned.get((provider_id, name), 0) + amount
+        for key, amount in self._parts(demand, provider_id):
+            self.assigned[key] = self.assigned.get(key, 0) + amount
 
     def unassign(self, demand: int, provider_id: int) -> None:
-        for name, amount in self.amounts[demand]:
-            remaining = self.assigned.pop((provider_id, name)) - amount
+        for key, amount in self._parts(demand, provider_id):
+            remaining = self.assigned.pop(key) - amount
             if remaining:
-                self.assigned[provider_id, name] = remaining
+                self.assigned[key] = remaining
 
     def state(self, depth: int) -> Hashable:
         return frozenset(item for item in self.assigned.items() if self.last_use[item[0]] >= depth)
@@ -120,22 +120,6 @@ class _SummedParts(_SummedAmounts):
             return super()._parts(demand, supplier)
         names = [name for name, _ in self.amounts[demand]]
         return [((part.provider_id, name), part.amount) for name in names for part in supplier.parts]
-
-    def allows(self, demand: int, provider_id: int) -> bool:
-        return all(
-            self.assigned.get(key, 0) + amount <= self.max_allocatable(*key)
-            for key, amount in self._parts(demand, provider_id)
-        )
-
-    def assign(self, demand: int, provider_id: int) -> None:
-        for key, amount in self._parts(demand, provider_id):
-            self.assigned[key] = self.assigned.get(key, 0) + amount
-
-    def unassign(self, demand: int, provider_id: int) -> None:
-        for key, amount in self._parts(demand, provider_id):
-            remaining = self.assigned.pop(key) - amount
-            if remaining:
-                self.assigned[key] = remaining
 
 
 class _Isolated(Constraint):

@@ -207,7 +207,7 @@ def _best_combination(
 ) -> Sequence[int]:
     """Return the suppliers of the first candidate, unless a constraint excludes them.
 
-    If a demand has several suppliers, the order must not depend on preferred traits.
+    The tree has one combination only, or no traits are preferred.
     """
 
     def first(ids: Sequence[int]) -> int:

@@ -23,9 +23,6 @@ DRAWS_PER_ROOT = 1.2
 MAX_DRAWS_PER_ROOT = 20
 """The most ids that are drawn for each root that is wanted, if roots are rare among the ids."""
 
-MAX_DRAWS = 3
-"""How often ids are drawn at most to find so many roots as are wanted; fewer are found if roots are rare."""
-
 SPARE_DRAWS = 200
 """How many more are drawn: these take no time, and mostly suffice for a few roots among other providers."""
 
@@ -110,9 +107,8 @@ class OrderedRoots:
 
         Ids are drawn, and those dropped that are not the id of a root.
         """
-        for _ in range(MAX_DRAWS):
-            if len(self._spare) < size and not self._all_drawn:
-                self._draw_more(size - len(self._spare))
+        if len(self._spare) < size and not self._all_drawn:
+            self._draw_more(size - len(self._spare))
         chosen, self._spare = self._spare[:size], self._spare[size:]
         self.exhausted = self._all_drawn and not self._spare
         self.next_position = (0, _drawn_text(len(self.drawn) - len(self._spare)))
