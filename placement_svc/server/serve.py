@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.http import message
 
 import placement_svc
@@ -50,6 +52,15 @@ class ServerError(Exception):
     """The service cannot be started; the message gives the reason."""
 
 
+class _Master(Arbiter):  # type: ignore[misc]
+    """Gunicorn's master process, which lets the workers know that the whole service stops."""
+
+    def stop(self, graceful: bool = True) -> None:
+        """Stop the workers; after a reload or a failure of a worker, in contrast, others replace it."""
+        self.app.stopping[0] = 1
+        super().stop(graceful)
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """Gunicorn, configured by arguments instead of a file and a command line."""
 
@@ -60,6 +71,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         self.options = options
         self.settings = settings
         self.concurrency = concurrency
+        self.stopping = mmap.mmap(-1, 1)
         super().__init__()
 
     def load_config(self) -> None:
@@ -68,6 +80,9 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Flask:
         return self.load_app()
+
+    def run(self) -> None:
+        _Master(self).run()
 
 
 def _mark_worker_dead(_master: Any, worker: Any) -> None:

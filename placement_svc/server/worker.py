@@ -8,6 +8,7 @@ send a request is disconnected.
 """
 
 import errno
+import mmap
 import re
 import socket
 import time
@@ -28,6 +29,7 @@ from placement_svc.http.log_text import shortened
 from placement_svc.server.arrivals import Arrival, ChunkedBody, Limits
 from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, limit_chunks, read_body
 from placement_svc.server.clients import is_gone
+from placement_svc.server.listener import ignore_new_clients
 from placement_svc.server.parse_errors import without_contents
 from placement_svc.server.reception import Reception, max_connections
 from placement_svc.server.turns import READ_TURNS, STANDBY_TURNS, Turn, Turns
@@ -51,6 +53,9 @@ A client that sends one claim after another is then served by the same thread, w
 worker's main loop for each request.
 """
 
+HANDSHAKE_SECONDS = 0.1
+"""Seconds that a stopping worker waits for connections that clients have begun to establish."""
+
 CHECK_INTERVAL = 0.5
 """Seconds between two checks of all deadlines."""
 
@@ -60,11 +65,13 @@ _PROBE = re.compile(rf"(?:GET|HEAD) (?:{probes.ALIVE}|{probes.READY})[ ?]".encod
 class Application(Protocol):
     """The attributes that a worker reads from the program that started it.
 
-    `concurrency` is the number of requests that a worker processes at the same time.
+    `concurrency` is the number of requests that a worker processes at the same time. All processes share the
+    byte of `stopping`: it is not 0 when the whole service stops.
     """
 
     settings: Settings
     concurrency: int
+    stopping: mmap.mmap
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
@@ -120,6 +127,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Accept a connection, and wait for its first request; return False if there is none."""
         try:
             sock, address = listener.accept()
+        except TimeoutError:
+            return False
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 return self.reception.close_oldest()
@@ -335,7 +344,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super(ThreadWorker, self).handle_quit(sig, frame)
 
     def set_accept_enabled(self, enabled: bool) -> None:
-        """Enable or disable accepting connections; a worker that stops first accepts all that are queued.
+        """Enable or disable accepting connections; when the service stops, first accept all that are queued.
 
         Otherwise they would be reset, with requests already sent, when the last worker closes the socket.
         """
@@ -343,7 +352,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if enabled or self.alive:
             return
         for listener in self.sockets:
-            while self.accept(listener):
-                pass
+            if self.app.stopping[0]:
+                ignore_new_clients(listener)
+                listener.settimeout(HANDSHAKE_SECONDS)
+                while self.accept(listener):
+                    pass
             listener.close()
         self.reception.limit_silence(STOP_KEEPALIVE_LINGER)
