@@ -76,6 +76,11 @@ def _contains(response: Response, *fragments: str) -> bool:
     return any(fragment in response.detail for fragment in fragments)
 
 
+def _replaces_inventories(e: Exchange) -> bool:
+    is_put = e.request.method == "PUT" and e.request.path.endswith("/inventories")
+    return is_put or e.request.path == "/reshaper"
+
+
 def _rejects_an_inventory(response: Response) -> bool:
     """Return whether the path in the error starts at an inventory instead of at the body."""
     return bool(re.search(r"On instance(: |\['(?!inventories|allocations))", response.detail))
@@ -226,20 +231,14 @@ KNOWN_DIFFERENCES = [
         "an inventory with an invalid resource class name is validated together with the others",
         "docs/spec/resources.md 4.3, docs/spec/allocations.md Q3",
         DETAIL,
-        lambda e: (
-            (
-                (e.request.method == "PUT" and e.request.path.endswith("/inventories"))
-                or e.request.path == "/reshaper"
-            )
-            and _rejects_an_inventory(e.ours)
-        ),
+        lambda e: _replaces_inventories(e) and _rejects_an_inventory(e.ours),
     ),
     KnownDifference(
         "invalid inventories are reported before unknown providers and generation conflicts",
-        "docs/spec/allocations.md Q3",
+        "docs/spec/resources.md 4.3, docs/spec/allocations.md Q3",
         SERVER_ERROR,
         lambda e: (
-            e.request.path == "/reshaper"
+            _replaces_inventories(e)
             and _rejects_an_inventory(e.ours)
             and _contains(e.reference, "in inventories not found", "resource provider generation conflict")
         ),
