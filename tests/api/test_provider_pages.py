@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import product
 from random import Random
 from typing import Any
@@ -223,8 +224,8 @@ def test_long_list_is_streamed_and_read_in_parts(
         connection.execute(ADD_PROVIDERS, {"count": 2500})
 
     database.write(add)
-    response = api("GET", "/resource_providers?include=traits", version=EXTENDED)
-    assert "Content-Length" not in response.headers
-    found = [one["uuid"] for one in orjson.loads(response.get_data())["resource_providers"]]
+    with closing(api("GET", "/resource_providers?include=traits", version=EXTENDED)) as response:
+        assert "Content-Length" not in response.headers
+        found = [one["uuid"] for one in orjson.loads(response.get_data())["resource_providers"]]
     assert found == sorted(found)
     assert len(set(found)) == 2500
