@@ -244,8 +244,10 @@ def has_traits(
 
 def in_any_aggregate(provider_id: ColumnElement[int], aggregate_ids: Collection[int]) -> ColumnElement[bool]:
     """Return the condition that a provider is itself a member of at least one of these aggregates."""
-    return exists().where(
-        _member_of.c.provider_id == provider_id, is_any(_member_of.c.aggregate_id, aggregate_ids)
+    return (
+        exists()
+        .where(_member_of.c.provider_id == provider_id, is_any(_member_of.c.aggregate_id, aggregate_ids))
+        .correlate_except(_member_of)
     )
 
 

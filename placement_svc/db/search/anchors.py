@@ -32,6 +32,7 @@ from placement_svc.db.search.demand_rows import (
 )
 from placement_svc.db.search.serving import supplier_ids_query, with_serving_ids
 from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
+from placement_svc.db.search.suppliers import supplier_lists_query
 from placement_svc.db.search.tree_conditions import sharing_aggregates
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -45,8 +46,8 @@ MAX_CACHED_DEMANDS = 16
 MAX_TEXTS = 6
 """Texts that are kept of a cached statement, for different limits."""
 
-MAX_SINGLE_LISTS = 3
-"""Demands whose suppliers are listed only if the demands before have some; each lengthens the statement."""
+MAX_SINGLE_PARTS = 3
+"""Parts whose suppliers are listed only if the parts before have some; each lengthens the statement."""
 
 ANCHOR_SIZE = 200
 """Bytes of memory that an anchor needs besides the ids of the suppliers, approximately."""
@@ -317,28 +318,38 @@ def _select_by_subqueries(
 ) -> tuple[FromClause, list[str]]:
     """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria.
 
-    The criteria with filters come first, as these most likely have no supplier; among them those with the
-    fewest resource classes, which cost least. Up to `MAX_SINGLE_LISTS` of their lists are computed one after
-    the other, until one is empty; the others at once.
+    All criteria of the unsuffixed group that no sharing provider matches are one part, and each of the others
+    is a part. The parts with filters come first, as these most likely have no supplier; among them those with
+    the fewest resource classes, which cost least. Up to `MAX_SINGLE_PARTS` of them are computed one after the
+    other, until a list is empty; the others at once.
     """
-    numbers = {each: number for number, each in enumerate(dict.fromkeys(criteria.by_demand))}
-    ordered = sorted(numbers, key=lambda each: (not each.has_filters, len(each.resources)))
-    single_count = min(sum(each.has_filters for each in ordered), MAX_SINGLE_LISTS)
-    single = [[each] for each in ordered[:single_count]]
+    names = {each: f"supplier_ids_{number}" for number, each in enumerate(dict.fromkeys(criteria.by_demand))}
+    unsuffixed = [each for each in names if each.is_unsuffixed and each not in shared_supplies]
+    parts = [[each] for each in names if each not in unsuffixed]
+    if unsuffixed:
+        parts.append(unsuffixed)
+    parts.sort(key=lambda part: (not part[0].has_filters, len(part[0].resources)))
+    single_count = min(sum(part[0].has_filters for part in parts), MAX_SINGLE_PARTS)
+    single = [[part] for part in parts[:single_count]]
     query = select(roots).where(*conditions)
-    for together in filter(None, [*single, ordered[single_count:]]):
+    for together in filter(None, [*single, parts[single_count:]]):
         roots = query.subquery()
-        id_lists = [
-            func.array(supplier_ids_query(shared_supplies, each, roots)).label(
-                f"supplier_ids_{numbers[each]}"
-            )
-            for each in together
-        ]
+        joined: FromClause = roots
+        id_lists: list[ColumnElement[Any]] = []
+        for part in together:
+            lists: Iterable[ColumnElement[Any]]
+            if part is unsuffixed:
+                in_tree = supplier_lists_query(unsuffixed, roots.c.id).subquery().lateral()
+                joined = joined.join(in_tree, true())
+                lists = in_tree.c
+            else:
+                lists = [func.array(supplier_ids_query(shared_supplies, part[0], roots))]
+            id_lists += [ids.label(names[each]) for each, ids in zip(part, lists, strict=True)]
         # The OFFSET makes PostgreSQL compute each list once, root after root.
-        with_ids = select(roots, *id_lists).offset(0).subquery()
+        with_ids = select(roots, *id_lists).select_from(joined).offset(0).subquery()
         query = select(with_ids).where(*(func.cardinality(with_ids.c[each.name]) > 0 for each in id_lists))
     anchors = query.limit(_MAX_ANCHORS).cte("anchors").prefix_with("MATERIALIZED")
-    return anchors, [f"supplier_ids_{number}" for number in numbers.values()]
+    return anchors, list(names.values())
 
 
 def _select_by_rows(

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, false, func, not_, or_, select
 from sqlalchemy.sql.visitors import iterate
@@ -80,6 +81,30 @@ def unused_supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
     return _select_suppliers(len(amounts), [*amounts, *conditions])
 
 
+def supplier_lists_query(
+    all_criteria: Sequence[SupplierCriteria], root_id: ColumnElement[int]
+) -> Select[*tuple[Any, ...]]:
+    """Return the query for the suppliers in the tree of a root: for each demand an array of ids, or null.
+
+    The demands are those of the unsuffixed group, so they differ only in their resource class. One pass over
+    the inventories of the tree finds the suppliers of all: with 3 classes, this took three quarters of the
+    time of a subquery for each. PostgreSQL looks up the aggregates of the root once, because `root_id` is not
+    a column of the inventories.
+    """
+    criteria, inventory = all_criteria[0], _inventories[0]
+    provider_id, own_root_id = _key_columns(1)
+    requested = [(each, *resource) for each in all_criteria for resource in each.resources]
+    arrays = [
+        func.array_agg(provider_id).filter(fits(inventory, class_id, amount, each.added_providers(class_id)))
+        for each, class_id, amount in requested
+    ]
+    has_class = is_any(inventory.c.resource_class_id, [class_id for _, class_id, _ in requested])
+    matching = _select_suppliers(1, [has_class, *_own_conditions(criteria, own_root_id)])
+    return matching.query.with_only_columns(*arrays).where(
+        own_root_id == root_id, *_member_of(criteria, provider_id, root_id)
+    )
+
+
 def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
     count = criteria.max_joined_classes
     joined, others = criteria.resources[:count], criteria.resources[count:]
@@ -102,16 +127,19 @@ def _provider_conditions(
     criteria: SupplierCriteria, provider_id: ColumnElement[int], root_id: ColumnElement[int]
 ) -> Sequence[ColumnElement[bool]]:
     """Return the conditions on a provider besides those on its amounts."""
-    conditions: list[ColumnElement[bool]] = []
+    return [*_own_conditions(criteria, root_id), *_member_of(criteria, provider_id, root_id)]
+
+
+def _own_conditions(criteria: SupplierCriteria, root_id: ColumnElement[int]) -> Iterable[ColumnElement[bool]]:
+    """Yield the conditions on a provider's tree and on its own traits."""
     if criteria.in_tree is not None:
-        conditions.append(root_id == criteria.in_tree)
+        yield root_id == criteria.in_tree
     if criteria.not_in_tree:
-        conditions.append(not_(is_any(root_id, criteria.not_in_tree)))
+        yield not_(is_any(root_id, criteria.not_in_tree))
     for condition in has_traits(_provider, criteria.required.any_of, criteria.required.forbidden):
         # Most hosts have the same traits, and PostgreSQL underestimates how many have several frequent
         # traits. It makes no such estimate for COALESCE, and so does not start from these traits.
-        conditions.append(condition if criteria.has_rare_traits else func.coalesce(condition, false()))
-    return [*conditions, *_member_of(criteria, provider_id, root_id)]
+        yield condition if criteria.has_rare_traits else func.coalesce(condition, false())
 
 
 def unsuffixed_supplier_query(

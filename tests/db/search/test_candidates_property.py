@@ -26,12 +26,28 @@ RARELY_DRAWN = (
     ],
 )
 
+ROOT_BESIDE_A_MEMBER = (
+    read(
+        "a{VCPU8 DISK_GB8}@A,B; b{VCPU8 DISK_GB8}; b1<b{VCPU8 DISK_GB8}@A; c{VCPU8 DISK_GB8}@B; c1<c{VCPU8}@A"
+    ),
+    [
+        Request((Group("", {"VCPU": 1}, member_of=(frozenset("A"),)),)),
+        Request((Group("", {"VCPU": 1, "DISK_GB": 1}, member_of=(frozenset("A"),)),)),
+        Request((Group("", {"VCPU": 1, "DISK_GB": 1}, member_of=(frozenset("A"), frozenset("B"))),)),
+        Request((Group("", {"VCPU": 1}, member_of=(frozenset("AB"),)),)),
+        Request((Group("", {"VCPU": 1}, not_member_of=frozenset("A")),)),
+        Request((Group("", {"VCPU": 1}, member_of=(frozenset("A"),)), Group("1", {"DISK_GB": 1}))),
+    ],
+)
+"""Roots that are no member of an aggregate, with a child that is one, beside a root that is one."""
+
 Api = Callable[..., Any]
 Clean = Callable[[], None]
 
 
 @settings(NO_DEADLINE, max_examples=examples(80))
 @example(scenario=RARELY_DRAWN)
+@example(scenario=ROOT_BESIDE_A_MEMBER)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
     api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]
