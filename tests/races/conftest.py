@@ -10,6 +10,7 @@ from sqlalchemy import Engine, text
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from tests.races.helpers import consumer, inventories
+from tests.support.database_statistics import count_deadlocks
 from tests.support.service import Service, serving
 from tests.support.soundness import audit_faults
 
@@ -125,13 +126,7 @@ def place(api):
 def deadlocks(engine):
     """A function that returns how many deadlocks PostgreSQL has counted in this database."""
 
-    def deadlocks():
-        query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-        with engine.connect() as connection:
-            connection.execute(text("SELECT pg_stat_force_next_flush()"))
-            return connection.scalar(query)
-
-    return deadlocks
+    return partial(count_deadlocks, engine)
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from sqlalchemy import Engine, text
 
 from tests.conftest import examples
 from tests.races.helpers import repeatedly
+from tests.support.database_statistics import count_deadlocks
 from tests.support.service import Answer, Client, Service
 from tests.support.soundness import audit_faults
 from tests.support.stored_allocations import (
     Allocations,
-    count_deadlocks,
     count_overcommitting_commits,
     stored_consumers,
 )

@@ -14,6 +14,7 @@ from placement_svc.db.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.reshaper import ProviderReshape, Reshape
+from tests.support.database_statistics import count_deadlocks
 from tests.support.lock_waits import count_waiting
 from tests.support.service import wait_until
 
@@ -94,15 +95,6 @@ def test_subtree_moves_while_a_provider_in_it_is_written(
         moving.result()
     assert attempts == ["write", "move"]
     assert call("GET", f"/resource_providers/{child}")["root_provider_uuid"] == new_parent
-
-
-DEADLOCKS = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-
-
-def count_deadlocks(engine: Engine) -> int:
-    """Return the number of deadlocks that PostgreSQL has counted in the database."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        return connection.scalar(DEADLOCKS)  # type: ignore[return-value]
 
 
 def test_subtree_moves_while_a_provider_in_it_is_claimed_by_a_batch(

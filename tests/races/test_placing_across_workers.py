@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.races.helpers import repeatedly
+from tests.support.database_statistics import count_deadlocks
 from tests.support.placement_race import (
     DEVICES,
     FUNCTIONS,
@@ -31,7 +32,6 @@ from tests.support.service import Client, Service, serving
 from tests.support.soundness import audit_faults
 from tests.support.stored_allocations import (
     RECORD_BROKEN_GROUPS,
-    count_deadlocks,
     count_overcommitting_commits,
     stored_consumers,
     stored_members,

@@ -22,10 +22,10 @@ from tests.races.test_load import (
     change_traits,
     create_host,
 )
+from tests.support.database_statistics import count_deadlocks
 from tests.support.service import Client, Service
 from tests.support.soundness import audit_faults
 from tests.support.stored_allocations import (
-    count_deadlocks,
     count_overcommitting_commits,
     stored_consumers,
 )

@@ -1,4 +1,4 @@
-"""The stored allocations, the history of usage and of placement groups, and the deadlocks of a database."""
+"""The stored allocations of a database, and the history of usage and of placement groups."""
 
 from sqlalchemy import Engine, text
 
@@ -96,11 +96,3 @@ def count_overcommitting_commits(engine: Engine) -> int:
     """
     with engine.connect() as connection:
         return int(connection.execute(_OVERCOMMITTED).scalar_one())
-
-
-def count_deadlocks(engine: Engine) -> int:
-    """Return how many deadlocks PostgreSQL has counted in this database."""
-    query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-    with engine.connect() as connection:
-        connection.execute(text("SELECT pg_stat_force_next_flush()"))
-        return int(connection.execute(query).scalar_one())

@@ -17,6 +17,7 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from tests.conftest import Api
+from tests.support.database_statistics import flush_statistics
 
 HOSTS = 10_000
 MAX_ROWS = 100
@@ -82,7 +83,7 @@ def run(connection: Connection, sql: str, **values: Any) -> Any:
 
 def rows_read(database: Database) -> int:
     """Return how many rows were read in all tables, after flushing the statistics of the connection."""
-    database.write(run, "SELECT pg_stat_force_next_flush()")
+    database.write(flush_statistics)
     return database.write(run, ROWS_READ)  # type: ignore[no-any-return]
 
 
