@@ -189,17 +189,20 @@ def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppl
         facts = _facts_with_splits(ordering, facts, tree.suppliers)
     if not all(tree.suppliers):
         return
-    is_only_one = all(len(ids) == 1 for ids in tree.suppliers)
+    if max(map(len, tree.suppliers), default=1) == 1:
+        rank = best_rank(ordering, facts, tree.suppliers, tree.deadline)
+        for candidate in tree.combine(tree.suppliers):
+            yield rank, candidate
+        return
     found = 0
-    if is_only_one or not ordering.preferred:
+    if not ordering.preferred:
         # A limited search wants one candidate of most trees.
         rank = best_rank(ordering, facts, tree.suppliers, tree.deadline)
         best = _best_combination(ordering, facts, tree, rank[1])
         for candidate in tree.combine([(id_,) for id_ in best]):
             found += 1
             yield rank, candidate
-    if not is_only_one:
-        yield from islice(_by_rank(ordering, facts, tree), found, None)
+    yield from islice(_by_rank(ordering, facts, tree), found, None)
 
 
 def _best_combination(
@@ -207,7 +210,7 @@ def _best_combination(
 ) -> Sequence[int]:
     """Return the suppliers of the first candidate, unless a constraint excludes them.
 
-    The tree has one combination only, or no traits are preferred.
+    The request prefers no traits.
     """
 
     def first(ids: Sequence[int]) -> int:

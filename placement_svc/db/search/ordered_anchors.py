@@ -10,13 +10,19 @@ from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.search.ordered_roots import OrderedRoots
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.db.search.supplier_facts import read_facts
+from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.ordering import Ordering, Position, Rank, SupplierFacts, best_rank
 
-FIRST_BATCH = (1.1, 20)
-"""The first batch has this multiple of the trees that are wanted, plus this number of roots."""
+FIRST_BATCH = (1.02, 4)
+"""The first batch has this multiple of the trees that are wanted, plus this number of roots.
+
+Usually all roots with a good key are anchors, and a further batch takes as long as ten roots.
+"""
+
+FIRST_PREFERRED_BATCH = (1.1, 20)
+"""The same if traits are preferred: only trees that have them all are known to be the best."""
 
 MAX_PREFERRED_BATCHES = 1
 """The same as `MAX_ORDERED_BATCHES` if traits are preferred: the order of the roots ignores traits."""
@@ -29,6 +35,9 @@ BATCH_GROWTH = 4
 
 MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots of a batch that must be anchors; otherwise all anchors are found at once."""
+
+MIN_SAMPLE = 40
+"""The roots of a batch from which on this part is known; a smaller batch says little about other roots."""
 
 END: Position = (math.inf, math.inf, "")
 """A position behind all trees."""
@@ -59,10 +68,12 @@ class AnchorSource:
         self.shared_supplies = shared_supplies
         self.deadline = deadline
         self.memory = memory
-        self.facts = SupplierFacts()
+        self.facts = SupplierFacts(uuids=RandomTexts(memory) if ordering.is_random else {})
         self.horizon: Position = (-math.inf, -math.inf, "")
         self._connection = connection
         self._delivered: set[int] = set()
+        self._known: set[int] = set()
+        """The providers whose facts have been read."""
         self._batches = 0
         self._largest_batch = 0
         self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
@@ -88,9 +99,9 @@ class AnchorSource:
         )
         self._batches += 1
         self._largest_batch = max(self._largest_batch, size)
-        self._is_in_order = self._batches < (
-            MAX_PREFERRED_BATCHES if self.ordering.preferred else MAX_ORDERED_BATCHES
-        ) and len(anchors) >= MIN_ANCHOR_RATIO * len(root_ids)
+        max_batches = MAX_PREFERRED_BATCHES if self.ordering.preferred else MAX_ORDERED_BATCHES
+        are_few = len(root_ids) >= MIN_SAMPLE and len(anchors) < MIN_ANCHOR_RATIO * len(root_ids)
+        self._is_in_order = self._batches < max_batches and not are_few
         self.horizon = END
         if not self._roots.exhausted:
             self.horizon = (-len(self.ordering.preferred), *self._roots.next_position)
@@ -104,7 +115,7 @@ class AnchorSource:
         most = BATCH_GROWTH * self._largest_batch
         if self._batches > 1:
             return most
-        factor, more = FIRST_BATCH
+        factor, more = FIRST_PREFERRED_BATCH if self.ordering.preferred else FIRST_BATCH
         if self._batches == 0:
             return int(factor * wanted) + more
         roots_per_anchor = self._largest_batch / max(1, len(self._delivered))
@@ -147,14 +158,23 @@ class AnchorSource:
         return with_bounds
 
     def _read_facts(self, anchors: Sequence[Anchor]) -> None:
-        """Read the facts about the suppliers of these anchors that are not known yet."""
-        wanted = {anchor.id for anchor in anchors}
-        for anchor in anchors:
+        """Read the facts about the suppliers of these anchors that are needed and not known yet."""
+        ordering = self.ordering
+        # Random texts are not read, and the uuid of the only supplier of a demand decides nothing.
+        needs_uuids = not ordering.is_random
+        ranking = {*ordering.class_demands, *(ordering.unsuffixed_demands if ordering.preferred else ())}
+        wanted = {anchor.id for anchor in anchors} if needs_uuids else set()
+        for anchor in anchors if needs_uuids or ranking else ():
             self.deadline.check()
-            wanted.update(*{id(ids): ids for ids in anchor.supplier_ids}.values())
-        wanted -= self.facts.uuids.keys()
+            all_ids = anchor.supplier_ids
+            lists = {id(all_ids[demand]): all_ids[demand] for demand in ranking}
+            if needs_uuids:
+                lists.update((id(ids), ids) for ids in all_ids if len(ids) > 1)
+            wanted.update(*lists.values())
+        wanted -= self._known
         if not wanted:
             return
+        self._known |= wanted
         new = read_facts(
             self._connection, self.ordering, self._class_id(), wanted, self.deadline, self.memory
         )

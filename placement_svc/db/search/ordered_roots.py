@@ -7,6 +7,8 @@ import math
 import random
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 from sqlalchemy import ColumnElement, Connection, String, bindparam, func, select, true
 
@@ -30,7 +32,7 @@ MAX_READS = 5
 """How many statements may find the roots of a batch; some of those found may have been returned before."""
 
 MIN_TIED = 1 / 4
-"""The part of the inventories read that must have the last amount, so that their roots are read by uuid."""
+"""The part of the inventories read that must have one amount, so that their roots are read by uuid."""
 
 STATEMENT_CACHE_SIZE = 64
 """Statements of one kind whose texts are cached: schedulers repeat the requests for the same flavors."""
@@ -136,26 +138,34 @@ class OrderedRoots:
         return self._after(_by_uuid(size), size, key=0)
 
     def _next_by_key(self, class_id: int, size: int) -> Sequence[int]:
-        """Return the next roots by key, all of each key, a root for each of its inventories.
+        """Return the next roots by key, all of each key, until there are `size`.
 
         `inventories_free_idx` has the inventories in this order, so the statement reads as many entries as
-        it returns. If many roots have the last key, they come next, by uuid.
+        it returns. If many roots have the last key, and they are too many, they come next, by uuid.
         """
         count = math.ceil(size * self._inventories_per_root)
         text = _by_free(class_id, self._least_amount, self._after_free, count, spreads=self._sign < 0)
         rows = list(each_row(self._connection, text))
-        if len(rows) < count:
+        all_read = len(rows) < count
+        found = dict[int, None]()
+        complete = 0
+        for free, of_key in groupby(rows, key=itemgetter(1)):
+            inventories_of_key = list(of_key)
+            is_incomplete = not all_read and complete + len(inventories_of_key) == count
+            is_too_large = is_incomplete or len(found) + len(inventories_of_key) > size
+            if is_too_large and len(inventories_of_key) >= MIN_TIED * count:
+                self._tied_free, self._after_uuid = free, ""
+            if self._tied_free is not None or is_incomplete or len(found) >= size:
+                self.next_position = (self._sign * free, "")
+                break
+            found.update((id_, None) for id_, _ in inventories_of_key)
+            complete += len(inventories_of_key)
+            self._after_free = free
+        else:
             self.exhausted = True
-            return [id_ for id_, _ in rows]
-        last = rows[-1][1]
-        complete = [(id_, free) for id_, free in rows if free != last]
-        if len(rows) - len(complete) >= MIN_TIED * count:
-            self._tied_free, self._after_uuid = last, ""
         if complete:
-            self._after_free = complete[-1][1]
-            self.next_position = (self._sign * last, "")
-            self._inventories_per_root = len(complete) / len({id_ for id_, _ in complete})
-        return [id_ for id_, _ in complete]
+            self._inventories_per_root = complete / len(found)
+        return list(found)
 
     def _next_tied(self, class_id: int, free: int, size: int) -> Sequence[int]:
         """Return the next roots of one key by uuid."""

@@ -16,6 +16,9 @@ from placement_svc.domain.ordering import Ordering, SupplierFacts
 UNDRAWN = "1"
 """The first character of the random texts; those of roots that are drawn one by one start with `0`."""
 
+TEXT_SIZE = 200
+"""Bytes of memory that the random text of a provider needs, approximately."""
+
 FACTS_SIZE = 400
 """Bytes of memory that the facts of a provider need, approximately."""
 
@@ -30,7 +33,7 @@ def read_facts(
 ) -> SupplierFacts:
     """Return the facts of these providers, in one statement that reads them by their primary keys.
 
-    If the order is random, ties are decided by random texts instead of uuids.
+    If the order is random, `RandomTexts` decide ties instead of uuids, which are left out.
     """
     values = {
         "class_id": class_id,
@@ -43,13 +46,20 @@ def read_facts(
     deadline.check()
     free = {id_: amount for id_, _, amount, _ in rows if amount is not None}
     preferred = {id_: frozenset(trait_ids) for id_, _, _, trait_ids in rows if trait_ids}
-    if ordering.is_random:
-        return SupplierFacts(free, preferred, {id_: _random_text() for id_, _, _, _ in rows})
-    return SupplierFacts(free, preferred, {id_: uuid for id_, uuid, _, _ in rows})
+    uuids = {} if ordering.is_random else {id_: uuid for id_, uuid, _, _ in rows}
+    return SupplierFacts(free, preferred, uuids)
 
 
-def _random_text() -> str:
-    return f"{UNDRAWN}{random.getrandbits(64):016x}"
+class RandomTexts(dict[int, str]):
+    """A random text for each provider, which decides ties like a uuid; it is drawn at its first use."""
+
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._memory = memory
+
+    def __missing__(self, provider_id: int) -> str:
+        self._memory.reserve(TEXT_SIZE)
+        text = self[provider_id] = f"{UNDRAWN}{random.getrandbits(64):016x}"
+        return text
 
 
 def _select_facts(preferred_traits: ColumnElement[Any]) -> FixedStatement:
