@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import os_traits
@@ -168,6 +169,18 @@ class SearchCriteria:
 
     __hash__ = _hash_once
 
+    @property
+    def has_filters(self) -> bool:
+        """Whether anything but amounts and the combination of suppliers can exclude a tree."""
+        of_root = (self.root_required, self.root_member_of)
+        return bool(
+            self.rules.unsuffixed_required
+            or self.unsuffixed_forbidden
+            or self.unsuffixed_not_in_tree
+            or any(each.any_of or each.forbidden for each in of_root)
+            or any(each.has_filters for each in dict.fromkeys(self.by_demand))
+        )
+
     def has_rare_criterion(self, shared: Collection[SupplierCriteria]) -> bool:
         """Return whether few trees have the amounts, and a lookup had best start from their inventories.
 
@@ -193,6 +206,19 @@ def resolve_criteria(
     if freed or len(request.groups) > MAX_CACHED_GROUPS or len(rows) > MAX_CACHED_NAMES:
         return _build_criteria(request, NamesLookup.of(rows), one_provider_per_tree, freed)
     return _cached_criteria(_Identical(request), rows, one_provider_per_tree)
+
+
+def requiring_score(criteria: SearchCriteria, preferred: frozenset[int], score: int) -> SearchCriteria:
+    """Return criteria that also require so many of the preferred traits of the unsuffixed group.
+
+    If a group lacks all traits of a set of `len(preferred) - score + 1`, it has less than the score. So it
+    must have a trait of each such set.
+    """
+    if not score:
+        return criteria
+    sets = map(frozenset, combinations(sorted(preferred), len(preferred) - score + 1))
+    rules = replace(criteria.rules, unsuffixed_required=(*criteria.rules.unsuffixed_required, *sets))
+    return replace(criteria, rules=rules)
 
 
 @dataclass(frozen=True, eq=False)

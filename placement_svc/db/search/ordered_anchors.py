@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from sqlalchemy import Connection
 
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
-from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.search.ordered_roots import OrderedRoots
-from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -21,11 +21,8 @@ FIRST_BATCH = (1.02, 4)
 Usually all roots with a good key are anchors, and a further batch takes as long as ten roots.
 """
 
-FIRST_PREFERRED_BATCH = (1.1, 20)
-"""The same if traits are preferred: only trees that have them all are known to be the best."""
-
-MAX_PREFERRED_BATCHES = 1
-"""The same as `MAX_ORDERED_BATCHES` if traits are preferred: the order of the roots ignores traits."""
+FIRST_FILTERED_BATCH = (1.1, 20)
+"""The same if filters exclude roots, or trees without preferred traits are left for later."""
 
 MAX_ORDERED_BATCHES = 5
 """The batches of roots in order after which a search finds all anchors at once."""
@@ -36,7 +33,7 @@ BATCH_GROWTH = 4
 MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots of a batch that must be anchors; otherwise all anchors are found at once."""
 
-MIN_SAMPLE = 40
+MIN_SAMPLE = 30
 """The roots of a batch from which on this part is known; a smaller batch says little about other roots."""
 
 END: Position = (math.inf, math.inf, "")
@@ -46,10 +43,13 @@ END: Position = (math.inf, math.inf, "")
 class AnchorSource:
     """Delivers the anchors of a search with the facts about their suppliers.
 
-    `horizon` is a position that no anchor precedes that has not been delivered yet. With a limit, the first
-    batches are roots in the order of the best rank that their trees can have. All anchors follow at once if
-    few of these roots are anchors, if a criterion is rare, or if consumers are ignored: `freed` are the
-    inventories from which these have allocations. The result is the same.
+    `horizon` is a position that no anchor precedes that has not been delivered yet. With a limit, the trees
+    that can have the best score come first, then those that can have the next one, and so on. For each score,
+    the first batches are roots in the order of the best key that their trees can have. All trees that can
+    have the score follow at once if few of these roots do.
+
+    All anchors come in one batch without a limit, if a criterion is rare, or if consumers are ignored:
+    `freed` are the inventories from which these have allocations. The result is the same.
     """
 
     def __init__(
@@ -69,16 +69,37 @@ class AnchorSource:
         self.deadline = deadline
         self.memory = memory
         self.facts = SupplierFacts(uuids=RandomTexts(memory) if ordering.is_random else {})
-        self.horizon: Position = (-math.inf, -math.inf, "")
+        self.horizon: Position
         self._connection = connection
         self._delivered: set[int] = set()
         self._known: set[int] = set()
         """The providers whose facts have been read."""
-        self._batches = 0
-        self._largest_batch = 0
         self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
         self._freed = freed
-        self._is_in_order = limit is not None and not freed and self._can_order_roots()
+        self._orders_roots = limit is not None and not freed and self._can_order_roots()
+        self._begin_score(len(ordering.preferred) if self._orders_roots else 0)
+
+    def _begin_score(self, score: int) -> None:
+        """Deliver the trees that can have this score next; those with a higher one are delivered."""
+        self._score = score
+        self._score_criteria = requiring_score(self.criteria, self.ordering.preferred, score)
+        self._score_supplies = self.shared_supplies
+        if score and self.shared_supplies:
+            self._score_supplies = find_shared_supplies(
+                self._connection, self._score_criteria, self.deadline, self.memory
+            )
+        self.horizon = (-score, -math.inf, "")
+        self._roots.restart()
+        self._is_in_order = self._orders_roots
+        self._batches = 0
+        self._largest_batch = 0
+        self._anchor_count = 0
+
+    def _end_score(self) -> None:
+        if self._score:
+            self._begin_score(self._score - 1)
+        else:
+            self.horizon = END
 
     def next_batch(self, wanted: int) -> Sequence[tuple[Position, Anchor]]:
         """Return further anchors, each with a position that the tree does not precede.
@@ -86,25 +107,26 @@ class AnchorSource:
         `wanted` is how many trees the search lacks; there may be more or fewer.
         """
         if not self._is_in_order:
-            return self._all()
+            return self._all_of_score()
         size = self._next_size(wanted)
         root_ids = self._roots.next(size, enough=wanted)
         anchors = find_anchors_among(
             self._connection,
-            self.criteria,
-            self.shared_supplies,
+            self._score_criteria,
+            self._score_supplies,
             root_ids,
             deadline=self.deadline,
             memory=self.memory,
         )
         self._batches += 1
         self._largest_batch = max(self._largest_batch, size)
-        max_batches = MAX_PREFERRED_BATCHES if self.ordering.preferred else MAX_ORDERED_BATCHES
+        self._anchor_count += len(anchors)
         are_few = len(root_ids) >= MIN_SAMPLE and len(anchors) < MIN_ANCHOR_RATIO * len(root_ids)
-        self._is_in_order = self._batches < max_batches and not are_few
-        self.horizon = END
-        if not self._roots.exhausted:
-            self.horizon = (-len(self.ordering.preferred), *self._roots.next_position)
+        self._is_in_order = self._batches < MAX_ORDERED_BATCHES and not are_few
+        if self._roots.exhausted:
+            self._end_score()
+        else:
+            self.horizon = (-self._score, *self._roots.next_position)
         return self._with_bounds(anchors)
 
     def _next_size(self, wanted: int) -> int:
@@ -115,10 +137,10 @@ class AnchorSource:
         most = BATCH_GROWTH * self._largest_batch
         if self._batches > 1:
             return most
-        factor, more = FIRST_PREFERRED_BATCH if self.ordering.preferred else FIRST_BATCH
+        factor, more = FIRST_FILTERED_BATCH if self._score_criteria.has_filters else FIRST_BATCH
         if self._batches == 0:
             return int(factor * wanted) + more
-        roots_per_anchor = self._largest_batch / max(1, len(self._delivered))
+        roots_per_anchor = self._largest_batch / max(1, self._anchor_count)
         return min(int(factor * wanted * roots_per_anchor) + more, most)
 
     def _can_order_roots(self) -> bool:
@@ -127,18 +149,18 @@ class AnchorSource:
         is_shared = any(self.criteria.by_demand[demand] in self.shared_supplies for demand in demands)
         return not is_shared and not self.criteria.has_rare_criterion(self.shared_supplies.keys())
 
-    def _all(self) -> Sequence[tuple[Position, Anchor]]:
-        """Return all anchors that have not been delivered yet."""
+    def _all_of_score(self) -> Sequence[tuple[Position, Anchor]]:
+        """Return all anchors of trees that can have the score and have not been delivered yet."""
         anchors, _ = find_anchors(
             self._connection,
-            self.criteria,
-            self.shared_supplies,
+            self._score_criteria,
+            self._score_supplies,
             ScanCursor(),
             max_anchors=None,
             deadline=self.deadline,
             memory=self.memory,
         )
-        self.horizon = END
+        self._end_score()
         return self._with_bounds(anchors)
 
     def position(self, anchor: Anchor, rank: Rank) -> Position:

@@ -83,6 +83,14 @@ class OrderedRoots:
         self.exhausted = False
         self.next_position: tuple[float, str] = (0, "")
 
+    def restart(self) -> None:
+        """Return all roots again, the first ones first."""
+        self._after_free = self._tied_free = None
+        self._after_uuid = ""
+        self._returned.clear()
+        self._spare = list(self.drawn)
+        self.exhausted = False
+
     def next(self, size: int, enough: int) -> Collection[int]:
         """Return about `size` further roots; fewer than `enough` only if few are left, or hard to find."""
         found = set[int]()

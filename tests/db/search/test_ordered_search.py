@@ -27,11 +27,10 @@ def forced(*, in_order: bool, batch: int = 2) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: not in_order)
         patch.setattr(ordered_anchors, "FIRST_BATCH", (0, batch))
-        patch.setattr(ordered_anchors, "FIRST_PREFERRED_BATCH", (0, batch))
+        patch.setattr(ordered_anchors, "FIRST_FILTERED_BATCH", (0, batch))
         patch.setattr(ordered_anchors, "BATCH_GROWTH", 1)
         patch.setattr(ordered_anchors, "MIN_ANCHOR_RATIO", 0)
         patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
-        patch.setattr(ordered_anchors, "MAX_PREFERRED_BATCHES", 10_000)
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
         yield
 

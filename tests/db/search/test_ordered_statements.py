@@ -5,6 +5,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from bench import large_cloud
+from placement_svc.db.search import ordered_anchors
 from placement_svc.observability import request_stats
 from tests.conftest import Api
 from tests.support.statements import sent_statements
@@ -21,6 +22,10 @@ FEW_RANDOM_STATEMENTS = 6
 
 MAX_EXAMINED = 135
 """Roots that are examined for 100 trees; those of a key are read at once if they are less than a quarter."""
+
+
+def unexpected_lookup(*_: object, **__: object) -> None:
+    raise AssertionError("All anchors are looked up.")
 
 
 def test_limited_search_finds_the_top_of_the_cloud(app: Flask, api: Api, engine: Engine) -> None:
@@ -53,17 +58,46 @@ def test_random_search_takes_few_statements(app: Flask, api: Api, engine: Engine
     assert len(statements) <= FEW_RANDOM_STATEMENTS
 
 
+@pytest.mark.parametrize("preferred", ["HW_CPU_X86_SGX", "HW_CPU_X86_AVX2,HW_CPU_X86_SGX"])
+@pytest.mark.parametrize("order", ["", "&order_by=spread:VCPU", "&order_by=pack:DISK_GB", "&order_by=random"])
+def test_preferred_traits_that_few_of_the_first_roots_have(
+    api: Api, engine: Engine, order: str, preferred: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trees with the best score are found without a lookup in the whole cloud."""
+    large_cloud.fill(engine, HOSTS)
+    monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
+    path = f"/allocation_candidates?{REQUEST}&preferred={preferred}{order}&limit=20"
+    response = api("GET", path, version=EXTENDED)
+    summaries = response.json["provider_summaries"].values()
+    assert len(response.json["allocation_requests"]) == 20
+    assert sum("HW_CPU_X86_SGX" in each["traits"] for each in summaries) == 20
+
+
+@pytest.mark.parametrize("preferred", ["HW_CPU_X86_VMX", "HW_CPU_X86_SGX,HW_CPU_X86_VMX"])
+def test_preferred_traits_that_no_host_has(app: Flask, api: Api, engine: Engine, preferred: str) -> None:
+    """The search finds by an index that no tree has the best score, and continues with the next one."""
+    large_cloud.fill(engine, HOSTS)
+    path = f"/allocation_candidates?{REQUEST}&preferred={preferred}&order_by=spread:VCPU"
+    with sent_statements(app.extensions["database"].engine) as statements:
+        limited = api("GET", f"{path}&limit=20", version=EXTENDED).json
+    facts = [
+        each.parameters["provider_ids"] for each in statements if "provider_ids" in (each.parameters or {})
+    ]
+    assert sum(len(each.split(",")) for each in facts) < HOSTS
+    every = api("GET", path, version=EXTENDED).json
+    assert limited["allocation_requests"] == every["allocation_requests"][:20]
+
+
 @pytest.mark.parametrize("order", ["spread:DISK_GB", "pack:DISK_GB", "random"])
 def test_filter_that_excludes_most_of_the_first_roots(
-    app: Flask, api: Api, engine: Engine, order: str
+    api: Api, engine: Engine, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The roots come in larger batches, without a search of the whole cloud."""
+    """Further roots are examined, without a lookup in the whole cloud."""
     large_cloud.fill(engine, HOSTS)
-    path = f"/allocation_candidates?{REQUEST}&root_required=HW_CPU_X86_SGX&order_by={order}&limit=10"
-    with sent_statements(app.extensions["database"].engine) as statements:
-        response = api("GET", path, version=EXTENDED)
-    assert len(response.json["allocation_requests"]) == 10
-    assert not [each for each in statements if "joined_roots" in each.text]
+    monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
+    path = f"/allocation_candidates?{REQUEST}&root_required=HW_CPU_X86_SGX&order_by={order}&limit=20"
+    response = api("GET", path, version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == 20
 
 
 def test_random_search_draws_few_ids_where_roots_are_rare(app: Flask, api: Api, engine: Engine) -> None:
