@@ -34,7 +34,7 @@ MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots of a batch that must be anchors; otherwise all anchors are found at once."""
 
 MIN_SAMPLE = 30
-"""The roots of a batch from which on this part is known; a smaller batch says little about other roots."""
+"""The least number of roots of such a batch: fewer roots say little about the others."""
 
 END: Position = (math.inf, math.inf, "")
 """A position behind all trees."""
@@ -93,9 +93,10 @@ class AnchorSource:
         self._is_in_order = self._orders_roots
         self._batches = 0
         self._largest_batch = 0
-        self._anchor_count = 0
+        self._new_count = 0
 
     def _end_score(self) -> None:
+        """Continue with the next lower score, as all trees that can have this one are delivered."""
         if self._score:
             self._begin_score(self._score - 1)
         else:
@@ -120,19 +121,20 @@ class AnchorSource:
         )
         self._batches += 1
         self._largest_batch = max(self._largest_batch, size)
-        self._anchor_count += len(anchors)
+        found = self._with_bounds(anchors)
+        self._new_count += len(found)
         are_few = len(root_ids) >= MIN_SAMPLE and len(anchors) < MIN_ANCHOR_RATIO * len(root_ids)
         self._is_in_order = self._batches < MAX_ORDERED_BATCHES and not are_few
         if self._roots.exhausted:
             self._end_score()
         else:
             self.horizon = (-self._score, *self._roots.next_position)
-        return self._with_bounds(anchors)
+        return found
 
     def _next_size(self, wanted: int) -> int:
         """Return the number of roots of the next batch.
 
-        The second batch has as many as the first one suggests, as not each root is an anchor.
+        The second batch has as many as the first one suggests, as not each root is a new anchor.
         """
         most = BATCH_GROWTH * self._largest_batch
         if self._batches > 1:
@@ -140,7 +142,7 @@ class AnchorSource:
         factor, more = FIRST_FILTERED_BATCH if self._score_criteria.has_filters else FIRST_BATCH
         if self._batches == 0:
             return int(factor * wanted) + more
-        roots_per_anchor = self._largest_batch / max(1, self._anchor_count)
+        roots_per_anchor = self._largest_batch / max(1, self._new_count)
         return min(int(factor * wanted * roots_per_anchor) + more, most)
 
     def _can_order_roots(self) -> bool:
