@@ -9,7 +9,7 @@ from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, fi
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.search.ordered_roots import OrderedRoots
-from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
+from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -83,11 +83,6 @@ class AnchorSource:
         """Deliver the trees that can have this score next; those with a higher one are delivered."""
         self._score = score
         self._score_criteria = requiring_score(self.criteria, self.ordering.preferred, score)
-        self._score_supplies = self.shared_supplies
-        if score and self.shared_supplies:
-            self._score_supplies = find_shared_supplies(
-                self._connection, self._score_criteria, self.deadline, self.memory
-            )
         self.horizon = (-score, -math.inf, "")
         self._roots.restart()
         self._is_in_order = self._orders_roots
@@ -114,7 +109,7 @@ class AnchorSource:
         anchors = find_anchors_among(
             self._connection,
             self._score_criteria,
-            self._score_supplies,
+            self.shared_supplies,
             root_ids,
             deadline=self.deadline,
             memory=self.memory,
@@ -156,7 +151,7 @@ class AnchorSource:
         anchors, _ = find_anchors(
             self._connection,
             self._score_criteria,
-            self._score_supplies,
+            self.shared_supplies,
             ScanCursor(),
             max_anchors=None,
             deadline=self.deadline,
@@ -199,9 +194,7 @@ class AnchorSource:
         if not wanted:
             return
         self._known |= wanted
-        new = read_facts(
-            self._connection, self.ordering, self._class_id(), wanted, self.deadline, self.memory
-        )
+        new = read_facts(self._connection, ordering, self._class_id(), wanted, self.deadline, self.memory)
         self.facts.free.update(new.free)
         self.facts.free.update(self._freed_amounts(new.free))
         self.facts.preferred.update(new.preferred)

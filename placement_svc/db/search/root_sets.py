@@ -146,8 +146,8 @@ def _trait_sets(
     for each in dict.fromkeys(criteria.by_demand):
         if each not in shared_supplies:
             yield from _supplier_set(criteria, each, size)
-    for number, any_of in enumerate(criteria.rules.unsuffixed_required):
-        aggregate_ids = aggregates_serving_required(shared_supplies, number)
+    for any_of in criteria.rules.unsuffixed_required:
+        aggregate_ids = aggregates_serving_required(shared_supplies, any_of)
         is_small = any_of in small
         if not aggregate_ids:
             if is_small or _is_used(any_of, size):

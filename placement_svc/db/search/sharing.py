@@ -29,14 +29,13 @@ AGGREGATE_ID_SIZE = 50
 class SharedSupply:
     """A sharing provider that can supply a demand to every tree with a member in one of its aggregates.
 
-    `satisfied_required` holds the indexes of those sets in `CombinationRules.unsuffixed_required` of which
-    the provider has a trait.
+    `trait_ids` are those of its traits that the unsuffixed group requires or prefers.
     """
 
     provider_id: int
     root_id: int
     aggregate_ids: tuple[int, ...]
-    satisfied_required: frozenset[int]
+    trait_ids: frozenset[int]
 
 
 SharedSupplies = Mapping[SupplierCriteria, tuple[SharedSupply, ...]]
@@ -78,32 +77,30 @@ def find_shared_supplies(
         query = union_all(*(_select_shared_supplies(*each) for each in numbered.items()))
     statement = query.order_by("number", "provider_id")
     values = {"sharing_trait_id": criteria.sharing_trait_id}
+    preferred = criteria.ordering.preferred if criteria.ordering else frozenset[int]()
+    relevant = preferred.union(*criteria.rules.unsuffixed_required)
     supplies: defaultdict[SupplierCriteria, list[SharedSupply]] = defaultdict(list)
     for number, provider_id, root_id, aggregate_ids, trait_ids in each_driver_row(
         connection, statement, values
     ):
         deadline.check()
         memory.reserve(SUPPLY_SIZE + AGGREGATE_ID_SIZE * len(aggregate_ids))
-        satisfied = frozenset(
-            index
-            for index, any_of in enumerate(criteria.rules.unsuffixed_required)
-            if not any_of.isdisjoint(trait_ids)
-        )
-        supplies[distinct[number]].append(SharedSupply(provider_id, root_id, tuple(aggregate_ids), satisfied))
+        supply = SharedSupply(provider_id, root_id, tuple(aggregate_ids), relevant.intersection(trait_ids))
+        supplies[distinct[number]].append(supply)
     return {each: tuple(found) for each, found in supplies.items()}
 
 
-def aggregates_serving_required(shared_supplies: SharedSupplies, number: int) -> set[int]:
-    """Return the aggregates through which a supplier of the unsuffixed group has a trait of a required set.
+def aggregates_serving_required(shared_supplies: SharedSupplies, any_of: frozenset[int]) -> set[int]:
+    """Return the aggregates through which a supplier of the unsuffixed group has one of these traits.
 
-    `number` is the index of the set in `CombinationRules.unsuffixed_required`.
+    The unsuffixed group requires or prefers them.
     """
     return {
         aggregate_id
         for supplier_criteria, supplies in shared_supplies.items()
         if supplier_criteria.is_unsuffixed
         for supply in supplies
-        if number in supply.satisfied_required
+        if not any_of.isdisjoint(supply.trait_ids)
         for aggregate_id in supply.aggregate_ids
     }
 

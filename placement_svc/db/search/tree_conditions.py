@@ -122,8 +122,8 @@ def has_unsuffixed_required(
     """
     required = criteria.rules.unsuffixed_required
     has_each = [
-        _has_supplier_with_any_of(root, criteria, shared_supplies, number)
-        for number in range(len(required[:MAX_SINGLE_CONDITIONS]))
+        _has_supplier_with_any_of(root, criteria, shared_supplies, any_of)
+        for any_of in required[:MAX_SINGLE_CONDITIONS]
     ]
     if len(has_each) < 2:
         yield from has_each
@@ -158,12 +158,11 @@ def has_amounts_to_split(
 
 
 def _has_supplier_with_any_of(
-    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies, number: int
+    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies, any_of: frozenset[int]
 ) -> ColumnElement[bool]:
-    """Return the condition that a supplier of the unsuffixed group has a trait of required set `number`."""
-    any_of = criteria.rules.unsuffixed_required[number]
+    """Return the condition that a supplier of the unsuffixed group has one of these traits."""
     matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), [any_of]).with_optimization_fence()
-    return has_supplier(root, matching, aggregates_serving_required(shared_supplies, number))
+    return has_supplier(root, matching, aggregates_serving_required(shared_supplies, any_of))
 
 
 def unsuffixed_criteria(criteria: SearchCriteria) -> list[SupplierCriteria]:
