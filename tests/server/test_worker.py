@@ -98,6 +98,18 @@ def test_clients_may_connect_while_the_worker_checks_deadlines(worker: Worker) -
     assert worker.read_deadlines.keys() > earlier.keys()
 
 
+def test_connection_made_before_gunicorn_started_sends_packets_at_once(worker: Worker) -> None:
+    accepted: list[TConn] = []
+    worker.reception = SimpleNamespace(await_request=accepted.append)  # type: ignore[assignment]
+    worker.worker_connections = 2
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname()):
+            assert worker.accept(listener)
+        (connection,) = accepted
+        with connection.sock as sock:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 class Connection:
     """A client of `worker`, with the log at level debug."""
 
