@@ -112,12 +112,15 @@ class OrderedBatches:
         self.horizon: Key | None = source.horizon
 
     def next(self, placed: int) -> Sequence[Anchor] | None:
-        """Return the anchors with the best positions, None if no anchor is left."""
+        """Return the anchors with the best positions, None if no anchor is left.
+
+        There may be none, if only the horizon has moved: trees behind the former one can be used then.
+        """
+        if not self._pending and self.horizon == END:
+            return None
         while self._source.horizon != END and not (self._chunk and self._is_next_known()):
             for position, anchor in self._source.next_batch(max(1, self._limit - placed)):
                 heapq.heappush(self._pending, (position, next(self._numbers), anchor))
-        if not self._pending:
-            return None
         anchors: list[Anchor] = []
         while len(anchors) != self._chunk and self._is_next_known():
             anchors.append(heapq.heappop(self._pending)[2])

@@ -4,7 +4,6 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
-from uuid import uuid4
 
 from sqlalchemy import Connection
 
@@ -15,6 +14,7 @@ from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
 from placement_svc.db.search.ordered_anchors import AnchorSource
+from placement_svc.db.search.random_root import random_root_uuid
 from placement_svc.db.search.sharing import find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import (
     SimulatedSuppliers,
@@ -162,7 +162,7 @@ class _PlacementSearch:
         self._deadline, self._memory = options.search.deadline, options.search.memory
         self._uuids = [consumer.consumer_uuid for consumer in wanted.consumers]
         self._consumers = wanted.consumers
-        request = _without_random_order(wanted.request, options)
+        request = _in_order_of_claims(wanted.request, options)
         self._freed = read_freed_inventories(
             connection, request.ignore_consumer, self._deadline, self._memory
         )
@@ -239,7 +239,7 @@ class _PlacementSearch:
                 self._connection,
                 self._criteria,
                 self._supplies,
-                start=None if self._options.is_repeatable else str(uuid4()),
+                start=None if self._options.is_repeatable else random_root_uuid(self._connection),
                 limit=limit if self._options.is_repeatable else _rounded(limit),
                 deadline=self._deadline,
                 memory=self._memory,
@@ -338,9 +338,14 @@ def _rounded(tree_count: int) -> int:
     return tree_count if tree_count > MAX_ROUNDED else 1 << (tree_count - 1).bit_length()
 
 
-def _without_random_order(request: CandidatesRequest, options: PlacementSearchOptions) -> CandidatesRequest:
-    """Return a request that has no random order if it makes no difference, or if the search is repeatable."""
-    is_random = request.order_by is not None and request.order_by.method is OrderMethod.RANDOM
-    if is_random and (not request.preferred or options.is_repeatable):
-        return replace(request, order_by=None)
-    return request
+def _in_order_of_claims(request: CandidatesRequest, options: PlacementSearchOptions) -> CandidatesRequest:
+    """Return a request with a random order of trees that the client leaves open, so that claims differ.
+
+    Without `preferred`, a search that starts at a random root suffices. A repeatable search has no random
+    order.
+    """
+    order_by = request.order_by
+    if options.is_repeatable:
+        is_random = order_by is not None and order_by.method is OrderMethod.RANDOM
+        return request.without_order if is_random else request
+    return request.in_random_order if request.preferred and order_by is None else request

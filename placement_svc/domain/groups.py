@@ -1,8 +1,9 @@
 """The request for allocation candidates, parsed (`docs/spec/candidates.md 2 and 3`)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,16 @@ class CandidatesRequest:
     preferred: frozenset[str] = frozenset()
     order_by: OrderBy | None = None
     can_split: frozenset[str] = frozenset()
+
+    @cached_property
+    def without_order(self) -> "CandidatesRequest":
+        """The same request without `order_by`."""
+        return replace(self, order_by=None)
+
+    @cached_property
+    def in_random_order(self) -> "CandidatesRequest":
+        """The same request with trees in random order; with `preferred`, those with the same score."""
+        return replace(self, order_by=OrderBy(OrderMethod.RANDOM))
 
     def least_amounts(self, group: RequestGroup) -> Mapping[str, int]:
         """Return the amounts by resource class that each provider must have of which a group uses some."""

@@ -125,6 +125,8 @@ class Placer:
         self._entries = 0
         self._served_roots = defaultdict[int, list[int]](list)
         """For each supplier of trees other than its own, the roots of these trees."""
+        self._other_trees = defaultdict[int, set[int]](set)
+        """For each root, the other trees with candidates of sharing providers alone whose root it may be."""
 
     def add(self, roots: Iterable[RootSuppliers]) -> None:
         """Add roots with their suppliers; `inventories` has these suppliers already."""
@@ -137,8 +139,20 @@ class Placer:
             for id_ in self._deadline.checked(ids):
                 if self._root_id(id_) != root.id:
                     self._served_roots[id_].append(root.id)
+            if self._rule is not None and self._sharing_ids:
+                self._add_other_tree(root)
             tree = self._trees[root.id] = _Tree(root, self._order.bound(root))
             self._push(tree, ())
+
+    def _add_other_tree(self, root: RootSuppliers) -> None:
+        """Add a tree to `_other_trees`, if it can have candidates of sharing providers alone."""
+        only_sharing = self._only_sharing(root)
+        if not all(only_sharing.suppliers):
+            return
+        for ids in only_sharing.distinct_lists:
+            for id_ in self._deadline.checked(ids):
+                if self._root_id(id_) != root.id:
+                    self._other_trees[self._root_id(id_)].add(root.id)
 
     def place(self, consumer_uuid: str, horizon: Key | None = None) -> Placed | None:
         """Place a consumer on the best candidate; return None if no tree has one.
@@ -200,7 +214,9 @@ class Placer:
         all_may_improve = self._order.improves or self._rules.splittable
         improved = set(changed) if all_may_improve else {tree.root.id}
         if self._rule is not None:
-            improved.update(self._rule.record(consumer_uuid, placed.root_ids))
+            for root_id in self._rule.record(consumer_uuid, placed.root_ids):
+                improved.add(root_id)
+                improved.update(self._other_trees.get(root_id, ()))
         for root_id in self._deadline.checked(changed & self._trees.keys()):
             self._trees[root_id].is_current = False
         for root_id in self._deadline.checked(improved & self._trees.keys()):

@@ -14,9 +14,14 @@ from placement_svc.domain.ordering import (
 )
 from placement_svc.domain.placing import Key
 
+BEHIND_DRAWN = "~"
+"""The first character of texts that sort behind all random texts."""
+
 
 class RankedOrder:
     """A `TreeOrder`: the keys are the ranks of candidates, followed by the uuid of the root.
+
+    In a random order, a tree that was used comes behind all others of the same rank, so each is used in turn.
 
     Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. If a
     class `may_split`, a tree can have better candidates after a placement: several providers supply the class
@@ -37,11 +42,14 @@ class RankedOrder:
         order_by = ordering.order_by
         self.improves = may_split or (order_by is not None and order_by.method is OrderMethod.PACK)
         self._resource_class = order_by.resource_class if order_by else None
+        self._uses = 0
+        self._used: dict[int, str] = {}
+        """For a random order, texts in place of the uuids of the roots that were used, in this order."""
 
     def bound(self, root: RootSuppliers) -> Key:
         """Return the key of a candidate of the best supplier for each demand."""
         rank = best_rank(self._ordering, self._facts, root.suppliers, self._to_tree(root).deadline)
-        return *rank, self._facts.uuids[root.id]
+        return *rank, self._text(root)
 
     def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
         """Yield the candidates of a tree by rank."""
@@ -49,13 +57,20 @@ class RankedOrder:
         reserved = tree.memory.reserved
         try:
             for rank, candidate in ordered_candidates(self._ordering, self._facts, tree):
-                yield (*rank, self._facts.uuids[root.id]), candidate
+                yield (*rank, self._text(root)), candidate
         finally:
             # The tree is combined anew for the next consumer.
             tree.memory.release(tree.memory.reserved - reserved)
 
     def record(self, root: RootSuppliers, amounts: Amounts) -> None:
-        """Use up what a consumer has got of the class of `order_by`."""
+        """Use up what a consumer has got of the class of `order_by`; put a tree of a random order last."""
+        if self._ordering.is_random:
+            self._uses += 1
+            self._used[root.id] = f"{BEHIND_DRAWN}{self._uses:012}"
         for (provider_id, resource_class), amount in amounts.items():
             if resource_class == self._resource_class:
                 self._facts.free[provider_id] -= amount
+
+    def _text(self, root: RootSuppliers) -> str:
+        """Return what decides between trees of the same rank."""
+        return self._used.get(root.id) or self._facts.uuids[root.id]

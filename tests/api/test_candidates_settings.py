@@ -74,9 +74,8 @@ def test_random_responses_without_a_limit_are_complete(client_with: Callable[...
 def test_random_responses_come_from_everywhere(client_with: Callable[..., Get], query: str) -> None:
     get = client_with(randomize_candidates=True)
     missing = {uuid_of("h3a"), uuid_of("h3b")} if "in_tree" in query else set(NODES)
-    # The probability of a tree is the width of the gap before its uuid: at least 0.7 % for each of these. The
-    # probability that one of its two nodes does not appear in 10,000 responses is 10 to the power of -16.
-    for _ in range(10_000):
+    # The probability that one of the twelve nodes does not appear in 500 responses is 10 to the power of -17.
+    for _ in range(500):
         missing.difference_update(suppliers(get(query)))
         if not missing:
             break

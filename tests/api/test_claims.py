@@ -1,5 +1,6 @@
 """POST /claims: the body, errors, dry runs, lost races and the cost (`docs/spec/extensions.md 5.1`)."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -8,6 +9,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, event, text
 
+from placement_svc.db.search import random_root
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of
@@ -377,8 +379,10 @@ def test_a_move_that_an_overcommitted_host_would_allow_is_searched_again(
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_statements_do_not_grow_with_the_consumers(
-    api: Api, load_cloud: LoadCloud, engine: Engine, app: Flask, count: int
+    api: Api, load_cloud: LoadCloud, app: Flask, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
+    # The first call draws the roots at which this one starts.
+    monkeypatch.setattr(random_root, "DRAWN_SECONDS", math.inf)
     load_cloud(read("; ".join(f"h{number}{{VCPU8}}" for number in range(60))))
     uuids = [uuid_of(f"server {number}") for number in range(count)]
     assert api("POST", "/claims", json=body(uuid_of("first"))).status_code == 200
@@ -419,6 +423,48 @@ def test_preferred_traits_come_before_the_order(api: Api, load_cloud: LoadCloud,
     names = [claim["root"]["name"] for claim in response.json["claims"]]
     assert names[:2] == ["h", "h"]
     assert names[2] in "gi"
+
+
+@pytest.mark.parametrize(
+    "order_by", ["", "&order_by=random", "&order_by=spread:DISK_GB", "&order_by=pack:DISK_GB"]
+)
+def test_all_candidates_are_used_when_a_preferred_provider_of_all_trees_is_full(
+    api: Api, load_cloud: LoadCloud, order_by: str
+) -> None:
+    """All trees have the trait by the storage alone, so they come first only as long as it is free."""
+    load_cloud(read("g{DISK_GB6}@X; h{DISK_GB6}@X; s{DISK_GB4}$#STORAGE_DISK_SSD@X"))
+    request = f"resources=DISK_GB:3&preferred=STORAGE_DISK_SSD{order_by}"
+    uuids = [uuid_of(f"server {number}") for number in range(5)]
+    response = api("POST", "/claims", json=body(*uuids, request=request))
+    assert response.status_code == 200, response.json
+    suppliers = [provider for claim in response.json["claims"] for provider in claim["allocations"]]
+    assert suppliers[0] == uuid_of("s")
+    assert sorted(suppliers[1:]) == sorted([uuid_of("g"), uuid_of("h")] * 2)
+
+
+@pytest.mark.parametrize("options", ["", "&order_by=random", "&preferred=HW_NUMA_ROOT"])
+def test_claims_begin_at_different_hosts_and_use_each_in_turn(
+    api: Api, load_cloud: LoadCloud, options: str
+) -> None:
+    """The uuids of the hosts differ only at their ends, as those of uuid7."""
+    load_cloud(read("other"))
+    hosts = [f"a0000000-0000-4000-8000-{number:012}" for number in range(8)]
+    for uuid in hosts:
+        assert api("POST", "/resource_providers", json={"name": uuid, "uuid": uuid}).status_code == 200
+        inventories = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}}
+        assert api("PUT", f"/resource_providers/{uuid}/inventories", json=inventories).status_code == 200
+        traits = {"resource_provider_generation": 1, "traits": ["HW_NUMA_ROOT"]}
+        assert api("PUT", f"/resource_providers/{uuid}/traits", json=traits).status_code == 200
+    uuids = [uuid_of(f"server {number}") for number in range(8)]
+    sent = body(*uuids, request=f"resources=VCPU:1{options}", dry_run=True)
+    first = set()
+    # The probability that at most three hosts come first is 10 to the power of -15.
+    for _ in range(40):
+        response = api("POST", "/claims", json=sent)
+        roots = [claim["root"]["name"] for claim in response.json["claims"]]
+        assert sorted(roots) == hosts
+        first.add(roots[0])
+    assert len(first) > 3
 
 
 def test_shared_storage_is_filled_first(api: Api, load_cloud: LoadCloud) -> None:

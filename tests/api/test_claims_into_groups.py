@@ -164,6 +164,39 @@ def test_a_soft_policy_comes_before_the_order_of_the_request(
     assert placed.json["violations"] == [uuid_of("3")]
 
 
+@pytest.mark.parametrize("policy", ["affinity", "anti-affinity"])
+def test_candidates_without_preferred_traits_keep_a_policy(
+    api: Api, load_cloud: LoadCloud, group: Call, policy: str
+) -> None:
+    load_cloud(read("s1{VCPU8}$@X; s2{VCPU8}$#STORAGE_DISK_SSD@X"))
+    group(policy)
+    member, other = ("s1", "s1") if policy == "affinity" else ("s2", "s1")
+    first = body("1", request=f"resources=VCPU:1&in_tree={uuid_of(member)}")
+    assert roots(api("POST", "/claims", first)) == [member]
+    second = body("2", request="resources=VCPU:1&preferred=STORAGE_DISK_SSD")
+    assert roots(api("POST", "/claims", second)) == [other]
+
+
+def test_soft_affinity_regards_sharing_providers_of_other_trees(
+    api: Api, load_cloud: LoadCloud, group: Call
+) -> None:
+    """The third consumer finds 19 MB on h and on s; s alone is the first candidate around the first root."""
+    names = sorted(["g", "h"], key=uuid_of)
+    first, second = names
+    load_cloud(
+        read(
+            f"{first}{{VGPU2}}@Y; {second}{{MEMORY_MB20}}@X; s<{second}{{MEMORY_MB20, VGPU20}}$@X,Y",
+        )
+    )
+    group("soft-affinity")
+    request = "resources=VGPU:2&resources_B=MEMORY_MB:1&order_by=spread:MEMORY_MB"
+    placed = api("POST", "/claims", body("1", "2", "3", "4", request=request))
+    assert roots(placed) == [first, second, second, second]
+    suppliers = [sorted(claim["allocations"]) for claim in placed.json["claims"]]
+    both, alone = sorted([uuid_of(second), uuid_of("s")]), [uuid_of("s")]
+    assert suppliers[1:] == [both, alone, both]
+
+
 def test_soft_affinity_reports_who_is_apart(api: Api, load_cloud: LoadCloud, group: Call, call: Call) -> None:
     load_cloud(read("h1{VCPU3}; h2{VCPU3}"))
     group("soft-affinity")

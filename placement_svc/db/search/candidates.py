@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from uuid import uuid4
 
 from sqlalchemy import Connection
 
@@ -15,6 +14,7 @@ from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
 from placement_svc.db.search.ordered_anchors import AnchorSource
 from placement_svc.db.search.ordered_search import OrderedSearch
+from placement_svc.db.search.random_root import random_root_uuid
 from placement_svc.db.search.repeated_candidates import RepeatedCandidates
 from placement_svc.db.search.root_sets import has_small_set
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
@@ -187,7 +187,8 @@ class CandidateSearch:
         return candidates
 
     def _initial_state(self) -> SearchState:
-        return SearchState(ScanCursor(start=str(uuid4()) if self._options.randomize else None))
+        start = random_root_uuid(self._connection) if self._options.randomize else None
+        return SearchState(ScanCursor(start=start))
 
     def _fetch_batch(self, state: SearchState, size: BatchSize) -> tuple[list[Anchor], SearchState]:
         """Return the next anchors that can yield new candidates, their trees fetched, and the state after."""

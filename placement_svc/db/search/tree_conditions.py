@@ -40,7 +40,7 @@ tree_aggregates = shared(provider_aggregates.alias("tree_aggregates"))
 """The aggregates of all providers of a tree."""
 _inventory = shared(inventories.alias("split_inventory"))
 
-at_or_after_start = roots.c.uuid > bindparam("start", type_=String)
+at_or_after_start = roots.c.uuid >= bindparam("start", type_=String)
 
 
 def position_column(randomized: bool) -> Label[Any]:
