@@ -180,21 +180,17 @@ def test_candidates_without_preferred_traits_keep_a_policy(
 def test_soft_affinity_regards_sharing_providers_of_other_trees(
     api: Api, load_cloud: LoadCloud, group: Call
 ) -> None:
-    """The third consumer finds 19 MB on h and on s; s alone is the first candidate around the first root."""
-    names = sorted(["g", "h"], key=uuid_of)
-    first, second = names
-    load_cloud(
-        read(
-            f"{first}{{VGPU2}}@Y; {second}{{MEMORY_MB20}}@X; s<{second}{{MEMORY_MB20, VGPU20}}$@X,Y",
-        )
-    )
+    """The third consumer finds 19 MB on two providers; one alone is the candidate around the first root."""
+    first, second, child = sorted(["g", "h", "i"], key=uuid_of)
+    both = "{MEMORY_MB20, VGPU20}$@X,Y"
+    load_cloud(read(f"{first}{{VGPU2}}@Y; {second}{{MEMORY_MB20}}@X; {child}<{second}{both}"))
     group("soft-affinity")
     request = "resources=VGPU:2&resources_B=MEMORY_MB:1&order_by=spread:MEMORY_MB"
     placed = api("POST", "/claims", body("1", "2", "3", "4", request=request))
     assert roots(placed) == [first, second, second, second]
-    suppliers = [sorted(claim["allocations"]) for claim in placed.json["claims"]]
-    both, alone = sorted([uuid_of(second), uuid_of("s")]), [uuid_of("s")]
-    assert suppliers[1:] == [both, alone, both]
+    suppliers = [set(claim["allocations"]) for claim in placed.json["claims"]]
+    pair = {uuid_of(second), uuid_of(child)}
+    assert suppliers[1:] == [pair, {uuid_of(child)}, pair]
 
 
 def test_soft_affinity_reports_who_is_apart(api: Api, load_cloud: LoadCloud, group: Call, call: Call) -> None:
