@@ -1,8 +1,11 @@
 """The form of a request for allocation candidates: its fields from a query, and a query from pasted text."""
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from urllib.parse import quote
 
 from placement_svc.domain.groups import GroupPolicy
 from placement_svc.schemas.candidates_query import SUFFIX, ExtendedRequestQuery
@@ -53,7 +56,7 @@ REQUEST_KINDS = (
     FieldKind("order_by", "Order by", "spread:VCPU", "orders"),
     FieldKind("ignore_consumer", "Ignore consumer", "UUID", repeats=True),
     FieldKind("limit", "Limit", "20"),
-    FieldKind("root", "Only this host", "name or uuid"),
+    FieldKind("root", "Explain only this host", "name or uuid"),
 )
 """The fields of the whole request. Groups have no key that is also here."""
 
@@ -66,6 +69,11 @@ _NOT_OF_THE_REQUEST = {*ExplanationQuery().fields, *FitsQuery().fields, "stale"}
 """The keys of a pasted URL that say how to explain or count a request, or where to read."""
 
 _URL = re.compile(r"(?:allocation_candidates(?:/\w+)?|/console/ask)\?([^\s'\"#]*)")
+
+_DATA_TO_QUERY = re.compile(r"--get|-[A-Za-z]*G[A-Za-z]*")
+"""The option of curl that sends its data as the query, maybe with other letters."""
+
+_DATA_OPTIONS = frozenset({"-d", "--data", "--data-ascii", "--data-binary", "--data-raw"})
 
 
 @dataclass(frozen=True)
@@ -106,13 +114,34 @@ def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
 
 def parse_pasted(text: str) -> Pairs:
     """Return the keys and values in a query, a URL or a curl command; raise `Invalid`."""
-    found = _URL.search(text)
-    query = found[1] if found else text.strip().strip("'\"").removeprefix("?")
+    query = "&".join(_queries_of_command(text))
+    if not query:
+        found = _URL.search(text)
+        query = found[1] if found else text.strip().strip("'\"").removeprefix("?").partition("#")[0]
     return [
         (key, value)
         for key, value in parse_pairs(query.encode())
         if value.strip() and key not in _NOT_OF_THE_REQUEST
     ]
+
+
+def _queries_of_command(text: str) -> Iterator[str]:
+    """Yield the parts of the query that a curl command sends; nothing for other text."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        # Not a command, or one whose quotes are not closed.
+        return
+    if not words or words[0] != "curl":
+        return
+    yield from (found[1] for found in map(_URL.search, words) if found)
+    if any(map(_DATA_TO_QUERY.fullmatch, words)):
+        for option, value in pairwise(words):
+            if option in _DATA_OPTIONS:
+                yield value
+            elif option == "--data-urlencode":
+                key, _, content = value.partition("=")
+                yield f"{key}={quote(content)}"
 
 
 def is_request(pairs: Pairs) -> bool:

@@ -8,7 +8,13 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 from placement_svc.db import names
 from placement_svc.db.engine import driver_rows
 from placement_svc.db.host_pages import host_conditions, roots, usage_ratio
-from placement_svc.db.tables import aggregates, inventories, provider_aggregates, resource_classes
+from placement_svc.db.tables import (
+    aggregates,
+    inventories,
+    provider_aggregates,
+    provider_traits,
+    resource_classes,
+)
 from placement_svc.domain.hosts import HostFilter, HostMap, MapCell
 
 NO_AGGREGATE = "no aggregate"
@@ -31,8 +37,9 @@ def read_map(
     """Return the map of the hosts that match the filters, at most `max_hosts` of them, by name.
 
     `fill` is the resource class to show; None shows the fullest class of each host. The groups are those of
-    the hosts that are in the same aggregates, or those with and without the trait `by_trait`. Raises
-    `Invalid` for an unknown name of a trait or resource class. One statement, besides those for names.
+    the hosts that are in the same aggregates, or those with and without the trait `by_trait`, which any of
+    their providers may have. Raises `Invalid` for an unknown name of a trait or resource class. One
+    statement, besides those for names.
     """
     amounts = _fullest() if fill is None else _of_class(connection, fill)
     group: ColumnElement[Any] = literal("")
@@ -40,7 +47,7 @@ def read_map(
     source = roots.outerjoin(amounts, amounts.c.root_id == roots.c.id)
     if by_trait:
         id_ = names.trait_ids(connection, [by_trait])[by_trait]
-        group = roots.c.trait_ids.contains([id_])
+        group = roots.c.id.in_(select(provider_traits.c.root_id).where(provider_traits.c.trait_id == id_))
     elif by_aggregate:
         sets = _aggregate_sets()
         source = source.outerjoin(sets, sets.c.provider_id == roots.c.id)

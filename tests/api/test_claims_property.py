@@ -13,7 +13,7 @@ from tests.support.claims_oracle import consumer, follow
 from tests.support.cloud import Cloud, uuid_of
 from tests.support.fits_oracle import Claimer, TooManyStates
 from tests.support.oracle import Request, candidates
-from tests.support.strategies import scenarios
+from tests.support.strategies import scenarios, scenarios_with_pools
 
 MAX_STATES = 200
 
@@ -27,9 +27,9 @@ def new_consumers(how_many: int) -> list[dict[str, Any]]:
 @settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    max_examples=examples(25),
+    max_examples=examples(40),
 )
-@given(scenario=scenarios(), how_many=st.integers(1, 5))
+@given(scenario=scenarios() | scenarios_with_pools(), how_many=st.integers(1, 5))
 def test_placements_agree_with_oracle(
     api: Api,
     clean_database: Callable[[], None],

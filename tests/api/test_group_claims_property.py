@@ -16,7 +16,7 @@ from tests.support.claims_oracle import consumer, root_name
 from tests.support.cloud import Cloud, uuid_of
 from tests.support.fits_oracle import claimed
 from tests.support.oracle import Candidate, Request, candidates, read_candidate
-from tests.support.strategies import scenarios
+from tests.support.strategies import scenarios, scenarios_with_pools
 
 Domains = frozenset[str | None]
 
@@ -52,7 +52,11 @@ def domains(group: Mapping[str, Any], cloud: Cloud, candidate: Candidate) -> Dom
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     max_examples=examples(40),
 )
-@given(scenario=scenarios(), group=policies(), numbers=st.lists(st.integers(1, 4), min_size=1, max_size=3))
+@given(
+    scenario=scenarios() | scenarios_with_pools(),
+    group=policies(),
+    numbers=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+)
 def test_claims_into_a_group_agree_with_the_oracle(
     api: Api,
     clean_database: Callable[[], None],

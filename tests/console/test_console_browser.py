@@ -538,6 +538,18 @@ def test_refresh_by_interval_keeps_edited_fields(new_page: NewPage, cloud: None)
     expect(page.get_by_label("resources", exact=True)).to_have_value("VCPU:2")
 
 
+def test_refresh_by_interval_waits_for_the_search_field(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console#refresh=10")
+    page.get_by_role("search").get_by_role("searchbox").fill("cn")
+    page.evaluate("document.querySelector('main').firstElementChild.id = 'not-replaced'")
+    with page.expect_response("**/console"):
+        page.clock.run_for(11_000)
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("#not-replaced")).to_be_attached()
+
+
 @pytest.mark.parametrize("problem", ["the service responded with 502", "the service did not respond"])
 def test_failed_refresh_is_shown_until_one_succeeds(
     browser: Browser, live: str, cloud: None, problem: str

@@ -291,6 +291,8 @@ def test_map_groups_hosts(get: Get, cloud: None) -> None:
         ("cn2", 1),
         ("shared", 1),
     ]
+    body = get("/map.json?group_by=trait&group_trait=HW_NUMA_ROOT").json
+    assert {host[1]: host[2] for host in body["hosts"]} == {"cn1": 0, "bare": 1, "cn2": 1, "shared": 1}
     body = get("/map.json?group_by=aggregate").json
     both = " + ".join(sorted([uuid_of("rack2"), uuid_of("storage")]))
     assert {host[1]: body["groups"][host[2]] for host in body["hosts"]} == {

@@ -38,6 +38,11 @@ QUERY = (
         "GET /placement/allocation_candidates?resources=VCPU:4&limit=3 HTTP/1.1",
         "curl -H 'X-Auth-Token: x' 'http://localhost/allocation_candidates?resources=VCPU:4&limit=3' -v",
         '"/allocation_candidates/explanation?resources=VCPU:4&limit=3"',
+        "resources=VCPU:4&limit=3#refresh=10",
+        r"curl -s http://localhost/allocation_candidates?resources=VCPU:4\&limit=3",
+        "curl -G http://localhost/allocation_candidates --data-urlencode resources=VCPU:4 -d limit=3",
+        "curl -sG \\\n 'http://localhost/allocation_candidates?resources=VCPU:4' \\\n --data 'limit=3'",
+        "curl 'http://localhost/allocation_candidates?resources=VCPU:4&limit=3",
         "/allocation_candidates/explanation?resources=VCPU:4&relaxations=0&limit=3&stale=ok",
     ],
 )

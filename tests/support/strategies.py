@@ -230,6 +230,32 @@ def scenarios(
 
 
 @st.composite
+def scenarios_with_pools(draw: st.DrawFn) -> tuple[Cloud, list[Request]]:
+    """Draw hosts, pools that often can supply the same alone, and ordered requests for these classes.
+
+    The best provider of all trees is often a pool. Claims use it up, and then need others.
+    """
+    providers = []
+    for name in [*"abcd"[: draw(st.integers(1, 4))], *"yz"[: draw(st.integers(1, 2))]]:
+        is_pool = name in "yz"
+        totals = {each: draw(st.sampled_from([4, 2, 6, 8])) for each in sorted(draw(subsets(CLASSES[:2], 1)))}
+        providers.append(
+            Provider(
+                name,
+                inventories={each: Inventory(total) for each, total in totals.items()},
+                traits=draw(subsets(TRAITS[:2])) | (frozenset([SHARING]) if is_pool else frozenset()),
+                aggregates=draw(subsets(AGGREGATES[:2], 1)),
+            )
+        )
+    requests = []
+    for _ in range(draw(st.integers(1, 3))):
+        amounts = {each: draw(st.integers(1, 3)) for each in sorted(draw(subsets(CLASSES[:2], 1)))}
+        request = Request((Group("", amounts),))
+        requests.append(replace(request, **draw(_order(request))))
+    return Cloud(tuple(providers)), requests
+
+
+@st.composite
 def _suffixed_group(
     draw: st.DrawFn, request: Request, cloud: Cloud, targets: Sequence[Provider], suffix: str
 ) -> Group:

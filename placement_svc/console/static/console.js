@@ -110,7 +110,7 @@ function isChanged(field) {
 function isEdited(main) {
   const active = document.activeElement;
   const isFocused = main.contains(active) && active.matches("input, textarea, select, canvas");
-  return isFocused || [...main.querySelectorAll("form :is(input, textarea, select)")].some(isChanged);
+  return isFocused || [...document.querySelectorAll("form :is(input, textarea, select)")].some(isChanged);
 }
 
 // Return a function that opens, scrolls and focuses the same elements in the new content.
