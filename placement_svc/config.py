@@ -24,6 +24,12 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 MIN_SECRET_LENGTH = 32
 """The least number of characters of `Settings.console_secret`."""
 
+MAX_NUMBER = 2**31 - 1
+"""The largest number of a setting that PostgreSQL gets as an integer."""
+
+MAX_SECONDS = MAX_NUMBER // 1000
+"""The longest timeout of PostgreSQL, which counts milliseconds: 24 days."""
+
 _HOST = re.compile(r"\*|\.?[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 """A host in `Settings.allowed_hosts`."""
 
@@ -226,6 +232,10 @@ class Settings:
             _check_minimum(setting, getattr(self, setting), 1)
         for setting in ("max_candidates", "empty_answers", "slow_request", "drain"):
             _check_minimum(setting, getattr(self, setting), 0)
+        for setting in ("max_candidates", "explanation_roots"):
+            _check_maximum(setting, getattr(self, setting), MAX_NUMBER)
+        for setting in ("lock_timeout", "statement_timeout", "client_timeout", "drain"):
+            _check_maximum(setting, getattr(self, setting), MAX_SECONDS)
 
 
 def variable(setting: str) -> str:
@@ -285,6 +295,11 @@ def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:
 def _check_minimum(setting: str, value: float, minimum: int) -> None:
     if value < minimum or not math.isfinite(value):
         raise SettingsError(f"{variable(setting)} must be {minimum} or more")
+
+
+def _check_maximum(setting: str, value: float, maximum: int) -> None:
+    if value > maximum:
+        raise SettingsError(f"{variable(setting)} must be {maximum} or less")
 
 
 def _read(setting: str, kind: Any, text: str) -> Any:

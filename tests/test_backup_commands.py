@@ -169,6 +169,21 @@ def test_a_dump_to_standard_output(app: object, database_url: str) -> None:
     assert done.stdout.startswith(b"PGDMP")
 
 
+def test_a_dump_whose_reader_has_gone_says_so(app: object, database_url: str) -> None:
+    command = [sys.executable, "-m", "placement_svc", "db", "dump", "-"]
+    env = {"PATH": os.environ["PATH"], "PLACEMENT_DATABASE_URL": database_url}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(command, env=env, stdout=writer, stderr=subprocess.PIPE, timeout=120)
+    finally:
+        os.close(writer)
+    assert done.returncode == 1
+    assert done.stderr.decode().endswith(
+        "Error: The database cannot be dumped: pg_dump was ended by SIGPIPE\n"
+    )
+
+
 def test_a_failed_dump_leaves_no_file(app: object, database_url: str, tmp_path: Path) -> None:
     engine = create_engine(database_url)
     execute(database_url, "CREATE ROLE nobody_in_particular LOGIN")

@@ -69,12 +69,18 @@ def newest() -> str | None:
 
 
 def revision_of(connection: Connection) -> str | None:
-    """Return the revision of a database, None for an empty one."""
-    return MigrationContext.configure(connection).get_current_revision()
+    """Return the revision of a database, None for an empty one; raise `Unavailable` if it has several."""
+    heads = MigrationContext.configure(connection).get_current_heads()
+    if len(heads) > 1:
+        raise Unavailable(
+            f"The table alembic_version has the revisions {', '.join(sorted(heads))}, and must have one:"
+            " restore a backup, or delete the others if you know that the schema does not have them."
+        )
+    return heads[0] if heads else None
 
 
 def current(engine: Engine) -> str | None:
-    """Return the revision of a database, None for an empty one."""
+    """Return the revision of a database, None for an empty one; raise `Unavailable` if it has several."""
     with map_driver_errors(), engine.connect() as connection:
         return revision_of(connection)
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -52,7 +53,8 @@ def dump(engine: Engine, path: str, *, force: bool) -> None:
             progress.add_task("Dumping", total=None)
             process.wait()
         if process.returncode != 0:
-            raise TransferError(f"The database cannot be dumped: {_message(errors)}")
+            reason = _message(errors) or _end_of(process.returncode)
+            raise TransferError(f"The database cannot be dumped: {reason}")
 
 
 def restore(engine: Engine, path: str, *, force: bool) -> str:
@@ -210,6 +212,11 @@ def _message(errors: BinaryIO) -> str:
     """Return the first error in the output of a program."""
     errors.seek(0)
     return _reason(errors.read().decode(errors="replace"))
+
+
+def _end_of(status: int) -> str:
+    """Return how a program ended that has printed nothing, as when the reader of its output has gone."""
+    return f"pg_dump was ended by {signal.Signals(-status).name}" if status < 0 else f"its status is {status}"
 
 
 def _reason(output: str) -> str:

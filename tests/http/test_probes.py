@@ -131,6 +131,21 @@ def test_downgraded_schema_is_reported(new_app: NewApp, new_database: Callable[[
     )
 
 
+def test_several_revisions_are_reported(new_app: NewApp, new_database: Callable[[], str]) -> None:
+    url = new_database()
+    engine = connect(url)
+    schema.upgrade(engine)
+    app = new_app(database_url=url)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO alembic_version VALUES ('9999')"))
+    engine.dispose()
+    response = get(app, "/readyz")
+    assert response.status_code == 503
+    assert response.text.startswith(
+        f"The table alembic_version has the revisions {schema.newest()}, 9999, and must have one:"
+    )
+
+
 def test_schema_of_a_newer_release_is_ready(new_app: NewApp, new_database: Callable[[], str]) -> None:
     url = new_database()
     engine = connect(url)
