@@ -14,14 +14,12 @@ from placement_svc.domain.ordering import (
 )
 from placement_svc.domain.placing import Key
 
-BEHIND_DRAWN = "~"
-"""The first character of texts that sort behind all random texts."""
-
 
 class RankedOrder:
     """A `TreeOrder`: the keys are the ranks of candidates, followed by the uuid of the root.
 
-    In a random order, a tree that was used comes behind all others of the same rank, so each is used in turn.
+    In a random order, a tree that was used comes behind all others of the same rank that were added, so each
+    of these is used in turn.
 
     Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. If a
     class `may_split`, a tree can have better candidates after a placement: several providers supply the class
@@ -42,6 +40,8 @@ class RankedOrder:
         order_by = ordering.order_by
         self.improves = may_split or (order_by is not None and order_by.method is OrderMethod.PACK)
         self._resource_class = order_by.resource_class if order_by else None
+        self._last = ""
+        """The last text of the roots that were added."""
         self._uses = 0
         self._used: dict[int, str] = {}
         """For a random order, texts in place of the uuids of the roots that were used, in this order."""
@@ -49,6 +49,7 @@ class RankedOrder:
     def bound(self, root: RootSuppliers) -> Key:
         """Return the key of a candidate of the best supplier for each demand."""
         rank = best_rank(self._ordering, self._facts, root.suppliers, self._to_tree(root).deadline)
+        self._last = max(self._last, self._facts.uuids[root.id])
         return *rank, self._text(root)
 
     def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
@@ -66,7 +67,8 @@ class RankedOrder:
         """Use up what a consumer has got of the class of `order_by`; put a tree of a random order last."""
         if self._ordering.is_random:
             self._uses += 1
-            self._used[root.id] = f"{BEHIND_DRAWN}{self._uses:012}"
+            # Behind the texts of these roots, and before those of roots that are added later.
+            self._used[root.id] = f"{self._last}~{self._uses:06}"
         for (provider_id, resource_class), amount in amounts.items():
             if resource_class == self._resource_class:
                 self._facts.free[provider_id] -= amount
