@@ -105,7 +105,10 @@ class ImportRefused(Invalid):
 
     def __init__(self, problems: Sequence[ImportProblem]) -> None:
         self.problems = sorted(problems, key=lambda problem: problem.line_numbers)[:MAX_PROBLEMS]
-        super().__init__("\n".join(map(str, self.problems)))
+        lines = [str(problem) for problem in self.problems]
+        if len(lines) == MAX_PROBLEMS:
+            lines.append(f"Only the first {MAX_PROBLEMS} problems are listed: there may be more.")
+        super().__init__("\n".join(lines))
 
 
 @dataclass(frozen=True)
