@@ -13,6 +13,7 @@ import platformdirs
 from sqlalchemy.exc import ArgumentError
 
 from placement_svc.db.urls import UrlError, check_options, parse_url
+from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.limits import MAX_ID_LENGTH
 
 DATA_DIR = platformdirs.user_data_path("placement-svc")
@@ -24,10 +25,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 MIN_SECRET_LENGTH = 32
 """The least number of characters of `Settings.console_secret`."""
 
-MAX_NUMBER = 2**31 - 1
-"""The largest number of a setting that PostgreSQL gets as an integer."""
-
-MAX_SECONDS = MAX_NUMBER // 1000
+MAX_SECONDS = MAX_INTEGER // 1000
 """The longest timeout of PostgreSQL, which counts milliseconds: 24 days."""
 
 _HOST = re.compile(r"\*|\.?[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
@@ -233,7 +231,7 @@ class Settings:
         for setting in ("max_candidates", "empty_answers", "slow_request", "drain"):
             _check_minimum(setting, getattr(self, setting), 0)
         for setting in ("max_candidates", "explanation_roots"):
-            _check_maximum(setting, getattr(self, setting), MAX_NUMBER)
+            _check_maximum(setting, getattr(self, setting), MAX_INTEGER)
         for setting in ("lock_timeout", "statement_timeout", "client_timeout", "drain"):
             _check_maximum(setting, getattr(self, setting), MAX_SECONDS)
 

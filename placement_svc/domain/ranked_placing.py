@@ -18,8 +18,7 @@ from placement_svc.domain.placing import Key
 class RankedOrder:
     """A `TreeOrder`: the keys are the ranks of candidates, followed by the uuid of the root.
 
-    In a random order, a tree that was used comes behind all others of the same rank that were added, so each
-    of these is used in turn.
+    In a random order, a tree that was used comes after all other added trees of the same rank.
 
     Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. If a
     class `may_split`, a tree can have better candidates after a placement: several providers supply the class

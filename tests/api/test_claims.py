@@ -431,7 +431,7 @@ def test_preferred_traits_come_before_the_order(api: Api, load_cloud: LoadCloud,
 def test_all_candidates_are_used_when_a_preferred_provider_of_all_trees_is_full(
     api: Api, load_cloud: LoadCloud, order_by: str
 ) -> None:
-    """All trees have the trait by the storage alone, so they come first only as long as it is free."""
+    """Only the shared storage has the trait, so all trees have the best score until it is full."""
     load_cloud(read("g{DISK_GB6}@X; h{DISK_GB6}@X; s{DISK_GB4}$#STORAGE_DISK_SSD@X"))
     request = f"resources=DISK_GB:3&preferred=STORAGE_DISK_SSD{order_by}"
     uuids = [uuid_of(f"server {number}") for number in range(5)]

@@ -102,6 +102,16 @@ def test_service_is_alive_without_a_database_but_not_ready(new_app: NewApp, serv
     assert "placement_requests_total" in get(app, "/metrics").text
 
 
+@pytest.fixture
+def upgraded(new_app: NewApp, new_database: Callable[[], str]) -> Iterator[tuple[Flask, Engine]]:
+    """A service, and an engine for its database, whose schema is up to date."""
+    url = new_database()
+    engine = connect(url)
+    schema.upgrade(engine)
+    yield new_app(database_url=url), engine
+    engine.dispose()
+
+
 def test_service_is_ready_when_its_schema_is_up_to_date(
     new_app: NewApp, new_database: Callable[[], str]
 ) -> None:
@@ -116,14 +126,10 @@ def test_service_is_ready_when_its_schema_is_up_to_date(
     assert get(app, "/readyz").status_code == 200
 
 
-def test_downgraded_schema_is_reported(new_app: NewApp, new_database: Callable[[], str]) -> None:
-    url = new_database()
-    engine = connect(url)
-    schema.upgrade(engine)
-    app = new_app(database_url=url)
+def test_downgraded_schema_is_reported(upgraded: tuple[Flask, Engine]) -> None:
+    app, engine = upgraded
     assert get(app, "/readyz").status_code == 200
     schema.downgrade(engine, "base")
-    engine.dispose()
     response = get(app, "/readyz")
     assert response.status_code == 503
     assert response.text == (
@@ -131,14 +137,10 @@ def test_downgraded_schema_is_reported(new_app: NewApp, new_database: Callable[[
     )
 
 
-def test_several_revisions_are_reported(new_app: NewApp, new_database: Callable[[], str]) -> None:
-    url = new_database()
-    engine = connect(url)
-    schema.upgrade(engine)
-    app = new_app(database_url=url)
+def test_several_revisions_are_reported(upgraded: tuple[Flask, Engine]) -> None:
+    app, engine = upgraded
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO alembic_version VALUES ('9999')"))
-    engine.dispose()
     response = get(app, "/readyz")
     assert response.status_code == 503
     assert response.text.startswith(
@@ -146,14 +148,10 @@ def test_several_revisions_are_reported(new_app: NewApp, new_database: Callable[
     )
 
 
-def test_schema_of_a_newer_release_is_ready(new_app: NewApp, new_database: Callable[[], str]) -> None:
-    url = new_database()
-    engine = connect(url)
-    schema.upgrade(engine)
-    app = new_app(database_url=url)
+def test_schema_of_a_newer_release_is_ready(upgraded: tuple[Flask, Engine]) -> None:
+    app, engine = upgraded
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    engine.dispose()
     assert get(app, "/readyz").status_code == 200
 
 

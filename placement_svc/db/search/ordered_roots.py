@@ -10,10 +10,11 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from operator import itemgetter
 
-from sqlalchemy import ColumnElement, Connection, String, bindparam, func, select, true
+from sqlalchemy import ColumnElement, Connection, String, bindparam, select, true
 
 from placement_svc.db.filters import any_id, ids_text
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
+from placement_svc.db.search.random_root import least_and_greatest_id
 from placement_svc.db.serial_plans import SERIAL_PLANS
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
@@ -247,7 +248,5 @@ def _in_order_of_uuids(condition: ColumnElement[bool], size: int) -> FixedStatem
 
 
 _is_root = _root.parent_id.is_(None)
-_ID_RANGE = FixedStatement(
-    select(*(select(each(_root.id)).where(_is_root).scalar_subquery() for each in (func.min, func.max))), {}
-).text
+_ID_RANGE = FixedStatement(select(*least_and_greatest_id()), {}).text
 _ROOTS = FixedStatement(select(_root.id).where(_is_root, _root.id == any_id("ids")), {"ids": "text"})

@@ -4,7 +4,18 @@ import random
 from dataclasses import dataclass, field
 from time import monotonic
 
-from sqlalchemy import Connection, Double, Integer, bindparam, cast, column, func, select, true
+from sqlalchemy import (
+    Connection,
+    Double,
+    Integer,
+    ScalarSelect,
+    bindparam,
+    cast,
+    column,
+    func,
+    select,
+    true,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.db.prepared import FixedStatement, fetch_rows
@@ -49,9 +60,15 @@ def random_root_uuid(connection: Connection) -> str:
     return drawn.uuids.pop() if drawn.uuids else FIRST_UUID
 
 
+def least_and_greatest_id() -> tuple[ScalarSelect[int], ScalarSelect[int]]:
+    """Return queries for the least and the greatest id of a root, each of which reads one index entry."""
+    least, greatest = (select(each(_root.id)).where(_is_root) for each in (func.min, func.max))
+    return least.scalar_subquery(), greatest.scalar_subquery()
+
+
 def _select_first_roots() -> FixedStatement:
     """Return the statement for the first root from each number on; it reads an index entry for each."""
-    first, last = (select(each(_root.id)).where(_is_root).scalar_subquery() for each in (func.min, func.max))
+    first, last = least_and_greatest_id()
     drawn = (
         func.unnest(bindparam("fractions", type_=ARRAY(Double)))
         .table_valued(column("fraction", Double))
