@@ -120,6 +120,15 @@ def test_client_that_does_not_read_responses_is_disconnected(short_timeout: Serv
     assert short_timeout.get("/")[0] == 200
 
 
+def test_parser_does_not_depend_on_what_is_installed(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gunicorn_h1c.py").write_text("class LimitRequestLine(Exception): pass")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with serving(1, 1, database_url=database_url) as service:
+        assert service.get("/")[0] == 200
+
+
 def test_pipelined_requests_are_all_processed(short_timeout: Service) -> None:
     with short_timeout.connect(SLOW["idle"] * 3 + SLOW["open"]) as connection:
         assert received(connection).count(b"HTTP/1.1 200 OK\r\n") == 4
