@@ -17,9 +17,13 @@ class StaleQuery(Schema):
     )
 
 
+_QUERY = StaleQuery()
+
+
 def split_stale(pairs: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], bool]:
     """Return the pairs without the key `stale`, and whether it is there; raise `Invalid` for its value."""
-    keys = StaleQuery().fields
-    found = dict(pair for pair in pairs if pair[0] in keys)
-    StaleQuery().check(found, ERROR_PREFIX)
-    return [pair for pair in pairs if pair[0] not in keys], bool(found)
+    found = {key: value for key, value in pairs if key in _QUERY.fields}
+    if not found:
+        return pairs, False
+    _QUERY.check(found, ERROR_PREFIX)
+    return [pair for pair in pairs if pair[0] not in _QUERY.fields], True
