@@ -117,6 +117,7 @@ def test_demo_killed_with_its_service_is_removed_by_serve(start: Start, temporar
     server = postmaster(directory / "data")
     os.killpg(int((directory / "service.lock").read_text()), signal.SIGKILL)
     kill(process)
+    wait_until(lambda: all(map(is_free, temporary.glob(f"*/{OWNER_LOCK}"))))
     start("serve", PLACEMENT_DATABASE_URL="postgresql://nobody@127.0.0.1:1/nothing", port=port)
     assert not is_alive(server)
     [left] = temporary.iterdir()
