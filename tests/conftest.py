@@ -36,6 +36,11 @@ DEEP = "deep"
 
 DEEP_FACTOR = 30
 
+FEW = "few"
+"""The Hypothesis profile in which tests draw `1 / FEW_DIVISOR` of the examples, to measure coverage."""
+
+FEW_DIVISOR = 5
+
 LARGE_CLOUD = 1000
 """The number of providers from which a database is emptied by TRUNCATE."""
 
@@ -43,6 +48,7 @@ STANDARD = ("traits", "resource_classes")
 """The tables that also have rows which the service creates."""
 
 settings.register_profile(DEEP)
+settings.register_profile(FEW)
 
 ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 """The headers of a request as the user admin, at the newest microversion."""
@@ -53,8 +59,14 @@ LoadCloud = Callable[[Cloud], None]
 
 
 def examples(usual: int, deep: int | None = None) -> int:
-    """Return how many examples a test draws: `usual`, or in the profile `deep` more, `deep` if given."""
-    if settings.get_current_profile_name() != DEEP:
+    """Return how many examples a test draws: `usual`, but fewer or more in the profiles `FEW` and `DEEP`.
+
+    In the latter it draws `deep`, if given.
+    """
+    profile = settings.get_current_profile_name()
+    if profile == FEW:
+        return max(1, usual // FEW_DIVISOR)
+    if profile != DEEP:
         return usual
     return usual * DEEP_FACTOR if deep is None else deep
 

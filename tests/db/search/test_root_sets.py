@@ -20,6 +20,30 @@ NOT_LAST, ROOT_NOT_LAST = "HW_CPU_X86_SSE", "HW_CPU_X86_MMX"
 
 X, Y, UNUSED = map(uuid_of, ("X", "Y", "Z"))
 
+FILTERS = {
+    "": (LIMIT, LIMIT),
+    f"member_of={Y}": (LIMIT, LIMIT),
+    f"member_of=in:{Y},{UNUSED}": (LIMIT, LIMIT),
+    f"member_of=!{X}": (LIMIT, LIMIT),
+    f"root_member_of=!{X}": (LIMIT, LIMIT),
+    f"required_C={SECOND_HALF}": (LIMIT, LIMIT),
+    f"required_C=in:{SECOND_HALF},HW_CPU_X86_SSE2": (LIMIT, LIMIT),
+    f"required_C=!{FIRST_HALF}": (LIMIT, LIMIT),
+    f"required_C=!{NOT_LAST}": (1, 1),
+    f"required=!{ROOT_NOT_LAST}": (1, 1),
+    f"root_required=!{ROOT_NOT_LAST}": (1, 1),
+    f"root_required={ROOT_NOT_LAST}&required_C=!{NOT_LAST}": (0, 0),
+    f"member_of={X}&member_of={Y}": (0, 0),
+    f"member_of={Y}&required_C={FIRST_HALF}": (0, 0),
+    f"member_of=in:{Y},{UNUSED}&required_C={FIRST_HALF}": (0, 0),
+    f"member_of=!{X}&required_C={FIRST_HALF}": (0, 0),
+    f"member_of=!{X}&required_C=!{SECOND_HALF}": (0, 0),
+    f"required_C={FIRST_HALF},{SECOND_HALF}": (0, 0),
+    f"required_C={FIRST_HALF}&required_C=in:{SECOND_HALF},HW_CPU_X86_SSE2": (0, 0),
+    f"required_C={NOT_LAST}&required_C=!{FIRST_HALF},!{SECOND_HALF}": (0, 0),
+}
+"""The filters of requests, how many candidates they find, and how many roots they examine."""
+
 
 def _host(number: int) -> str:
     aggregate, half = ("X", FIRST_HALF) if number < HOSTS // 2 else ("Y", SECOND_HALF)
@@ -40,46 +64,22 @@ def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hosts")
 @pytest.mark.parametrize("merges_sets", [True, False], ids=["PostgreSQL 18", "older"])
-@pytest.mark.parametrize(
-    ("filters", "found", "scanned"),
-    [
-        ("", LIMIT, LIMIT),
-        (f"member_of={Y}", LIMIT, LIMIT),
-        (f"member_of=in:{Y},{UNUSED}", LIMIT, LIMIT),
-        (f"member_of=!{X}", LIMIT, LIMIT),
-        (f"root_member_of=!{X}", LIMIT, LIMIT),
-        (f"required_C={SECOND_HALF}", LIMIT, LIMIT),
-        (f"required_C=in:{SECOND_HALF},HW_CPU_X86_SSE2", LIMIT, LIMIT),
-        (f"required_C=!{FIRST_HALF}", LIMIT, LIMIT),
-        (f"required_C=!{NOT_LAST}", 1, 1),
-        (f"required=!{ROOT_NOT_LAST}", 1, 1),
-        (f"root_required=!{ROOT_NOT_LAST}", 1, 1),
-        (f"root_required={ROOT_NOT_LAST}&required_C=!{NOT_LAST}", 0, 0),
-        (f"member_of={X}&member_of={Y}", 0, 0),
-        (f"member_of={Y}&required_C={FIRST_HALF}", 0, 0),
-        (f"member_of=in:{Y},{UNUSED}&required_C={FIRST_HALF}", 0, 0),
-        (f"member_of=!{X}&required_C={FIRST_HALF}", 0, 0),
-        (f"member_of=!{X}&required_C=!{SECOND_HALF}", 0, 0),
-        (f"required_C={FIRST_HALF},{SECOND_HALF}", 0, 0),
-        (f"required_C={FIRST_HALF}&required_C=in:{SECOND_HALF},HW_CPU_X86_SSE2", 0, 0),
-        (f"required_C={NOT_LAST}&required_C=!{FIRST_HALF},!{SECOND_HALF}", 0, 0),
-    ],
-)
 def test_roots_that_a_filter_excludes_are_not_examined(
     api: Api,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-    filters: str,
-    found: int,
-    scanned: int,
+    subtests: pytest.Subtests,
     merges_sets: bool,
 ) -> None:
     monkeypatch.setattr(anchors, "_merges_sets", lambda _: merges_sets)
-    query = f"resources=DISK_GB:1&resources_C=VCPU:1&limit={LIMIT}&{filters}"
-    with caplog.at_level(logging.DEBUG, candidates.log.name):
-        response = api("GET", f"/allocation_candidates?{query}".rstrip("&"), version=EXTENDED)
-    assert len(response.json["allocation_requests"]) == found
-    [record] = [each for each in caplog.records if "roots scanned" in each.msg]
-    # An older server would read the whole sets of traits: it examines the roots instead.
-    uses_all_sets = merges_sets or "required" not in filters
-    assert record.args[-1] == scanned if uses_all_sets else record.args[-1] >= scanned
+    caplog.set_level(logging.DEBUG, candidates.log.name)
+    for filters, (found, scanned) in FILTERS.items():
+        with subtests.test(filters):
+            caplog.clear()
+            query = f"resources=DISK_GB:1&resources_C=VCPU:1&limit={LIMIT}&{filters}"
+            response = api("GET", f"/allocation_candidates?{query}".rstrip("&"), version=EXTENDED)
+            assert len(response.json["allocation_requests"]) == found
+            [record] = [each for each in caplog.records if "roots scanned" in each.msg]
+            # An older server would read the whole sets of traits: it examines the roots instead.
+            uses_all_sets = merges_sets or "required" not in filters
+            assert record.args[-1] == scanned if uses_all_sets else record.args[-1] >= scanned
