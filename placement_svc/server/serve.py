@@ -82,7 +82,13 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         return self.load_app()
 
     def run(self) -> None:
-        _Master(self).run()
+        """Run until the service stops; further signals do not change the exit status of this process."""
+        try:
+            _Master(self).run()
+        finally:
+            # Python restores the default handlers while it exits, but keeps signals ignored.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
 
 
 def _mark_worker_dead(_master: Any, worker: Any) -> None:
@@ -172,10 +178,11 @@ def print_report(report: Mapping[str, str], settings: Settings) -> None:
 
 
 def _exit_at_sigterm() -> Event:
-    """Let SIGTERM exit the process; return an event that it sets before."""
+    """Let SIGTERM exit the process, and ignore further ones; return an event that it sets before."""
     is_stopped = Event()
 
     def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         is_stopped.set()
         sys.exit()
 

@@ -236,6 +236,26 @@ def test_service_can_be_stopped_as_soon_as_it_responds(database_url: str, number
         assert "Traceback" not in service.ended()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_further_signals_do_not_change_how_a_service_ends(database_url: str, number: signal.Signals) -> None:
+    with started(WORKERS, THREADS, database_url=database_url) as service:
+        service.wait_until_it_responds()
+        while service.process.poll() is None:
+            service.process.send_signal(number)
+            time.sleep(0.0005)
+        assert "Traceback" not in service.ended()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_further_signals_do_not_change_how_a_start_ends(database_url: str, attempt: int) -> None:
+    with started(WORKERS, THREADS, database_url=database_url) as service:
+        wait_until(lambda: list(service.temporary.glob("placement-svc-*")))
+        while service.process.poll() is None:
+            service.process.terminate()
+            time.sleep(0.0005)
+        assert "Traceback" not in service.ended()
+
+
 @pytest.mark.parametrize("attempt", range(3))
 def test_sigint_does_not_wait_for_the_graceful_timeout(database_url: str, attempt: int) -> None:
     with started(WORKERS, THREADS, database_url=database_url) as service:
