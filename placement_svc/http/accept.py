@@ -17,7 +17,8 @@ _VALUE = rf'(?:{_TOKEN}|"[^"]*")'
 _PARAMETERS = rf"(?:[ \t]*;[ \t]*(?!q=){_TOKEN}={_VALUE})*"
 _WEIGHT = r"[ \t]*;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)"
 _EXTENSIONS = rf"(?:[ \t]*;[ \t]*{_TOKEN}(?:={_VALUE})?)*"
-_RANGE = rf"((?:\*/\*|{_TOKEN}/{_TOKEN}|{_TOKEN}/\*){_PARAMETERS})(?:{_WEIGHT}{_EXTENSIONS})?"
+# A token may be `*`. Alternatives that both match `*/*` would make a malformed header take exponential time.
+_RANGE = rf"({_TOKEN}/{_TOKEN}{_PARAMETERS})(?:{_WEIGHT}{_EXTENSIONS})?"
 _RANGES = re.compile(_RANGE, re.IGNORECASE)
 _WELL_FORMED = re.compile(rf"(?:,|{_RANGE})(?:[ \t]*,(?:[ \t]*{_RANGE})?)*", re.IGNORECASE)
 

@@ -58,3 +58,9 @@ def test_accept_header_of_many_commas_is_parsed_in_linear_time():
     assert accepts_json("a/b," * 5000 + "!")
     assert accepts_json("," * 20000 + "!")
     assert accepts_json("," + " " * 20000 + "!")
+
+
+@pytest.mark.parametrize("part", ["*/*", "*/*;*=*", "*/*;q=1;*=*", "text/*", "**/**", "a/b;c=d;q=0"])
+def test_malformed_accept_header_is_rejected_in_linear_time(part: str) -> None:
+    assert error_format(",".join([part] * 500) + ",x") == HTML
+    assert error_format(";".join([part] * 500) + ",x") == HTML
