@@ -76,5 +76,6 @@ def token_strategy(path: Path) -> AuthStrategy:
 
 
 def _bearer_token(request: Request) -> str | None:
-    sent = request.authorization
-    return sent.token if sent and sent.type == "bearer" else None
+    # Werkzeug's parser raises an exception for the credentials of other schemes that are not ASCII.
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None

@@ -101,6 +101,8 @@ def assert_unauthorized(response: TestResponse, challenge: str) -> None:
         {"Authorization": "Bearer "},
         {"Authorization": "Basic YWRtaW46YWRtaW4="},
         {"Authorization": "nonsense"},
+        {"Authorization": "Basic \xe4"},
+        {"Authorization": "\xe4"},
     ],
 )
 def test_request_without_token_gets_401(ask: Ask, headers: dict[str, str]) -> None:
