@@ -82,7 +82,8 @@ class Number(Value):
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.wrong_type(value)
         _check_range(value, None, self.maximum)
-        return float(value)
+        # The database stores -0.0 as 0.0, which the sum is too.
+        return float(value) + 0.0
 
 
 def _check_range(value: float, minimum: float | None, maximum: float | None) -> None:

@@ -63,6 +63,10 @@ def test_value(field, value, expected):
     assert type(loaded) is type(expected)
 
 
+def test_negative_zero_is_zero():
+    assert str(check(Number(), -0.0)) == "0.0"
+
+
 @pytest.mark.parametrize("text", [SOME_UUID, SOME_UUID.upper()])
 @pytest.mark.parametrize("pattern", [UUID, DASHED_UUID])
 def test_uuid(text, pattern):
