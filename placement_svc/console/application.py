@@ -6,7 +6,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from flask import Flask, Response, g, request
 from jinja2 import StrictUndefined
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import BadRequest, NotFound
 
 from placement_svc.api.context import settings
 from placement_svc.config import Settings
@@ -94,6 +94,8 @@ def install(app: Flask, strategy: AuthStrategy, *, hosts: AllowedHosts | None) -
         request_id.assign()
         microversion.negotiate_request(is_extension_path=True)
         g.may_be_stale = True
+        if isinstance(request.routing_exception, BadRequest):
+            raise request.routing_exception
         if hosts:
             hosts.check(request.environ)
         if "\x00" in request.path:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Flask, Response, g, render_template, request
-from werkzeug.exceptions import HTTPException, InternalServerError
+from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError
 
 from placement_svc.console.login import is_unauthorized
 from placement_svc.domain.errors import ClientDisconnected, PlacementError
@@ -65,7 +65,8 @@ def _client_disconnected(error: ClientDisconnected) -> Response:
 def _http_error(error: HTTPException) -> Any:
     if is_unauthorized(error):
         return _page(401, "This page needs a valid token.")
-    if error.code is None or error.code < 400:
+    if error.code is None or error.code < 400 or isinstance(request.routing_exception, BadRequest):
+        # Flask cannot build the links of a page if the Host header is invalid.
         return error
     page, status = _page(error.code, error.description or "")
     allow = {"Allow": "GET, HEAD"} if status == 405 else {}

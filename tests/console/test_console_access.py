@@ -323,6 +323,11 @@ def test_other_hosts_are_refused(get: Get) -> None:
     assert get("", {"Host": "rebound.example.org"}).status_code == 421
 
 
+@pytest.mark.parametrize("path", ["", "/hosts", "/login", "/nothing", "/static/console.css"])
+def test_invalid_host_is_a_bad_request(get: Get, path: str) -> None:
+    assert get(path, {"Host": "a-" * 200}).status_code == 400
+
+
 PARTS = [
     ("", ["list resource providers", "list consumers of all projects", "list all projects"]),
     ("", ["see the capacity of the cloud", "list searches without candidates"]),
