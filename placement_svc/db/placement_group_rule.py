@@ -24,7 +24,7 @@ class PlacementGroupRule:
     tries_domains = False
 
     def __init__(self, uuid: str) -> None:
-        self._uuid = uuid
+        self.uuid = uuid
 
     @property
     def group(self) -> PlacementGroup:
@@ -33,16 +33,16 @@ class PlacementGroupRule:
 
     def lock(self, connection: Connection) -> None:
         """Lock the group; raise `UnknownPlacementGroup`."""
-        placement_groups.lock(connection, self._uuid)
+        placement_groups.lock(connection, self.uuid)
 
     def start(self, connection: Connection, consumer_uuids: Collection[str]) -> None:
         """Read the group and where its members are, except for these consumers.
 
         Raises `UnknownPlacementGroup`.
         """
-        found = placement_groups.find(connection, self._uuid)
+        found = placement_groups.find(connection, self.uuid)
         if found is None:
-            raise placement_groups.unknown(self._uuid)
+            raise placement_groups.unknown(self.uuid)
         self._group_id, self._group = found
         own = frozenset(consumer_uuids)
         self._others = [

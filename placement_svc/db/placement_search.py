@@ -50,9 +50,12 @@ class StoredRule(PlacementRule, Protocol):
     nor saves. An attempt may fail after any of them; the next one begins anew.
     """
 
+    uuid: str
+    """The uuid of the placement group that is the rule."""
+
     @property
     def group(self) -> PlacementGroup:
-        """The placement group that is the rule, since `start`."""
+        """The placement group, since `start`."""
 
     def lock(self, connection: Connection) -> None:
         """Lock the rule against all other claims, until the end of this transaction that will claim.

@@ -105,6 +105,23 @@ class Deadline:
             self.turn.resume_within(max(0.0, self.remaining()))
         self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
 
+    def wait_for(self, semaphore: FairSemaphore) -> None:
+        """Get a semaphore; others have the turn of the request while it waits.
+
+        Raises what `check` raises if that takes until the deadline.
+        """
+        if semaphore.acquire(0):
+            return
+        self.pause()
+        is_acquired = semaphore.acquire(self.remaining(), self.is_over)
+        try:
+            # Without the semaphore, this raises an error, because the deadline is over.
+            self.resume()
+        except BaseException:
+            if is_acquired:
+                semaphore.release()
+            raise
+
     def run(self, read: Callable[[], T]) -> T:
         """Return what `read` returns; if it raises `NoLongTurn`, run it again with a long turn.
 

@@ -72,6 +72,49 @@ def test_wait_that_takes_until_the_deadline_needs_no_turn() -> None:
     assert not events
 
 
+def test_semaphore_that_is_free_is_acquired_with_the_turn() -> None:
+    events: list[str] = []
+    semaphore = FairSemaphore()
+    deadline = Deadline.of(60, turn=RecordedTurn(events))
+    deadline.wait_for(semaphore)
+    assert not events
+    assert not semaphore.acquire(0)
+
+
+def test_others_have_the_turn_of_a_request_that_waits_for_a_semaphore() -> None:
+    events: list[str] = []
+    semaphore = FairSemaphore(0)
+
+    class Releasing(RecordedTurn):
+        def pause(self) -> None:
+            super().pause()
+            semaphore.release()
+
+    Deadline.of(60, turn=Releasing(events)).wait_for(semaphore)
+    assert events == ["pause", "resume"]
+    assert not semaphore.acquire(0)
+
+
+def test_semaphore_is_released_if_the_turn_comes_too_late() -> None:
+    semaphore = FairSemaphore(0)
+
+    class Late(RecordedTurn):
+        def pause(self) -> None:
+            semaphore.release()
+
+        def resume_within(self, seconds: float) -> None:
+            raise Unavailable("too late")
+
+    with pytest.raises(Unavailable, match="too late"):
+        Deadline.of(60, turn=Late([])).wait_for(semaphore)
+    assert semaphore.acquire(0)
+
+
+def test_wait_for_a_semaphore_ends_at_the_deadline() -> None:
+    with pytest.raises(Unavailable, match="takes longer than 0 seconds"):
+        Deadline.of(0).wait_for(FairSemaphore(0))
+
+
 def test_read_that_gets_no_long_turn_runs_again_when_one_is_free() -> None:
     events: list[str] = []
     deadline = Deadline.of(60, turn=RecordedTurn(events))

@@ -1,10 +1,12 @@
 """Search and claim: places consumers on candidates in one transaction (`docs/spec/extensions.md 5.1`)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import BoundedSemaphore
+from threading import Lock
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
@@ -28,7 +30,9 @@ from placement_svc.domain.allocations import (
     check_inventories,
     check_providers,
 )
-from placement_svc.domain.errors import Conflict, Invalid, Unavailable
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.errors import Conflict, Invalid
+from placement_svc.domain.fair_semaphore import FairSemaphore
 from placement_svc.domain.placements import PlacementRequest, Placements
 from placement_svc.observability import request_stats
 
@@ -57,6 +61,33 @@ class PlacingResult:
     attempts: int
 
 
+class _LockingQueues:
+    """The queues of the attempts that search while they hold locks.
+
+    Such an attempt uses two connections, so at most `max_attempts` of them run. Those for the same placement
+    group run one after the other: they would wait for the lock of the group, and keep turns and connections.
+    """
+
+    def __init__(self, max_attempts: int) -> None:
+        self._attempts = FairSemaphore(max_attempts)
+        self._lock = Lock()
+        self._by_group: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
+
+    @contextmanager
+    def entered(self, rule: StoredRule | None, deadline: Deadline) -> Iterator[None]:
+        """Wait in the queues, without a turn, and then run; raise what `Deadline.check` raises."""
+        with ExitStack() as stack:
+            for queue in [*([self._of_group(rule.uuid)] if rule else []), self._attempts]:
+                deadline.wait_for(queue)
+                stack.callback(queue.release)
+            yield
+
+    def _of_group(self, uuid: str) -> FairSemaphore:
+        """Return the queue of a group, which exists as long as a request uses it."""
+        with self._lock:
+            return self._by_group.setdefault(uuid, FairSemaphore())
+
+
 class PlacingService:
     """Places consumers. One instance per process and database."""
 
@@ -64,8 +95,7 @@ class PlacingService:
         self._database = database
         self._claim_service = claim_service
         self.batcher = PlacingBatcher()
-        # A transaction that locks first needs a second connection for its search.
-        self._nested = BoundedSemaphore(max(1, database.engine.pool.size() // 2))  # type: ignore[attr-defined]
+        self._queues = _LockingQueues(max(1, database.engine.pool.size() // 2))  # type: ignore[attr-defined]
 
     def find(self, wanted: PlacementRequest, options: PlacingOptions) -> PlacingResult:
         """Return the placements that `place` would make now, without a change or a lock.
@@ -82,7 +112,7 @@ class PlacingService:
         resource class, `NoCandidates` if a snapshot has too few candidates, and `Unavailable` at the
         deadline.
         """
-        call = _Call(self._database, self._claim_service, self._nested, wanted, options)
+        call = _Call(self._database, self._claim_service, self._queues, wanted, options)
         return call.run(self.batcher if _may_join_batch(wanted, options) else None)
 
 
@@ -93,7 +123,7 @@ class _Call:
         self,
         database: Database,
         claim_service: ClaimService,
-        nested: BoundedSemaphore,
+        queues: _LockingQueues,
         wanted: PlacementRequest,
         options: PlacingOptions,
     ) -> None:
@@ -101,7 +131,7 @@ class _Call:
         self.deadline = options.search.deadline
         self._database = database
         self._claim_service = claim_service
-        self._nested = nested
+        self._queues = queues
         self._options = options
         self.searches = 0
 
@@ -155,12 +185,8 @@ class _Call:
 
         With `locks_first`, also lock the providers that the search can find, before it.
         """
-        if not self._nested.acquire(timeout=max(0.0, self.deadline.remaining())):
-            raise Unavailable("Other requests have kept the connections that this one needs for too long.")
-        try:
+        with self._queues.entered(self._options.rule, self.deadline):
             return self._database.write(self._place_in_transaction, locks_first=locks_first)
-        finally:
-            self._nested.release()
 
     def _place_in_transaction(self, connection: Connection, *, locks_first: bool) -> Placements:
         rule, wanted = self._options.rule, self.wanted

@@ -1,11 +1,14 @@
 """A request lets others run only while it holds no lock: they may wait for it."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
 
+from placement_svc.db import placement_groups
 from placement_svc.db.claims import placing
 from placement_svc.db.claims.placing import PlacingOptions, PlacingService
 from placement_svc.db.claims.service import ClaimService
@@ -14,12 +17,13 @@ from placement_svc.db.placement_group_rule import PlacementGroupRule
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.deadline import Deadline, Turn
-from placement_svc.domain.errors import NoLongTurn
+from placement_svc.domain.errors import NoLongTurn, Unavailable
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.placements import PlacementRequest
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
+from tests.support.service import wait_until
 from tests.support.turns import RecordedTurn
 
 WRITERS = text("""
@@ -97,3 +101,46 @@ def test_search_that_gets_no_long_turn_waits_without_a_connection(
     result = call(wanted(), PlacingOptions(search=search(LateTurn([]))))
     assert len(result.placements.placed) == 1
     assert in_use == [0]
+
+
+def test_claims_into_a_group_wait_for_each_other_without_a_turn_and_a_connection(
+    api: Api, database: Database, engine: Engine, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("h{VCPU8}"))
+    group = str(uuid4())
+    assert api("PUT", f"/placement_groups/{group}", {"policy": "affinity"}).status_code == 201
+    service = PlacingService(database, ClaimService(database))
+    turns: list[list[str]] = [[] for _ in range(4)]
+
+    def place(events: list[str]) -> int:
+        options = PlacingOptions(search=search(RecordedTurn(events)), rule=PlacementGroupRule(group))
+        return len(service.place(wanted(), options).placements.placed)
+
+    with ThreadPoolExecutor(len(turns)) as threads:
+        with engine.begin() as connection:
+            placement_groups.lock(connection, group)
+            placed = [threads.submit(place, events) for events in turns]
+            wait_until(lambda: sum("pause" in events for events in turns) == len(turns) - 1)
+            assert database.engine.pool.checkedout() == 1  # type: ignore[attr-defined]
+        assert [each.result() for each in placed] == [1] * len(turns)
+    assert sum("resume" in events for events in turns) == len(turns) - 1
+
+
+def test_claim_into_a_group_waits_at_most_until_its_deadline(
+    api: Api, database: Database, engine: Engine, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("h{VCPU8}"))
+    group = str(uuid4())
+    assert api("PUT", f"/placement_groups/{group}", {"policy": "affinity"}).status_code == 201
+    service = PlacingService(database, ClaimService(database))
+    first = PlacingOptions(search=search(RecordedTurn([])), rule=PlacementGroupRule(group))
+    late = SearchOptions(deadline=Deadline.of(0.2), memory=MemoryBudget(1 << 20))
+    with ThreadPoolExecutor(1) as threads:
+        with engine.begin() as connection:
+            placement_groups.lock(connection, group)
+            placed = threads.submit(service.place, wanted(), first)
+            wait_until(lambda: database.engine.pool.checkedout() == 1)  # type: ignore[attr-defined]
+            with pytest.raises(Unavailable, match=r"takes longer than 0\.2 seconds"):
+                service.place(wanted(), replace(first, search=late))
+        assert len(placed.result().placements.placed) == 1
+    assert len(service.place(wanted(), first).placements.placed) == 1
