@@ -74,6 +74,8 @@ class AnchorSource:
         self._delivered: set[int] = set()
         self._known: set[int] = set()
         """The providers whose facts have been read."""
+        self._drawn: dict[int, str] = {}
+        """For a random order, the texts that order the anchors that were drawn."""
         self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
         self._freed = freed
         self._orders_roots = limit is not None and not freed and self._can_order_roots()
@@ -162,13 +164,14 @@ class AnchorSource:
 
     def position(self, anchor: Anchor, rank: Rank) -> Position:
         """Return the position of an anchor with this rank."""
-        return (*rank, self.facts.uuids[anchor.id])
+        return (*rank, self._drawn.get(anchor.id) or self.facts.uuids[anchor.id])
 
     def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[Position, Anchor]]:
         new = [anchor for anchor in anchors if anchor.id not in self._delivered]
         self._read_facts(new)
         drawn = self._roots.drawn
-        self.facts.uuids.update({each.id: drawn[each.id] for each in new if each.id in drawn})
+        # The root can supply to trees that are combined already, in an order that must not change.
+        self._drawn.update({each.id: drawn[each.id] for each in new if each.id in drawn})
         self._delivered.update(anchor.id for anchor in new)
         with_bounds = []
         for each in new:

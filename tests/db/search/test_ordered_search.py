@@ -76,6 +76,25 @@ def test_random_order_gives_each_host_the_same_chance(api: Callable[..., Any], l
         assert min(drawn[name] for name in "abcd") >= 20
 
 
+def test_random_order_lists_each_sharing_provider_once(
+    api: Callable[..., Any], load_cloud: LoadCloud
+) -> None:
+    pools = "stuvwxyz"
+    load_cloud(
+        read(
+            "; ".join(
+                [*(f"{each}{{}}@A" for each in "abcdef"), *(f"{each}{{DISK_GB9}}$@A" for each in pools)]
+            )
+        )
+    )
+    request = Request((Group("", {"DISK_GB": 1}),), limit=len(pools), order_by="random")
+    with forced(in_order=True, batch=1):
+        for _ in range(30):
+            response = api("GET", f"/allocation_candidates?{request.query()}", version=EXTENDED)
+            suppliers = [tuple(entry["allocations"]) for entry in response.json["allocation_requests"]]
+            assert len(set(suppliers)) == len(suppliers) == len(pools)
+
+
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
