@@ -91,16 +91,18 @@ class OrderedSearch:
     def _combine_next(self, chunk: int | None) -> int:
         """Combine the pending trees with the best bounds, and keep those that have candidates.
 
-        Return how many have been combined: at most `chunk`.
+        Return how many were pending: at most `chunk`. Of the trees with the same suppliers, all of which are
+        sharing providers, only the first one is combined: the others have the same candidates.
         """
         source = self._source
         anchors: list[Anchor] = []
         while self._pending and len(anchors) != chunk and self._pending[0][0] <= source.horizon:
             anchors.append(heappop(self._pending)[2])
-        request_stats.current().trees += len(anchors)
+        new = self._repeated.new_anchors(anchors)
+        request_stats.current().trees += len(new)
         self._fetcher.wait()
-        self._fetcher.fetch(self._repeated.root_ids(anchors))
-        for anchor in anchors:
+        self._fetcher.fetch(self._repeated.root_ids(new))
+        for anchor in new:
             source.memory.reserve(TREE_SIZE)
             tree = TreeSuppliers(
                 anchor.id,

@@ -7,7 +7,8 @@ from sqlalchemy import Engine, text
 from bench import large_cloud
 from placement_svc.db.search import ordered_anchors
 from placement_svc.observability import request_stats
-from tests.conftest import Api
+from tests.conftest import Api, LoadCloud
+from tests.support.cloud import read
 from tests.support.statements import sent_statements
 
 HOSTS = 1_000
@@ -127,3 +128,16 @@ def test_search_examines_as_many_trees_as_it_needs(app: Flask, api: Api, engine:
     assert 100 <= len(root_ids.split(",")) <= MAX_EXAMINED
     assert request_stats.current().trees == 100
     assert len(statements) <= FEW_STATEMENTS
+
+
+@pytest.mark.parametrize("order", ["order_by=spread:DISK_GB", "order_by=random", "preferred=CUSTOM_FAST"])
+def test_hosts_with_the_same_sharing_providers_are_combined_once(
+    api: Api, load_cloud: LoadCloud, order: str
+) -> None:
+    load_cloud(read("; ".join([*(f"h{n}{{}}@A" for n in range(50)), "s{DISK_GB9}$@A", "t{DISK_GB9}$@A"])))
+    api("PUT", "/traits/CUSTOM_FAST")
+    path = f"/allocation_candidates?resources=DISK_GB:1&{order}"
+    for limit, count in (("", 2), ("&limit=2", 2), ("&limit=1", 1)):
+        response = api("GET", path + limit, version=EXTENDED)
+        assert len(response.json["allocation_requests"]) == count
+        assert request_stats.current().trees == 1
