@@ -23,7 +23,14 @@ from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import inventories, resource_classes
-from placement_svc.domain.errors import ConcurrentUpdate, Conflict, Invalid, InventoryInUse, NotFound
+from placement_svc.domain.errors import (
+    ConcurrentUpdate,
+    Conflict,
+    Invalid,
+    InventoryInUse,
+    NotFound,
+    PlacementError,
+)
 from placement_svc.domain.inventory import Inventory, ProviderInventories, check_capacities
 from placement_svc.domain.wording import list_names
 
@@ -90,7 +97,7 @@ def replace_all(
     `InventoryInUse` if an inventory to delete has allocations.
     """
     provider = providers.lock_at(connection, uuid, generation, GENERATION_CONFLICT)
-    return _set(connection, provider, new_inventories, min_capacity)
+    return _set(connection, provider, new_inventories, min_capacity, _class_deleted(uuid))
 
 
 def change(
@@ -114,7 +121,9 @@ def change(
         if current is None and "total" not in changed:
             raise Invalid(f"Provider {uuid} has no inventory of class {name}: to add one, give its 'total'.")
         new_inventories[name] = replace_fields(current, **changed) if current else Inventory(**changed)
-    _set(connection, provider, new_inventories, min_capacity=0)
+    # A PUT is a 409 then, as in OpenStack Placement.
+    class_deleted = Invalid("No such resource class: one of them was deleted meanwhile.")
+    _set(connection, provider, new_inventories, min_capacity=0, class_deleted=class_deleted)
     return get(connection, uuid)
 
 
@@ -123,8 +132,12 @@ def _set(
     provider: LockedProvider,
     new_inventories: Mapping[str, Inventory],
     min_capacity: int,
+    class_deleted: PlacementError,
 ) -> int:
-    """Replace all inventories of a locked provider; return its new generation."""
+    """Replace all inventories of a locked provider; return its new generation.
+
+    Raise `class_deleted` if another transaction deletes a class after it was looked up.
+    """
     uuid = provider.uuid
     check_capacities(uuid, new_inventories, min_capacity)
     message = (
@@ -137,7 +150,7 @@ def _set(
     )
     if in_use:
         raise InventoryInUse(f"update conflict: {_in_use_message(uuid, in_use)}")
-    with map_constraints(inventories_resource_class_id_fkey=_class_deleted(uuid)):
+    with map_constraints(inventories_resource_class_id_fkey=class_deleted):
         upsert(connection, to_rows(provider, class_ids, new_inventories))
     return providers.increment_generation(connection, provider)
 

@@ -12,7 +12,7 @@ from placement_svc.db.provider_trees import lock_tree_shape_shared
 from placement_svc.db.providers import LockedProvider
 from placement_svc.db.tables import provider_traits, traits
 from placement_svc.db.traits import select_traits
-from placement_svc.domain.errors import Conflict, Invalid
+from placement_svc.domain.errors import Invalid
 from placement_svc.domain.traits import ProviderTraits, Trait
 from placement_svc.domain.wording import list_names
 
@@ -73,7 +73,7 @@ def _set(connection: Connection, provider: LockedProvider, trait_names: Collecti
     inserted = 0
     if ids:
         rows = [(provider.id, id) for id in ids.values()]
-        trait_deleted = Conflict("Race condition detected when setting traits: one was deleted.")
+        trait_deleted = Invalid("No such trait: one of them was deleted meanwhile.")
         with map_constraints(provider_traits_trait_id_fkey=trait_deleted):
             inserted = insert_missing(
                 connection, [provider_traits.c.provider_id, provider_traits.c.trait_id], rows

@@ -1,12 +1,16 @@
 """Concurrent PATCH requests for one provider (`docs/spec/extensions.md 6.5`)."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
 from tests.conftest import ADMIN
 from tests.races.helpers import ROUNDS, code, race, statuses
+from tests.support.lock_waits import count_waiting
+from tests.support.service import wait_until
 
 HEADERS = {**ADMIN, "OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
 TRAITS = [f"CUSTOM_PATCH_RACE_{n}" for n in range(8)]
@@ -66,3 +70,23 @@ def test_one_of_several_patches_at_the_same_generation_succeeds(api, patch, prov
         responses = race(*(patch(host, "inventories", {"VCPU": {"total": n}, **body}) for n in range(5, 10)))
         assert statuses(responses) == [200] + [409] * 4
         assert {code(r) for r in responses if r.status_code == 409} == {"placement.concurrent_update"}
+
+
+@pytest.mark.parametrize(
+    ("table", "path", "name", "change"),
+    [
+        ("traits", "traits", "CUSTOM_GONE", {"add": ["CUSTOM_GONE"]}),
+        ("resource_classes", "inventories", "CUSTOM_GONE", {"CUSTOM_GONE": {"total": 1}}),
+    ],
+)
+def test_name_that_is_deleted_meanwhile_is_unknown(api, patch, provider, engine, table, path, name, change):
+    assert api("PUT", f"/{table}/{name}").status_code == 201
+    host = provider(VCPU=1)
+    with ThreadPoolExecutor(1) as threads:
+        with engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {table} WHERE name = :name"), {"name": name})
+            response = threads.submit(patch(host, path, change))
+            wait_until(lambda: count_waiting(engine) == 1)
+        assert response.result().status_code == 400
+        assert "deleted meanwhile" in response.result().json["errors"][0]["detail"]
+    assert name not in api("GET", f"/resource_providers/{host}/{path}").text
