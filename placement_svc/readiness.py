@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from placement_svc.db import schema
 from placement_svc.db.durability import Durability, read_durability
-from placement_svc.db.engine import Database
+from placement_svc.db.engine import Database, discard_connections
 from placement_svc.db.sessions import is_read_only
 from placement_svc.db.standbys import Standby
 from placement_svc.db.urls import may_be_read_only
@@ -49,6 +49,8 @@ class Readiness:
         if may_be_read_only(self._database.engine.url):
             return None, None
         if is_read_only(connection):
+            # A new session may accept writes.
+            discard_connections(self._database.engine, connection.connection)
             return READ_ONLY_DATABASE, None
         return None, read_durability(connection)
 

@@ -32,7 +32,7 @@ from placement_svc.db.prepared import STALE_STATEMENT, Preparation
 from placement_svc.db.schema import map_outdated_schema
 from placement_svc.db.session_options import as_libpq_option, session_options
 from placement_svc.db.terminations import forget_notices, is_rolled_back
-from placement_svc.db.urls import DRIVER, default_options, host_count, parse_url
+from placement_svc.db.urls import DRIVER, default_options, host_count, may_be_read_only, parse_url
 from placement_svc.domain.errors import OutcomeUnknown
 from placement_svc.observability import request_stats
 
@@ -156,8 +156,8 @@ def _shorten_error(context: Any) -> None:
 def _mark_disconnect(context: Any) -> None:
     """Decide which connections an error makes unusable.
 
-    A canceled read costs only its own connection. A database that has become read-only is a primary that was
-    demoted: with several hosts, all connections are discarded, and new ones find the new primary.
+    A canceled read costs only its own connection. If the database has become read-only, all connections are
+    discarded: new ones find the new primary, or the only host as soon as it accepts writes again.
 
     Also mark the error if PostgreSQL has ended the session before the commit: SQLAlchemy then closes the
     connection.
@@ -173,8 +173,14 @@ def _mark_disconnect(context: Any) -> None:
 
 
 def is_demoted(engine: Engine, error: BaseException) -> bool:
-    """Return whether a driver error shows that the primary of several hosts has become read-only."""
-    return getattr(error, "pgcode", None) == READ_ONLY and host_count(engine.url) > 1
+    """Return whether a driver error shows that a server is read-only although the URL asks for another."""
+    return getattr(error, "pgcode", None) == READ_ONLY and not may_be_read_only(engine.url)
+
+
+def discard_connections(engine: Engine, connection: PoolProxiedConnection) -> None:
+    """Close a connection, and at their next use, the others of the pool that are as old."""
+    # `Engine.dispose` would replace the pool, whose connections the metrics count.
+    engine.pool._invalidate(connection)
 
 
 def driver_rows(
@@ -255,12 +261,13 @@ class Database:
         """Return the result of `attempt`, which runs one transaction on this database.
 
         It is called again, up to `MAX_ATTEMPTS` times in all, after a `DBAPIError` that left nothing
-        committed: a deadlock, a serialization failure or a lost connection. Other driver errors, and that of
-        the last attempt, are mapped by `map_driver_errors` and `map_outdated_schema`.
+        committed: a deadlock, a serialization failure, a lost connection, or with several hosts, a primary
+        that has become read-only. Other driver errors, and that of the last attempt, are mapped by
+        `map_driver_errors` and `map_outdated_schema`.
         """
         self.prepare()
         with map_driver_errors(), map_outdated_schema(self.engine):
-            return _retry(attempt)
+            return self._retry(attempt)
 
     def prepare(self) -> None:
         """Sync the standard traits and resource classes, once per instance; raises `Unavailable`."""
@@ -268,8 +275,28 @@ class Database:
             return
         with self._preparing, map_driver_errors():
             if not self._is_prepared:
-                _retry(partial(self._write_once, names.sync_standard))
+                self._retry(partial(self._write_once, names.sync_standard))
                 self._is_prepared = True
+
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        """Return the result of `attempt`, called again after an error that left nothing committed."""
+        for number in range(1, MAX_ATTEMPTS + 1):
+            try:
+                return attempt()
+            except DBAPIError as error:
+                if number == MAX_ATTEMPTS or not self._may_succeed(error):
+                    raise
+            request_stats.current().retries += 1
+            # The pause is random so that transactions which collided once do not collide again.
+            time.sleep(random.uniform(0, PAUSE * number))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _may_succeed(self, error: DBAPIError) -> bool:
+        """Return whether another attempt may succeed after this error."""
+        if sqlstate(error) == READ_ONLY:
+            # Another host may be the primary now.
+            return error.connection_invalidated and host_count(self.engine.url) > 1
+        return error.connection_invalidated or sqlstate(error) in RETRIED
 
 
 def use_snapshot(connection: Connection) -> None:
@@ -302,18 +329,3 @@ def _check_alive(connection: Any, record: ConnectionPoolEntry, _: object) -> Non
         poll.register(connection.fileno(), select.POLLIN)
     if connection.closed or poll.poll(0):
         raise InvalidatePoolError
-
-
-def _retry(attempt: Callable[[], T]) -> T:
-    """Return the result of `attempt`, called again after an error that left nothing committed."""
-    for number in range(1, MAX_ATTEMPTS + 1):
-        try:
-            return attempt()
-        except DBAPIError as error:
-            may_succeed = error.connection_invalidated or sqlstate(error) in RETRIED
-            if number == MAX_ATTEMPTS or not may_succeed:
-                raise
-        request_stats.current().retries += 1
-        # The pause is random so that transactions which collided once do not collide again.
-        time.sleep(random.uniform(0, PAUSE * number))
-    raise AssertionError("the last attempt returns or raises")

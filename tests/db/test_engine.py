@@ -45,6 +45,11 @@ class Target:
         engine = create_engine(self.url, poolclass=NullPool)
         schema.upgrade(engine)
 
+    def set_read_only(self, value: str) -> None:
+        """Let new sessions refuse writes, or accept them."""
+        database = make_url(self.url).database
+        self._run(f"ALTER DATABASE {database} SET default_transaction_read_only = {value}")
+
 
 @pytest.fixture
 def target(server_url: str) -> Iterator[Target]:
@@ -388,6 +393,62 @@ def test_write_to_a_read_only_database_is_unavailable(
     response = app.test_client().put(f"/allocations/{uuid4()}", json=claim(host), headers=ADMIN)
     assert "The database is read-only for the moment." in detail(response)
     assert get(app, f"/resource_providers/{host}").status_code == 200
+
+
+@pytest.fixture
+def read_only(target: Target, served: Flask) -> Flask:
+    """An application whose pool holds three sessions that are read-only, on a database that is no longer."""
+    target.create()
+    target.upgrade()
+    assert get(served, "/readyz").status_code == 200
+    pool: Any = served.extensions["database"].engine.pool
+    pool.dispose()
+    target.set_read_only("on")
+    for connection in [pool.connect() for _ in range(3)]:
+        connection.close()
+    target.set_read_only("off")
+    return served
+
+
+def put_trait(app: Flask) -> TestResponse:
+    return app.test_client().put("/traits/CUSTOM_A", headers=ADMIN)
+
+
+def put_claim(app: Flask) -> TestResponse:
+    return app.test_client().put(f"/allocations/{uuid4()}", json=claim(str(uuid4())), headers=ADMIN)
+
+
+def get_readiness(app: Flask) -> TestResponse:
+    return get(app, "/readyz")
+
+
+@pytest.mark.parametrize(("send", "status"), [(put_trait, 201), (put_claim, 400), (get_readiness, 200)])
+def test_sessions_of_a_read_only_time_are_discarded(
+    read_only: Flask, send: Callable[[Flask], TestResponse], status: int
+) -> None:
+    """The claim names no existing provider, which is known only once it may write."""
+    read_only.extensions["database"]._is_prepared = True
+    response = send(read_only)
+    assert (response.status_code, "read-only" in response.text) == (503, True)
+    assert send(read_only).status_code == status
+    for path in ("/traits", "/readyz"):
+        assert get(read_only, path).status_code == 200
+
+
+def test_write_to_a_single_host_that_is_read_only_is_not_retried(
+    app_with_options: Callable[..., Flask],
+) -> None:
+    attempts: list[int] = []
+
+    def change(connection: Connection) -> None:
+        attempts.append(len(attempts) + 1)
+        create(connection)
+
+    database = app_with_options("-c default_transaction_read_only=on").extensions["database"]
+    database._is_prepared = True
+    with pytest.raises(Unavailable, match="read-only"):
+        database.write(change)
+    assert attempts == [1]
 
 
 def test_idle_transaction_timeout_is_unavailable(app_with_options: Callable[..., Flask]) -> None:

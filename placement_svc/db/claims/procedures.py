@@ -17,7 +17,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from placement_svc.db import allocations, consumers
 from placement_svc.db.claims.refusal import GENERATIONS, Refusal
-from placement_svc.db.engine import Database, is_demoted
+from placement_svc.db.engine import Database, discard_connections, is_demoted
 from placement_svc.db.errors import OUTCOME_UNKNOWN
 from placement_svc.db.terminations import forget_notices, is_rolled_back
 from placement_svc.domain.allocations import Claim
@@ -145,9 +145,9 @@ def _execute_once(engine: Engine, statement: str, values: Mapping[str, Any]) -> 
             pooled.invalidate(error)
             if may_be_committed:
                 raise OutcomeUnknown(OUTCOME_UNKNOWN) from error
-        if is_demoted(engine, error):
-            # Nothing was changed. The next attempt connects to the new primary.
-            engine.dispose(close=False)
+        if pooled is not None and is_demoted(engine, error):
+            # Nothing was changed. New connections find the new primary, or a database that accepts writes.
+            discard_connections(engine, pooled)
             is_lost = True
         raise DBAPIError.instance(
             statement, None, error, psycopg2.Error, connection_invalidated=is_lost
