@@ -1,7 +1,10 @@
 """The metrics of the primary and its standbys: how durable commits are, and which standbys are used."""
 
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
+from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -11,23 +14,55 @@ from placement_svc.db.standbys import Standby, StandbyReads
 from placement_svc.domain.errors import Unavailable
 
 
-class DurabilityCollector(Collector):
-    """How durable commits are on the primary; no samples without it."""
+class DatabaseCollector(Collector):
+    """Metrics that are read from the database; `collect` raises `Unavailable` without it."""
+
+    @abstractmethod
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metrics without samples, so that their registration reads nothing."""
+
+
+class DatabaseCollectors(Collector):
+    """The metrics of several collectors that read from the database.
+
+    After one raises `Unavailable`, it and the following ones have no samples, so that a request for the
+    metrics waits only once for a server that does not respond.
+    """
+
+    def __init__(self, *collectors: DatabaseCollector) -> None:
+        self._collectors = collectors
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metrics without samples, so that their registration reads nothing."""
+        return chain.from_iterable(collector.describe() for collector in self._collectors)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics at this time."""
+        is_available = True
+        for collector in self._collectors:
+            families: Iterable[Metric] = collector.describe()
+            if is_available:
+                try:
+                    families = collector.collect()
+                except Unavailable:
+                    is_available = False
+            yield from families
+
+
+class DurabilityCollector(DatabaseCollector):
+    """How durable commits are on the primary."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the metrics without samples, so that their registration reads nothing."""
+        """Return the metrics without samples."""
         return self._families()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return the metrics at this time."""
         families = self._families()
-        try:
-            durability = self._database.read(read_durability)
-        except Unavailable:
-            return families
+        durability = self._database.read(read_durability)
         level, required, connected = families
         level.add_metric([durability.synchronous_commit], 1)
         required.add_metric([], durability.required)

@@ -39,12 +39,16 @@ from placement_svc.domain.errors import (
     NoCandidates,
     OverCapacity,
     PlacementError,
-    Unavailable,
 )
 from placement_svc.domain.inventory import Totals
 from placement_svc.domain.placement_groups import HARD_POLICIES
 from placement_svc.observability.access_log import CompletedRequest
-from placement_svc.observability.database_metrics import DurabilityCollector, StandbyCollector
+from placement_svc.observability.database_metrics import (
+    DatabaseCollector,
+    DatabaseCollectors,
+    DurabilityCollector,
+    StandbyCollector,
+)
 
 # The library would export creation times for a single process, but not for several.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -98,8 +102,7 @@ class Metrics:
     def __init__(self, database: Database, reads: StandbyReads, others: Sequence[Collector] = ()) -> None:
         self.registry = CollectorRegistry()
         self.collectors = (
-            _InventoryTotals(reads),
-            DurabilityCollector(database),
+            DatabaseCollectors(_InventoryTotals(reads), DurabilityCollector(database)),
             StandbyCollector(reads),
             *others,
         )
@@ -296,8 +299,8 @@ def _has_content(path: Path) -> bool:
         return False
 
 
-class _InventoryTotals(Collector):
-    """The inventory totals of each resource class, at most `TOTALS_SECONDS` old; none without a database."""
+class _InventoryTotals(DatabaseCollector):
+    """The inventory totals of each resource class, at most `TOTALS_SECONDS` old."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -311,10 +314,7 @@ class _InventoryTotals(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         with self.lock:
             if self.expires <= time.monotonic():
-                try:
-                    self.cached = self.reader.read(usages.totals)
-                except Unavailable:
-                    return self._families({})
+                self.cached = self.reader.read(usages.totals)
                 self.expires = time.monotonic() + TOTALS_SECONDS
         return self._families(self.cached)
 

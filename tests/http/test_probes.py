@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from flask import Flask
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, event, make_url, text
 from werkzeug.test import TestResponse
 
 from placement_svc.config import Settings
@@ -100,6 +100,15 @@ def test_service_is_alive_without_a_database_but_not_ready(new_app: NewApp, serv
     assert response.status_code == 503
     assert response.text == "The database cannot be reached or did not answer in time.\n"
     assert "placement_requests_total" in get(app, "/metrics").text
+
+
+def test_metrics_try_only_once_to_reach_the_database(new_app: NewApp, server_url: str) -> None:
+    missing = make_url(server_url).set(database=f"placement_test_{uuid4().hex}")
+    app = new_app(database_url=missing.render_as_string(hide_password=False))
+    attempts: list[object] = []
+    event.listen(app.extensions["database"].engine, "do_connect", lambda *call: attempts.append(call))
+    assert "# TYPE placement_synchronous_commit gauge" in get(app, "/metrics").text
+    assert len(attempts) == 1
 
 
 @pytest.fixture
