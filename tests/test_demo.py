@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -144,6 +145,18 @@ def test_signal_stops_the_serving_demo(demo: Demo, passable_dir: Path, number: i
     assert list(passable_dir.iterdir()) == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_further_signals_do_not_change_how_the_demo_ends(demo: Demo, passable_dir: Path, number: int) -> None:
+    process = demo("--hosts", "0")
+    read_until(process, "Serving at")
+    while process.poll() is None:
+        os.killpg(process.pid, number)
+        time.sleep(0.0005)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output, errors) == (0, "", "")
+    assert list(passable_dir.iterdir()) == []
 
 
 def curl(line: str) -> tuple[dict[str, str], str]:

@@ -42,14 +42,24 @@ class DemoService:
 
 
 def raise_keyboard_interrupt_on_signals() -> None:
-    """Make the signals that stop a command raise `KeyboardInterrupt`, so that everything is cleaned up."""
+    """Make the first signal that stops a command raise `KeyboardInterrupt`, and ignore further ones.
+
+    So everything is cleaned up.
+    """
     # The shell of a script makes background jobs ignore SIGINT, so the handler is set explicitly.
     numbers = [signal.SIGINT, signal.SIGTERM]
     # After nohup, the demo must survive the end of its terminal.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
+
+    def interrupt(*_: object) -> None:
+        # Python restores the default handlers while it exits, but keeps signals ignored.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
     for number in numbers:
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, interrupt)
 
 
 def free_port(port: int) -> int:
