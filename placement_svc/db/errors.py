@@ -1,6 +1,7 @@
 """Map errors of the database driver to Placement's errors: no other package handles driver errors."""
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,6 +21,7 @@ from placement_svc.domain.errors import Invalid, PlacementError, Unavailable
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "The database cannot be reached or did not answer in time."
+REFUSED = "The database refuses connections; the log of the service has the reason."
 OUTCOME_UNKNOWN = "The database was lost at the commit: it is not known whether anything has changed."
 
 INSUFFICIENT_PRIVILEGE = "42501"
@@ -41,6 +43,12 @@ PROGRAM_LIMIT_EXCEEDED = "54"
 """The class of the codes for a statement beyond a limit of PostgreSQL, such as its stack depth.
 
 The statement is a defect of this service: the database is available, and a retry fails again.
+"""
+
+_REFUSAL = re.compile(r"^connection to server .* failed: FATAL:", re.MULTILINE)
+"""How the message of libpq begins if a server refuses a connection, which has no error code.
+
+The rest may name users and hosts, and is for the log only.
 """
 
 MAX_LOGGED_BYTES = 600
@@ -111,7 +119,7 @@ def map_driver_errors() -> Iterator[None]:
         if (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED):
             raise
         log.warning("The database failed: %s", error)
-        raise Unavailable(_message(sqlstate(error) or "")) from error
+        raise Unavailable(_message(error)) from error
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
             raise Unavailable("The database is read-only for the moment.") from error
@@ -138,8 +146,9 @@ def _shorten_errors() -> Iterator[None]:
         raise
 
 
-def _message(code: str) -> str:
-    """Return the message for an operational error with this code."""
+def _message(error: OperationalError) -> str:
+    """Return the message for an operational error."""
+    code = sqlstate(error) or ""
     if code == LOCK_NOT_AVAILABLE:
         return "Another request has held what this one needs for too long."
     if code == QUERY_CANCELED:
@@ -148,4 +157,6 @@ def _message(code: str) -> str:
         return "Other requests have been in the way again and again."
     if code.startswith(INSUFFICIENT_RESOURCES):
         return "The database is out of disk space, memory or connections."
+    if _REFUSAL.search(str(error.orig)):
+        return REFUSED
     return UNREACHABLE

@@ -22,6 +22,7 @@ from tests.conftest import ADMIN, Api, NewApp
 from tests.support.postgres_proxy import PostgresProxy
 
 UNREACHABLE = "The database cannot be reached or did not answer in time."
+REFUSED = "The database refuses connections; the log of the service has the reason."
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def test_response_without_a_database_has_the_error_format(served: Flask) -> None
             {
                 "status": 503,
                 "title": "Service Unavailable",
-                "detail": f"The service cannot answer for the moment.\n\n {UNREACHABLE}  ",
+                "detail": f"The service cannot answer for the moment.\n\n {REFUSED}  ",
                 "code": "placement.undefined_code",
                 "request_id": response.headers["x-openstack-request-id"],
             }
@@ -98,12 +99,41 @@ def test_unavailable_has_a_retry_after_header(served: Flask) -> None:
     assert get(served, "/resource_providers").headers["Retry-After"] == "1"
 
 
+@pytest.fixture
+def limited_role(target: Target) -> Iterator[str]:
+    """A role that may have no connection."""
+    name = f"limited_{uuid4().hex}"
+    target._run(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")
+    yield name
+    target._run(f"DROP ROLE {name}")
+
+
+def app_of_role(new_app: NewApp, database_url: str, role: str) -> Flask:
+    url = make_url(database_url).set(username=role)
+    return new_app(database_url=url.render_as_string(hide_password=False))
+
+
+def test_refused_connection_is_told_without_its_reason(
+    new_app: NewApp, database_url: str, limited_role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for role, reason in ((limited_role, "too many connections"), ("unknown", "does not exist")):
+        refused = detail(get(app_of_role(new_app, database_url, role), "/resource_providers"))
+        assert REFUSED in refused
+        assert role not in refused
+        assert reason in caplog.text
+
+
+def test_server_that_does_not_listen_is_unreachable(new_app: NewApp) -> None:
+    app = new_app(database_url="postgresql://nobody@127.0.0.1:1/none")
+    assert UNREACHABLE in detail(get(app, "/resource_providers"))
+
+
 def test_root_document_needs_no_database(served: Flask) -> None:
     assert get(served, "/").status_code == 200
 
 
 def test_database_created_after_the_start_is_used(target: Target, served: Flask) -> None:
-    assert UNREACHABLE in detail(get(served, "/resource_providers"))
+    assert REFUSED in detail(get(served, "/resource_providers"))
     target.create()
     assert "run `placement-svc db upgrade`" in detail(get(served, "/resource_providers"))
     target.upgrade()
@@ -125,7 +155,7 @@ def test_service_resumes_when_the_database_is_created_again(target: Target, serv
     target.upgrade()
     assert get(served, "/resource_providers").status_code == 200
     target.drop()
-    assert UNREACHABLE in detail(get(served, "/resource_providers"))
+    assert REFUSED in detail(get(served, "/resource_providers"))
     target.create()
     assert "run `placement-svc db upgrade`" in detail(get(served, "/resource_providers"))
     target.upgrade()

@@ -98,7 +98,7 @@ def test_service_is_alive_without_a_database_but_not_ready(new_app: NewApp, serv
     assert get(app, "/healthz").status_code == 200
     response = get(app, "/readyz")
     assert response.status_code == 503
-    assert response.text == "The database cannot be reached or did not answer in time.\n"
+    assert response.text == "The database refuses connections; the log of the service has the reason.\n"
     assert "placement_requests_total" in get(app, "/metrics").text
 
 
