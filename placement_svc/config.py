@@ -32,6 +32,14 @@ _HOST = re.compile(r"\*|\.?[\w-]+(\.[\w-]+)*\.?|\[[0-9a-f:.]+\]", re.IGNORECASE 
 """A host in `Settings.allowed_hosts`."""
 
 
+MAX_PORT = 65535
+
+_ORIGIN = re.compile(
+    r"\*|null|[a-z][a-z0-9+.-]*://([a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|\[[0-9a-f:.]+\])(:(?P<port>[1-9][0-9]{0,4}))?"
+)
+"""An origin in `Settings.cors_allowed_origins`: browsers send it in lower case."""
+
+
 class SettingsError(Exception):
     """An environment variable is unknown or has an invalid value; the message names it and the reason."""
 
@@ -198,6 +206,12 @@ class Settings:
                 "PLACEMENT_CORS_ALLOWED_ORIGINS may not contain * or null with PLACEMENT_AUTH=noauth:"
                 " any web page could change the data from a user's browser"
             )
+        for origin in self.cors_allowed_origins:
+            if not is_origin(origin):
+                raise SettingsError(
+                    "PLACEMENT_CORS_ALLOWED_ORIGINS must be origins in lower case and without a path, such as"
+                    f" https://dashboard.example.org or http://192.0.2.1:8080, not {origin!r}"
+                )
         for host in self.allowed_hosts:
             if not is_host(host):
                 raise SettingsError(
@@ -244,6 +258,12 @@ def variable(setting: str) -> str:
 def is_host(text: str) -> bool:
     """Return whether `text` is a host that `Settings.allowed_hosts` may contain."""
     return _HOST.fullmatch(text) is not None
+
+
+def is_origin(text: str) -> bool:
+    """Return whether `text` is an origin that `Settings.cors_allowed_origins` may contain."""
+    found = _ORIGIN.fullmatch(text)
+    return found is not None and int(found["port"] or 0) <= MAX_PORT
 
 
 def default_text(setting: Field[Any]) -> str:

@@ -131,6 +131,25 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
             ("PLACEMENT_ALLOWED_HOSTS", f"a, {host}", "must be names or IP addresses without scheme and port")
             for host in ("http://a", "a:80", "a/", "a b", "u@a", "..", ".", "a..b", "*.a", "::1", "\xe4")
         ),
+        *(
+            ("PLACEMENT_CORS_ALLOWED_ORIGINS", f"https://a, {origin}", "must be origins in lower case and")
+            for origin in (
+                "foo",
+                "x.example",
+                "//x.example",
+                "http://",
+                "http://a b",
+                "http://u@x",
+                "http://x/path",
+                "http://x.example/",
+                "http://ex:99999",
+                "http://ex:0",
+                "http://ex:",
+                "http://*.x",
+                "http://[x]",
+                "HTTPS://X.example",
+            )
+        ),
         ("PLACEMENT_POLICY_PROFILE", "lax", "must be one of secure, legacy, not 'lax'"),
         ("PLACEMENT_INCOMPLETE_CONSUMER_PROJECT_ID", "p" * 256, "must have no more than 255 characters"),
         ("PLACEMENT_INCOMPLETE_CONSUMER_USER_ID", "u" * 256, "must have no more than 255 characters"),
@@ -265,6 +284,21 @@ def test_contradictory_variables_are_rejected(variables: dict[str, str], message
     with pytest.raises(SettingsError) as raised:
         from_environ(variables)
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://dashboard.example.org",
+        "http://localhost:8080",
+        "http://ex:65535",
+        "http://192.0.2.1",
+        "http://[2001:db8::1]:80",
+        "chrome-extension://abcdefgh",
+    ],
+)
+def test_origins_of_browsers_are_accepted(origin: str) -> None:
+    assert from_environ({"PLACEMENT_CORS_ALLOWED_ORIGINS": origin}).cors_allowed_origins == (origin,)
 
 
 @pytest.mark.parametrize(
