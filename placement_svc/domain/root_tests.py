@@ -4,8 +4,11 @@ Each distinct condition of a request has a bit. The *pattern* of a provider has 
 that the provider meets.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from operator import or_
 
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import (
@@ -107,49 +110,76 @@ def _maximal(patterns: Iterable[int]) -> set[int]:
 
 
 class GroupTests:
-    """The tests of one group."""
+    """The tests of one group. Each tests some filters of the group: a mask with the bits of their conditions.
+
+    The number of tests, and that of the classes in each, grow with the filters. So a test is built from
+    masks of the group, not from its filters, and equal `DemandTest` objects of several tests are one object.
+    """
 
     def __init__(self, group: GroupFilters, bits: Bits, deadline: Deadline) -> None:
         self.group = group
-        self._bits = bits
         self._deadline = deadline
-        self._tests: dict[frozenset[Filter], GroupTest] = {}
+        self._bits = {each: 1 << bits[each.condition] for each in group.filters}
+        self._inventories = {
+            each.resource_class: self._bits[each] for each in group.having([FilterCode.INVENTORY])
+        }
+        self._of_class = dict.fromkeys(self._inventories, 0)
+        for each in group.having(AMOUNT_CODES):
+            self._of_class[each.resource_class] |= self._bits[each]
+        self._without_class = self.mask(group.without(*AMOUNT_CODES))
+        self._of_suppliers = self._having(
+            FilterCode.FORBIDDEN_TRAIT, FilterCode.FORBIDDEN_AGGREGATE, FilterCode.IN_TREE
+        )
+        self._of_root = self._having(FilterCode.FORBIDDEN_AGGREGATE, FilterCode.IN_TREE)
+        self._own_or_root = self._having(FilterCode.MEMBER_OF)
+        self._required = self._having(FilterCode.REQUIRED)
+        self._in_required_tree = self.mask(filter(_requires_tree, group.filters))
+        self._tests: dict[int, GroupTest] = {}
+        self._demands: dict[tuple[int, int], DemandTest] = {}
 
-    def test(self, filters: Collection[Filter]) -> GroupTest:
+    def _having(self, *codes: FilterCode) -> int:
+        return self.mask(self.group.having(codes))
+
+    def mask(self, filters: Iterable[Filter]) -> int:
+        """Return the mask of some filters of the group."""
+        return reduce(or_, map(self._bits.__getitem__, filters), 0)
+
+    def test(self, mask: int) -> GroupTest:
         """Return the test with only these filters, and the `inventory` filters that always belong to them."""
-        tested = frozenset(filters) | self._inventories(filters)
-        if tested not in self._tests:
+        if mask not in self._tests:
             build = self._suffixed if self.group.suffix else self._unsuffixed
-            self._tests[tested] = build([each for each in self.group.filters if each in tested])
-        return self._tests[tested]
+            self._tests[mask] = build(mask)
+        return self._tests[mask]
 
-    def _inventories(self, filters: Collection[Filter]) -> frozenset[Filter]:
-        classes = {each.resource_class for each in filters}
-        return frozenset(
-            each
-            for each in self.group.having([FilterCode.INVENTORY])
-            if each.resource_class in classes or None in classes
-        )
+    def prefixes(self) -> Iterator[GroupTest]:
+        """Yield the test with the first filter, that with the first two, and so on."""
+        return map(self.test, accumulate(map(self._bits.__getitem__, self.group.filters), or_))
 
-    def _mask(self, filters: Iterable[Filter]) -> int:
-        return sum({1 << self._bits[each.condition] for each in filters})
+    def _tested_of_classes(self, mask: int) -> Iterator[int]:
+        """Yield the bits to test of each class that has any: those in the mask, and that of `inventory`."""
+        tests_all = mask & self._without_class
+        for name, of_class in self._of_class.items():
+            tested = mask & of_class
+            if tested or tests_all:
+                yield tested | self._inventories[name]
 
-    def _suffixed(self, tested: Sequence[Filter]) -> GroupTest:
-        return GroupTest((DemandTest(needed=self._mask(tested)),), 0, self._deadline)
+    def _suffixed(self, mask: int) -> GroupTest:
+        needed = reduce(or_, self._tested_of_classes(mask), mask)
+        return GroupTest((DemandTest(needed=needed),), 0, self._deadline)
 
-    def _unsuffixed(self, tested: Sequence[Filter]) -> GroupTest:
-        def mask(*codes: FilterCode) -> int:
-            return self._mask(each for each in tested if each.code in codes)
+    def _unsuffixed(self, mask: int) -> GroupTest:
+        common = mask & self._without_class
+        demands = tuple(self._demand(of_class, common) for of_class in self._tested_of_classes(mask))
+        return GroupTest(demands, mask & self._required, self._deadline)
 
-        of_all = mask(FilterCode.FORBIDDEN_TRAIT, FilterCode.FORBIDDEN_AGGREGATE, FilterCode.IN_TREE)
-        classes = dict.fromkeys(each.resource_class for each in tested if each.code in AMOUNT_CODES)
-        demands = tuple(
-            DemandTest(
-                needed=of_all | self._mask(each for each in tested if each.resource_class == name),
-                needed_of_root=mask(FilterCode.FORBIDDEN_AGGREGATE, FilterCode.IN_TREE),
-                own_or_root=mask(FilterCode.MEMBER_OF),
-                allows_shared=not any(map(_requires_tree, tested)),
+    def _demand(self, of_class: int, common: int) -> DemandTest:
+        """Return the test of the supplier of a class: `common` has the tested filters without a class."""
+        key = of_class, common
+        if key not in self._demands:
+            self._demands[key] = DemandTest(
+                needed=of_class | common & self._of_suppliers,
+                needed_of_root=common & self._of_root,
+                own_or_root=common & self._own_or_root,
+                allows_shared=not common & self._in_required_tree,
             )
-            for name in classes
-        )
-        return GroupTest(demands, mask(FilterCode.REQUIRED), self._deadline)
+        return self._demands[key]

@@ -54,7 +54,7 @@ class RootCounts:
 
     def all_tests(self, omitted: Collection[FilterCode] = ()) -> list[GroupTest]:
         """Return the test of each group with all its filters but those with the codes `omitted`."""
-        return [tests.test(tests.group.without(*omitted)) for tests in self.tests]
+        return [tests.test(tests.mask(tests.group.without(*omitted))) for tests in self.tests]
 
     def passing(
         self, tests: Sequence[GroupTest], among: Iterable[RootGroup] | None = None
@@ -74,20 +74,23 @@ class RootCounts:
     def of_group(self, index: int) -> list[Counts]:
         """Return the counts of each filter of a group."""
         tests = self.tests[index]
-        filters = tests.group.filters
         blocked = self.meeting_root_filters(self._failing_once.get(index, []))
-        return [
-            Counts(
-                alone=count_roots(self.passing([tests.test([each])])),
-                left=count_roots(self.passing([tests.test(filters[: number + 1])])),
-                sole_blocker=self._sole_blocker(tests, each, blocked),
+        counts = []
+        remaining: Sequence[RootGroup] = self.cloud.roots
+        for each, prefix in zip(tests.group.filters, tests.prefixes(), strict=True):
+            remaining = self.passing([prefix], remaining)
+            counts.append(
+                Counts(
+                    alone=count_roots(self.passing([tests.test(tests.mask([each]))])),
+                    left=count_roots(remaining),
+                    sole_blocker=self._sole_blocker(tests, each, blocked),
+                )
             )
-            for number, each in enumerate(filters)
-        ]
+        return counts
 
-    def _sole_blocker(self, tests: GroupTests, blocking: Filter, roots: Iterable[RootGroup]) -> int:
+    def _sole_blocker(self, tests: GroupTests, blocking: Filter, roots: Sequence[RootGroup]) -> int:
         """Return how many of the roots, at which only this group fails, pass without one filter."""
-        if blocking.code is FilterCode.INVENTORY:
+        if blocking.code is FilterCode.INVENTORY or not roots:
             return 0
         remaining = [each for each in tests.group.filters if each != blocking]
         blocked: Sequence[Filter] = tests.group.filters
@@ -101,7 +104,7 @@ class RootCounts:
                 ]
                 for filters in (remaining, blocked)
             )
-        without, with_it = tests.test(remaining), tests.test(blocked)
+        without, with_it = tests.test(tests.mask(remaining)), tests.test(tests.mask(blocked))
         return sum(
             len(root.root_ids)
             for root in roots
@@ -135,8 +138,8 @@ class RootCounts:
         remaining = list(self.cloud.roots)
         for tests in self.tests:
             of_group = []
-            for number in range(len(tests.group.filters)):
-                passing = self.passing([tests.test(tests.group.filters[: number + 1])], remaining)
+            for prefix in tests.prefixes():
+                passing = self.passing([prefix], remaining)
                 of_group.append(count_roots(remaining) - count_roots(passing))
                 remaining = passing
             failures.append(of_group)

@@ -31,7 +31,7 @@ class Kind(StrEnum):
 def find_kind(reader: InventoryReader, counts: RootCounts, combinations: Combinations) -> Kind:
     """Return why a request without candidates has none: at most four statements."""
     for tests in counts.tests:
-        if not counts.passing([tests.test(tests.group.having(POSSIBLE_CODES))]):
+        if not counts.passing([tests.test(tests.mask(tests.group.having(POSSIBLE_CODES)))]):
             return Kind.IMPOSSIBLE
     unused_tests = counts.all_tests(omitted=[FilterCode.FREE])
     unused_roots = counts.meeting_root_filters(counts.passing(unused_tests))

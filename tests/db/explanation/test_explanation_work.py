@@ -1,19 +1,31 @@
-"""The work of an explanation for large trees and many sharing providers, and its deadline."""
+"""The work of an explanation for large requests, large trees and many sharing providers, and its deadline."""
 
+import sys
 from collections.abc import Iterable
 from fractions import Fraction
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from placement_svc.db.engine import Database
 from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope
+from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.details import ProviderDetails
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
+from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import Unavailable
-from placement_svc.domain.explanation import Filter, QueryTexts
+from placement_svc.domain.explanation import (
+    AMOUNT_CODES,
+    AmountCondition,
+    Filter,
+    GroupFilters,
+    QueryTexts,
+    RequestFilters,
+)
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_tests import DemandTest, GroupTest, RootPattern
@@ -71,6 +83,58 @@ def test_search_for_the_nearest_roots_ends_at_the_deadline(
     monkeypatch.setattr(ProviderDetails, "gap", late)
     with pytest.raises(Unavailable, match="takes longer"):
         database.read(explain, explained(), options(deadline))
+
+
+def counts_of_classes(number: int) -> tuple[list[Counts], int]:
+    """Return the counts of so many classes that one host has but for one unit, and the calls for them."""
+    filters = tuple(
+        Filter(code, f"resources=C{n}:1", AmountCondition(code, n, 1), resource_class=f"C{n}", wanted=1)
+        for code in AMOUNT_CODES
+        for n in range(number)
+    )
+    bits = number_conditions(each.condition for each in filters)
+    pattern = sum(1 << bits[each.condition] for each in filters[:-1])
+    root = RootGroup(RootPattern(pattern, (pattern,), ()), (Node(pattern, 1, ()),), frozenset(), (1,))
+    cloud = Cloud(Scope(), Layout(bits), (root,), ())
+    counts = RootCounts(cloud, RequestFilters((GroupFilters("", filters),), (), ()), Deadline.of(3600))
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        return counts.of_group(0), calls
+    finally:
+        sys.setprofile(before)
+
+
+def test_calls_for_counts_grow_with_the_square_of_the_classes() -> None:
+    _, few = counts_of_classes(10)
+    counts, many = counts_of_classes(40)
+
+    assert [each.left for each in counts] == [1] * 159 + [0]
+    assert [each.sole_blocker for each in counts] == [0] * 159 + [1]
+    # The number of tests, and that of the classes in each, are four times as large.
+    assert many <= 4**2 * few
+
+
+def test_tests_of_a_group_share_equal_tests_of_suppliers(monkeypatch: pytest.MonkeyPatch) -> None:
+    created = 0
+    init = DemandTest.__init__
+
+    def counted(self: DemandTest, *, needed: int, **others: Any) -> None:
+        nonlocal created
+        created += 1
+        init(self, needed=needed, **others)
+
+    monkeypatch.setattr(DemandTest, "__init__", counted)
+    counts_of_classes(40)
+
+    # Each class is tested with few combinations of its four filters, by 400 tests.
+    assert created <= 8 * 40
 
 
 def test_equal_groups_share_one_list_of_suppliers() -> None:
