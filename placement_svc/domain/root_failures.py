@@ -21,7 +21,8 @@ class Slot:
 
     `own` and `shared` are the patterns of those providers of the tree, and of those sharing providers, which
     come closest: they fail equally many filters. There are none if no provider has an inventory of the class.
-    With `lacks_amounts`, some of them lack an amount or an inventory.
+    With `lacks_amounts`, some of them lack an amount or an inventory. With `has_inventory`, some of `own`
+    have an inventory of the requested classes.
     """
 
     group: GroupFilters
@@ -29,6 +30,7 @@ class Slot:
     own: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
     lacks_amounts: bool = False
+    has_inventory: bool = False
 
     @property
     def resources(self) -> list[tuple[int, int]]:
@@ -77,6 +79,12 @@ class ProviderFailures:
             if self._is_tested(each, pattern, resource_class)
             and self._fails(each, root, pattern, is_shared=is_shared)
         )
+
+    def _any_inventory(self, resource_class: str | None = None) -> int:
+        """Return the bits of the inventories of a class (None: of all classes)."""
+        if resource_class is not None:
+            return self._bits[self._inventories[resource_class]]
+        return sum(self._bits[each] for each in self._inventories.values())
 
     def _is_tested(self, each: Filter, pattern: int, resource_class: str | None) -> bool:
         if each.code in AMOUNT_CODES:
@@ -131,7 +139,7 @@ class ProviderFailures:
 
     def _unmet_required(self, root: RootPattern) -> Iterator[Filter]:
         """Yield the required clauses that no provider with one of the classes meets."""
-        any_class = sum(self._bits[each] for each in set(self._inventories.values()))
+        any_class = self._any_inventory()
         having = [pattern for pattern, _ in _around(root) if pattern & any_class]
         for each in self.group.having([FilterCode.REQUIRED]):
             if not any(pattern & self._bits[each] for pattern in having):
@@ -158,12 +166,15 @@ class ProviderFailures:
             ranked[pattern, is_shared] = (rank, failing)
         best, failing = min(ranked.values(), key=lambda each: each[0])
         closest = {key: found for key, (rank, found) in ranked.items() if rank == best}
+        own = frozenset(pattern for pattern, is_shared in closest if not is_shared)
+        any_inventory = self._any_inventory(resource_class)
         slot = Slot(
             self.group,
             resource_class,
-            own=frozenset(pattern for pattern, is_shared in closest if not is_shared),
+            own=own,
             shared=frozenset(pattern for pattern, is_shared in closest if is_shared),
             lacks_amounts=any(each.code in AMOUNT_CODES for found in closest.values() for each in found),
+            has_inventory=any(pattern & any_inventory for pattern in own),
         )
         return slot, failing
 

@@ -94,35 +94,56 @@ def select_nearest(
     `shared_gaps` has, for each of `failures`, the smallest gap of the sharing providers of each slot.
 
     Most roots of a cloud can fail equally many filters. So PostgreSQL computes their gaps, and reads the
-    providers of these roots only.
+    providers of these roots only. It does not compute the part of a gap that no inventory affects, which is
+    the same at all roots of a group: in a large request, most slots of most roots are such a part.
     """
-    rows = [
-        (root_id, number, each.count)
-        for number, each in enumerate(failures)
-        for root_id in each.root.root_ids
-    ]
-    covered = table_of("covered", rows, root_id=Integer(), number=Integer(), failures=Integer())
+    lacking: list[tuple[int, Slot]] = []
+    rows = []
+    for number, (each, shared) in enumerate(zip(failures, shared_gaps, strict=True)):
+        known = Fraction(0)
+        for slot in each.slots:
+            if slot.has_inventory and slot.lacks_amounts:
+                lacking.append((number, slot))
+            elif slot.lacks_amounts:
+                known += _gap_without_inventory(slot, shared.get(slot))
+        rows += [(root_id, number, each.count, float(known)) for root_id in each.root.root_ids]
+    covered = table_of(
+        "covered", rows, root_id=Integer(), number=Integer(), failures=Integer(), known_gap=Double()
+    )
     root = resource_providers.alias("root")
     query = select(covered.c.root_id, covered.c.number).join(root, root.c.id == covered.c.root_id)
-    order: list[ColumnElement[Any]] = [covered.c.failures, root.c.uuid]
-    if any(slot.lacks_amounts for each in failures for slot in each.slots):
-        gaps = _select_gaps(bits, covered, failures, shared_gaps)
+    gap: ColumnElement[Any] = covered.c.known_gap
+    if lacking:
+        gaps = _select_gaps(bits, covered, failures, lacking, shared_gaps)
         query = query.outerjoin(gaps, gaps.c.root_id == covered.c.root_id)
-        order.insert(1, func.round(cast(func.coalesce(gaps.c.gap, 0), Numeric), GAP_DIGITS))
-    found = reader.execute(query.order_by(*order).limit(MAX_NEAREST))
+        gap += func.coalesce(gaps.c.gap, 0)
+    rounded = func.round(cast(gap, Numeric), GAP_DIGITS)
+    found = reader.execute(query.order_by(covered.c.failures, rounded, root.c.uuid).limit(MAX_NEAREST))
     return [(root_id, failures[number]) for root_id, number in found]
+
+
+def _gap_without_inventory(slot: Slot, of_sharing: Fraction | None) -> Fraction:
+    """Return the gap of a slot if no provider of the tree that comes closest has an inventory for it.
+
+    `of_sharing` is the smallest gap of the sharing providers. The gap is 1 if there is no inventory at all.
+    """
+    gaps = [] if of_sharing is None else [of_sharing]
+    if slot.own:
+        gaps.append(Fraction(len(slot.resources)))
+    return min(gaps, default=Fraction(0 if slot.shared else 1))
 
 
 def _select_gaps(
     bits: Bits,
     covered: FromClause,
     failures: Sequence[RootFailures],
+    lacking: Sequence[tuple[int, Slot]],
     shared_gaps: Sequence[Mapping[Slot, Fraction]],
 ) -> FromClause:
-    """Return the gap of each root: the sum over its slots of the smallest gap of their providers."""
-    lacking = [
-        (number, slot) for number, each in enumerate(failures) for slot in each.slots if slot.lacks_amounts
-    ]
+    """Return the gap of each root: the sum over its slots of the smallest gap of their providers.
+
+    `lacking` has the slots, each with the position of its root in `failures`.
+    """
     slots = {slot: number for number, slot in enumerate(dict.fromkeys(slot for _, slot in lacking))}
     # The providers that come closest differ from others around them in few conditions. Only these are tested.
     kept = number_conditions(
@@ -142,14 +163,9 @@ def _select_gaps(
         resources=Integer(),
         pattern=pattern_type(kept),
     )
-    # Without any inventory of the class, the gap is 1.
     shared = table_of(
         "shared",
-        [
-            (n, slots[slot], float(shared_gaps[n].get(slot, 1)))
-            for n, slot in lacking
-            if slot in shared_gaps[n] or not (slot.own or slot.shared)
-        ],
+        [(n, slots[slot], float(shared_gaps[n][slot])) for n, slot in lacking if slot in shared_gaps[n]],
         number=Integer(),
         slot=Integer(),
         gap=Double(),

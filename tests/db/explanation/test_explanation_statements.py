@@ -9,7 +9,7 @@ from sqlalchemy import event
 from placement_svc.db import independent_fits
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
-from tests.support.statements import count_statements
+from tests.support.statements import count_statements, sent_statements
 
 PATH = "/allocation_candidates/explanation?relaxations=0&resources1=VCPU:4"
 CAPACITY = "/allocation_candidates/capacity?resources1=VCPU:1"
@@ -22,6 +22,21 @@ def test_amounts_are_read_only_if_an_inventory_fails_a_filter(
     passing = count_statements(app, lambda: api("GET", f"{PATH}&required1=COMPUTE_NODE"))
     failing = count_statements(app, lambda: api("GET", f"{PATH}0&required1=COMPUTE_NODE"))
     assert failing == passing + 1
+
+
+@pytest.mark.parametrize(
+    ("request_key", "computes"),
+    [("resources1=FPGA:1", False), ("resources=FPGA:1", False), ("resources1=VCPU:9", True)],
+    ids=["suffixed", "unsuffixed", "with-inventory"],
+)
+def test_gaps_are_computed_only_with_an_inventory(
+    app: Flask, api: Api, load_cloud: LoadCloud, request_key: str, *, computes: bool
+) -> None:
+    load_cloud(read("h0{VCPU8}; h1{VCPU8}#HW_NUMA_ROOT; h2{DISK_GB1}; h3{FPGA1}"))
+    with sent_statements(app.extensions["database"].engine) as sent:
+        response = api("GET", f"/allocation_candidates/explanation?relaxations=0&{request_key}")
+    assert len(response.json["nearest"]) == 3 + computes
+    assert any("of_slots" in each.text for each in sent) == computes
 
 
 @pytest.mark.parametrize(
