@@ -103,18 +103,27 @@ class AmountSearch:
         return None
 
     def _places(self, amount: Amount, filters: RequestFilters) -> Iterator[_Place]:
-        """Yield the providers that pass all filters but those on the amount, where all other groups pass."""
+        """Yield the providers that pass all filters but those on the amount, where all other groups pass.
+
+        Of several that a symmetry of the tree exchanges, only the first is among them: a large tree can have
+        thousands of equal children, and a place costs a combination of its whole tree.
+        """
         untested = amount.apply(filters, None)
         counts = RootCounts(self._cloud, untested, self._options.deadline)
         tests = counts.all_tests()
         combinations = Combinations(self._cloud, filters, self._options)
         demand = combinations.demand_number(amount.suffix, amount.resource_class)
         for root in counts.passing(tests, counts.meeting_root_filters(self._cloud.roots)):
-            suppliers = combinations.tree(root).suppliers(tests)
+            tree = combinations.tree(root)
+            suppliers = tree.suppliers(tests)
+            seen: set[tuple[int, Steps]] = set()
             for provider_id in suppliers[demand]:
                 chosen = (*suppliers[:demand], [provider_id], *suppliers[demand + 1 :])
                 for steps in self._useful.steps(self._numbers[id(root)], provider_id, amount.class_id):
-                    yield _Place(root, chosen, provider_id, steps)
+                    key = tree.position(provider_id), steps
+                    if key not in seen:
+                        seen.add(key)
+                        yield _Place(root, chosen, provider_id, steps)
 
     def _has_candidate(self, amount: Amount, filters: RequestFilters, value: int, place: _Place) -> bool:
         """Return whether some root of a place has a candidate with this value of the amount."""

@@ -1,6 +1,7 @@
 """The trees of a group of equal roots, from which suppliers are combined."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
 from placement_svc.domain.root_tests import DemandTest, GroupTest
@@ -63,6 +64,32 @@ class GroupTree:
             for id_, node in self._own.items():
                 path = self._paths[id_] = (*path[: node.level - 1], id_)
         return self._paths[provider_id]
+
+    def position(self, provider_id: int) -> int:
+        """Return a number that is equal for providers of the tree which a symmetry of the tree exchanges.
+
+        The symmetry keeps patterns and amounts, so these providers have equal candidates: for example, equal
+        children of one parent without children of their own. `exceptions` are not regarded.
+        """
+        return self._positions.get(provider_id, provider_id)
+
+    @cached_property
+    def _positions(self) -> Mapping[int, int]:
+        shapes: dict[tuple[Node, tuple[int, ...]], int] = {}
+        shape_of: dict[int, int] = {}
+        shapes_of_children: dict[int, list[int]] = {}
+        for id_ in reversed(self._own):
+            shape = self._own[id_], tuple(sorted(shapes_of_children.pop(id_, ())))
+            shape_of[id_] = shapes.setdefault(shape, len(shapes))
+            for parent in self.path(id_)[-2:-1]:
+                shapes_of_children.setdefault(parent, []).append(shape_of[id_])
+        # Parents precede their children. The first provider at a position is its number.
+        first: dict[tuple[int | None, int], int] = {}
+        positions: dict[int, int] = {}
+        for id_ in self._own:
+            parent_position = next((positions[parent] for parent in self.path(id_)[-2:-1]), None)
+            positions[id_] = first.setdefault((parent_position, shape_of[id_]), id_)
+        return positions
 
     def trait_ids(self, provider_id: int) -> frozenset[int]:
         """Return the numbers of the conditions that the provider meets."""

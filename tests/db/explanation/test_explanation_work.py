@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from placement_svc.db.engine import Database
+from placement_svc.db.explanation.amount_search import AmountSearch
 from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope
 from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.details import ProviderDetails
@@ -29,7 +30,7 @@ from placement_svc.domain.explanation import (
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_tests import DemandTest, GroupTest, RootPattern
-from tests.conftest import LoadCloud
+from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 
 SHARING = 40
@@ -153,3 +154,42 @@ def test_suppliers_of_a_group_end_at_the_deadline() -> None:
     tree = GroupTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
     with pytest.raises(Unavailable, match="takes longer"):
         tree.suppliers([GroupTest((DemandTest(needed=0),), 0, Deadline(1, 0.0, None, 0.0))])
+
+
+def test_other_amounts_are_tried_once_for_equal_children(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = "; ".join(f"c{n}<h{{VCPU4}}" for n in range(40))
+    load_cloud(read(f"h{{DISK_GB1}}; {children}; other<h{{VCPU4min2}}"))
+    tried = 0
+    has_candidate = AmountSearch._has_candidate
+
+    def counted(self: AmountSearch, *args: Any) -> bool:
+        nonlocal tried
+        tried += 1
+        return has_candidate(self, *args)
+
+    monkeypatch.setattr(AmountSearch, "_has_candidate", counted)
+    request = "resources1=VCPU:1&resources2=VCPU:1&same_subtree=1,2&group_policy=isolate"
+    body = api("GET", f"/allocation_candidates/explanation?{request}").json
+
+    assert body["complete"]
+    assert body["relaxations"] == [
+        {"without": "same_subtree=1,2", "roots": 1},
+        {"without": "group_policy=isolate", "roots": 1},
+    ]
+    # Two amounts, each at the equal children and at the other one, and no pair.
+    assert 0 < tried <= 4
+
+
+def test_positions_are_equal_only_for_providers_that_a_symmetry_exchanges() -> None:
+    # Two equal children with one and the same child each, a child with another one, and one without any.
+    levels_and_patterns = [(1, 0), (2, 1), (3, 2), (2, 1), (3, 2), (2, 1), (3, 3), (2, 1)]
+    nodes = tuple(Node(pattern, level, ()) for level, pattern in levels_and_patterns)
+    root = RootGroup(RootPattern(0, (0, 1, 2, 3), ()), nodes, frozenset(), (1,))
+    tree = GroupTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
+
+    positions = [tree.position(-1 - number) for number in range(len(nodes))]
+
+    assert positions == [-1, -2, -3, -2, -3, -6, -7, -8]
+    assert tree.position(5) == 5
