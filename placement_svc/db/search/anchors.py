@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -12,6 +13,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     func,
+    or_,
     select,
     true,
 )
@@ -24,15 +26,21 @@ from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import (
     MAX_SUBQUERY_DEMANDS,
-    SharingIds,
     demand_rows,
     has_all_suppliers,
     parse_id_lists,
     supplier_id_lists,
 )
-from placement_svc.db.search.serving import supplier_ids_query, with_serving_ids
+from placement_svc.db.search.serving import (
+    ID_SIZE,
+    ServingSet,
+    SharingSuppliers,
+    is_served,
+    serving_sets_of,
+    with_serving_sets,
+)
 from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
-from placement_svc.db.search.suppliers import supplier_lists_query
+from placement_svc.db.search.suppliers import supplier_lists_query, supplier_query
 from placement_svc.db.search.tree_conditions import sharing_aggregates
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -50,10 +58,7 @@ MAX_SINGLE_PARTS = 3
 """Parts whose suppliers are listed only if the parts before have some; each lengthens the statement."""
 
 ANCHOR_SIZE = 200
-"""Bytes of memory that an anchor needs besides the ids of the suppliers, approximately."""
-
-ID_SIZE = 48
-"""Bytes of memory that the id of a supplier needs, approximately."""
+"""Bytes of memory that an anchor needs besides the ids of its own suppliers, approximately."""
 
 ANCHOR_COLUMN = 4
 """The column of the id of an anchor in a row of `_Statement`; the lists of its suppliers follow."""
@@ -125,9 +130,10 @@ def find_anchors(
         "max_examined": max_examined,
     }
     anchors: list[Anchor] = []
+    sharing = SharingSuppliers(statement.serving_sets, memory)
     for row in deadline.checked(_rows(connection, statement, values)):
         if row[ANCHOR_COLUMN] is not None:
-            anchors.append(statement.anchor(row, memory))
+            anchors.append(statement.anchor(row, sharing, memory))
     examined_count, last_examined, last_anchor, examined_to_anchor = row[:ANCHOR_COLUMN]
     is_full = len(anchors) == max_anchors
     if is_full:
@@ -156,7 +162,8 @@ def find_anchors_among(
     statement = build(criteria, supplies, scans=True, randomized=False, given=True)
     fixed = statement.with_parameter("root_ids", {"max_anchors": None, "max_examined": None})
     rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
-    return [statement.anchor(row, memory) for row in rows if row[ANCHOR_COLUMN] is not None]
+    sharing = SharingSuppliers(statement.serving_sets, memory)
+    return [statement.anchor(row, sharing, memory) for row in rows if row[ANCHOR_COLUMN] is not None]
 
 
 def _merges_sets(connection: Connection) -> bool:
@@ -201,6 +208,9 @@ class _Statement(NamedTuple):
     roots examined up to it, its id, and the lists of the ids of its suppliers: one list for each distinct
     supplier criteria. If there is no anchor, there is one row without one. `id_list_of_demand` holds the
     index of the list for each demand.
+
+    If sharing providers can supply a demand, the lists have the suppliers in the anchor's own tree only, and
+    the last column has the numbers of the `serving_sets` that serve the anchor.
     """
 
     query: Select[Any]
@@ -211,6 +221,7 @@ class _Statement(NamedTuple):
     """By the same values, the statements of the first batch of a search with `start`, or for given roots."""
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
+    serving_sets: tuple[ServingSet, ...]
 
     def with_parameter(self, name: str, values: Mapping[str, Any]) -> FixedStatement:
         """Return the statement that has only this parameter, a text; keep it for other searches."""
@@ -221,15 +232,28 @@ class _Statement(NamedTuple):
             self.fixed[key] = fixed
         return fixed
 
-    def anchor(self, row: Sequence[Any], memory: MemoryBudget) -> Anchor:
+    def anchor(self, row: Sequence[Any], sharing: SharingSuppliers, memory: MemoryBudget) -> Anchor:
         """Return the anchor of a row; demands with the same criteria share one tuple."""
         columns = row[ANCHOR_COLUMN + 1 :]
+        shared_lists: Mapping[int, tuple[int, ...]] = {}
+        if self.serving_sets:
+            *columns, set_numbers = columns
+            shared_lists = sharing.lists(set_numbers)
         if self.has_text:
             lists = parse_id_lists(*columns)
         else:
             lists = [tuple(ids) if len(ids) == 1 else tuple(sorted(ids)) for ids in columns]
+        own_count = sum(map(len, lists))
+        for index, shared_ids in shared_lists.items():
+            # Most trees have none of their own; a sharing provider may be in a tree that it serves.
+            own_ids = set(lists[index]).difference(shared_ids) if lists[index] else ()
+            if own_ids:
+                lists[index] = tuple(sorted((*shared_ids, *own_ids)))
+                own_count += len(shared_ids)
+            else:
+                lists[index] = shared_ids
         indexes = self.id_list_of_demand
-        memory.reserve(ANCHOR_SIZE + ID_SIZE * sum(map(len, lists)) + 8 * len(indexes))
+        memory.reserve(ANCHOR_SIZE + ID_SIZE * own_count + 8 * len(indexes))
         return Anchor(row[ANCHOR_COLUMN], tuple([lists[index] for index in indexes]))
 
 
@@ -244,6 +268,7 @@ def _build_statement(
 ) -> _Statement:
     shared_supplies = dict(supplies)
     distinct = tuple(dict.fromkeys(criteria.by_demand))
+    serving_sets = serving_sets_of(distinct, shared_supplies)
     demands = None
     if len(distinct) > MAX_SUBQUERY_DEMANDS:
         demands = _demand_rows(distinct, shared_supplies)
@@ -260,7 +285,7 @@ def _build_statement(
         .cte("examined_roots")
         .prefix_with("MATERIALIZED")
     )
-    roots = with_serving_ids(examined_roots, shared_supplies) if shared_supplies else examined_roots
+    roots = with_serving_sets(examined_roots, serving_sets) if serving_sets else examined_roots
     # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
     conditions = root_scan.conditions_on_roots(numbered, criteria, shared_supplies) if scans else ()
@@ -271,7 +296,9 @@ def _build_statement(
         anchors = _select_by_rows(demands, numbered, conditions)
         id_lists = ["supplier_ids"]
     else:
-        anchors, id_lists = _select_by_subqueries(criteria, shared_supplies, numbered, conditions)
+        anchors, id_lists = _select_by_subqueries(
+            criteria, shared_supplies, serving_sets, numbered, conditions
+        )
     # PostgreSQL examines no further roots once it has found as many anchors as are needed.
     anchor_count = select(func.count()).select_from(anchors).scalar_subquery()
     examined = (
@@ -288,31 +315,30 @@ def _build_statement(
             anchors.c.number,
             anchors.c.id,
             *(anchors.c[name] for name in id_lists),
+            *((anchors.c.serving_sets,) if serving_sets else ()),
         )
         .select_from(examined.outerjoin(anchors, true()))
         .order_by(anchors.c.position)
     )
     number_of = {each: number for number, each in enumerate(distinct)}
     id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
-    return _Statement(query, id_list_of_demand, {}, {}, has_text=demands is not None)
+    return _Statement(query, id_list_of_demand, {}, {}, demands is not None, serving_sets)
 
 
 def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
-    """Return the different demands as a table, with what sharing providers can supply."""
-    sharing = {
-        number: SharingIds(
-            [supply.provider_id for supply in shared_supplies[each]],
-            sharing_aggregates(shared_supplies, each),
-        )
+    """Return the different demands as a table, with the aggregates through which they are shared."""
+    aggregate_ids = {
+        number: sharing_aggregates(shared_supplies, each)
         for number, each in enumerate(distinct)
         if each in shared_supplies
     }
-    return demand_rows(dict(enumerate(distinct)), sharing)
+    return demand_rows(dict(enumerate(distinct)), aggregate_ids)
 
 
 def _select_by_subqueries(
     criteria: SearchCriteria,
     shared_supplies: SharedSupplies,
+    serving_sets: Sequence[ServingSet],
     roots: FromClause,
     conditions: Iterable[ColumnElement[bool]],
 ) -> tuple[FromClause, list[str]]:
@@ -321,9 +347,11 @@ def _select_by_subqueries(
     All criteria of the unsuffixed group that no sharing provider matches are one part, and each of the others
     is a part. The parts with filters come first, as these most likely have no supplier; among them those with
     the fewest resource classes, which cost least. Up to `MAX_SINGLE_PARTS` of them are computed one after the
-    other, until a list is empty; the others at once.
+    other, until a list is empty; the others at once. An empty list suffices if a sharing provider serves the
+    root with the demand.
     """
-    names = {each: f"supplier_ids_{number}" for number, each in enumerate(dict.fromkeys(criteria.by_demand))}
+    number_of = {each: number for number, each in enumerate(dict.fromkeys(criteria.by_demand))}
+    names = {each: f"supplier_ids_{number}" for each, number in number_of.items()}
     unsuffixed = [each for each in names if each.is_unsuffixed and each not in shared_supplies]
     parts = [[each] for each in names if each not in unsuffixed]
     if unsuffixed:
@@ -343,13 +371,25 @@ def _select_by_subqueries(
                 joined = joined.join(in_tree, true())
                 lists = in_tree.c
             else:
-                lists = [func.array(supplier_ids_query(shared_supplies, part[0], roots))]
+                lists = [func.array(_suppliers_in_tree(part[0], roots.c.id))]
             id_lists += [ids.label(names[each]) for each, ids in zip(part, lists, strict=True)]
         # The OFFSET makes PostgreSQL compute each list once, root after root.
         with_ids = select(roots, *id_lists).select_from(joined).offset(0).subquery()
-        query = select(with_ids).where(*(func.cardinality(with_ids.c[each.name]) > 0 for each in id_lists))
+        query = select(with_ids)
+        for each in chain.from_iterable(together):
+            has_supplier = func.cardinality(with_ids.c[names[each]]) > 0
+            if each in shared_supplies:
+                has_supplier = or_(has_supplier, is_served(with_ids, serving_sets, number_of[each]))
+            query = query.where(has_supplier)
     anchors = query.limit(_MAX_ANCHORS).cte("anchors").prefix_with("MATERIALIZED")
     return anchors, list(names.values())
+
+
+def _suppliers_in_tree(criteria: SupplierCriteria, root_id: ColumnElement[int]) -> Any:
+    """Return the query for the ids of the providers in the tree of a root that can supply a demand."""
+    matching = supplier_query(criteria)
+    in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == root_id)
+    return in_tree.scalar_subquery()
 
 
 def _select_by_rows(
@@ -357,7 +397,7 @@ def _select_by_rows(
 ) -> FromClause:
     """Return the query for anchors with the column `supplier_ids`, the lists of all demands as one text."""
     found = select(roots).where(*conditions).offset(0).limit(_MAX_ANCHORS).subquery("found")
-    lists = supplier_id_lists(demands, found.c.id, found.c.get("serving_ids"))
+    lists = supplier_id_lists(demands, found.c.id)
     anchors = select(found, lists.label("supplier_ids"))
     return anchors.cte("anchors").prefix_with("MATERIALIZED")
 

@@ -34,6 +34,9 @@ from placement_svc.observability import request_stats
 
 log = logging.getLogger(__name__)
 
+SHUFFLED_ID_SIZE = 16
+"""Bytes of memory that an id in a shuffled list of suppliers, and in a copy of it, needs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
@@ -235,6 +238,7 @@ class CandidateSearch:
         options = self._options
         supplier_ids: Sequence[Sequence[int]] = anchor.supplier_ids
         if options.randomize:
+            options.memory.reserve(SHUFFLED_ID_SIZE * sum(map(len, supplier_ids)))
             supplier_ids = [random.sample(ids, len(ids)) for ids in options.deadline.checked(supplier_ids)]
         candidates = combine_around(
             anchor.id,

@@ -5,7 +5,6 @@ subqueries of their own, because PostgreSQL can then start from the rarest condi
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -25,7 +24,6 @@ from sqlalchemy import (
     not_,
     or_,
     select,
-    union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
@@ -65,7 +63,6 @@ _COLUMNS = (
     column("in_tree", Integer),
     column("not_in_tree", _integers),
     column("is_unsuffixed", Boolean),
-    column("sharing_provider_ids", _integers),
     column("sharing_aggregate_ids", _integers),
 )
 _ADDED_COLUMNS = (column("added_class_ids", _integers), column("added_provider_ids", _integers))
@@ -78,23 +75,17 @@ _first = shared(inventories.alias("first_inventory"))
 _supplier = shared(resource_providers.alias("supplier"))
 
 
-@dataclass(frozen=True)
-class SharingIds:
-    """The sharing providers that can supply a demand, and the aggregates through which they do."""
-
-    provider_ids: Collection[int] = ()
-    aggregate_ids: Collection[int] = ()
-
-
 def demand_rows(
-    all_criteria: Mapping[int, SupplierCriteria], sharing: Mapping[int, SharingIds] | None = None
+    all_criteria: Mapping[int, SupplierCriteria],
+    sharing_aggregate_ids: Mapping[int, Collection[int]] | None = None,
 ) -> FromClause:
     """Return demands as a table; its column `number` has the keys of `all_criteria`.
 
-    `sharing` has what sharing providers can supply, by the same numbers.
+    `sharing_aggregate_ids` has the aggregates through which sharing providers supply them, by the same
+    numbers.
     """
-    nothing = SharingIds()
-    rows = [_row(number, each, (sharing or {}).get(number, nothing)) for number, each in all_criteria.items()]
+    shared_through = sharing_aggregate_ids or {}
+    rows = [_row(number, each, shared_through.get(number, ())) for number, each in all_criteria.items()]
     recordset = func.jsonb_to_recordset(literal(orjson.dumps(rows).decode(), Text).cast(JSONB))
     columns: Sequence[Any] = _COLUMNS
     if any(each.added for each in all_criteria.values()):
@@ -105,7 +96,7 @@ def demand_rows(
     return select(table).cte("demands").prefix_with("MATERIALIZED")
 
 
-def _row(number: int, criteria: SupplierCriteria, sharing: SharingIds) -> dict[str, Any]:
+def _row(number: int, criteria: SupplierCriteria, sharing_aggregate_ids: Collection[int]) -> dict[str, Any]:
     # PostgreSQL could not read a larger amount, and no inventory can give it.
     resources = [(id_, amount if amount <= MAX_INTEGER else None) for id_, amount in criteria.resources]
     first_class, first_amount = resources[0] if resources else (None, None)
@@ -124,8 +115,7 @@ def _row(number: int, criteria: SupplierCriteria, sharing: SharingIds) -> dict[s
         "not_in_tree": sorted(criteria.not_in_tree),
         "is_unsuffixed": criteria.is_unsuffixed,
         "gives_part": criteria.whole is not None,
-        "sharing_provider_ids": sorted(sharing.provider_ids),
-        "sharing_aggregate_ids": sorted(sharing.aggregate_ids),
+        "sharing_aggregate_ids": sorted(sharing_aggregate_ids),
         "added_class_ids": [class_id for class_id, _ in criteria.added],
         "added_provider_ids": [provider_id for _, provider_id in criteria.added],
     }
@@ -156,30 +146,16 @@ def has_all_suppliers(demands: FromClause, root_id: ColumnElement[int]) -> Colum
     return not_(without.correlate_except(demands).exists())
 
 
-def supplier_id_lists(
-    demands: FromClause, root_id: ColumnElement[int], serving_ids: ColumnElement[Any] | None
-) -> ColumnElement[str]:
-    """Return the ids of the suppliers around a root as a text, such as `1,2;3`: a list for each demand.
-
-    `serving_ids` is an array of the ids of all sharing providers that serve the root (None: none can).
-    """
-    queries: list[Any] = [_suppliers_in_tree(demands, root_id)]
-    if serving_ids is not None:
-        # INTERSECT hashes both lists; `= ANY` would compare each id with each.
-        queries.append(_unnest_outer(serving_ids).intersect(_unnest_outer(demands.c.sharing_provider_ids)))
-    ids = func.array(union_all(*queries).scalar_subquery(), type_=_integers)
+def supplier_id_lists(demands: FromClause, root_id: ColumnElement[int]) -> ColumnElement[str]:
+    """Return the ids of the suppliers in the tree of a root as a text, such as `1,2;;3`: a list by demand."""
+    ids = func.array(_suppliers_in_tree(demands, root_id).scalar_subquery(), type_=_integers)
     lists = func.string_agg(func.array_to_string(ids, ","), ";").aggregate_order_by(demands.c.number)
     return select(lists).select_from(demands).correlate_except(demands).scalar_subquery()
 
 
-def _unnest_outer(array: ColumnElement[Any]) -> Select[Any]:
-    """Return the query for the members of an array of the enclosing query."""
-    return select(func.unnest(array)).correlate_except()
-
-
 def parse_id_lists(text: str) -> list[tuple[int, ...]]:
     """Return the lists of a text of `supplier_id_lists`, each in ascending order and without duplicates."""
-    return [tuple(sorted(set(map(int, ids.split(","))))) for ids in text.split(";")]
+    return [tuple(sorted(set(map(int, ids.split(","))))) if ids else () for ids in text.split(";")]
 
 
 def _suppliers_in_tree(demand: FromClause, root_id: ColumnElement[int]) -> Any:

@@ -1,17 +1,28 @@
-"""Rows that PostgreSQL joins to find the sharing providers that serve each root."""
+"""How the sharing providers that serve each root are found: rows in PostgreSQL, lists in Python."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import os_traits
-from sqlalchemy import Engine, text
+import pytest
+from sqlalchemy import Connection, Engine, text
 
+from placement_svc.db.engine import Database
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
+from placement_svc.db.search.criteria import resolve_criteria
+from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS
+from placement_svc.db.search.sharing import find_shared_supplies
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
+from placement_svc.domain.memory import MemoryBudget
 from tests.conftest import ADMIN, NewApp
 from tests.support.statements import analyze, sent_statements
 
 HOSTS = 40
-SHARING = 60
-AGGREGATES = 20
+SHARING = 100
+AGGREGATES = 5
+SHARING_IDS = tuple(range(HOSTS + 1, HOSTS + SHARING + 1))
+DEADLINE = Deadline.of(60)
 
 STORE = """
     INSERT INTO aggregates (id, uuid) SELECT id, gen_random_uuid() FROM generate_series(1, :aggregates) AS id;
@@ -25,7 +36,7 @@ STORE = """
      WHERE traits.name = :trait AND resource_providers.id > :hosts;
     INSERT INTO inventories (provider_id, root_id, resource_class_id, total, reserved, min_unit, max_unit,
                              step_size, allocation_ratio)
-    SELECT resource_providers.id, root_id, resource_classes.id, 10, 0, 1, 10, 1, 1
+    SELECT resource_providers.id, root_id, resource_classes.id, 100, 0, 1, 100, 1, 1
       FROM resource_providers, resource_classes
      WHERE resource_classes.name = CASE WHEN resource_providers.id > :hosts THEN 'DISK_GB' ELSE 'VCPU' END
 """
@@ -38,9 +49,9 @@ def rows_of_nodes(plan: dict[str, Any]) -> Iterator[int]:
         yield from rows_of_nodes(child)
 
 
-def test_common_aggregates_do_not_multiply_the_rows(
-    engine: Engine, new_app: NewApp, clean_database: Callable[[], None]
-) -> None:
+@pytest.fixture
+def cloud(engine: Engine, clean_database: Callable[[], None]) -> None:
+    """Store hosts and sharing providers that have all aggregates in common."""
     with engine.begin() as connection:
         connection.execute(
             text(STORE),
@@ -54,6 +65,10 @@ def test_common_aggregates_do_not_multiply_the_rows(
     analyze(
         engine, "resource_providers", "provider_aggregates", "provider_traits", "inventories", "aggregates"
     )
+
+
+@pytest.mark.usefixtures("cloud")
+def test_sharing_providers_do_not_multiply_the_rows(engine: Engine, new_app: NewApp) -> None:
     app = new_app(prepared_statements=False)
     with sent_statements(app.extensions["database"].engine) as sent:
         response = app.test_client().get(
@@ -62,8 +77,28 @@ def test_common_aggregates_do_not_multiply_the_rows(
     assert response.json is not None
     assert len(response.json["allocation_requests"]) == HOSTS * SHARING
     with engine.connect() as connection:
-        [statement] = [each for each in sent if "serving_ids" in each.text]
+        [statement] = [each for each in sent if "serving_sets" in each.text]
         command = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}"
         [plan] = connection.exec_driver_sql(command, statement.parameters).scalar_one()
-    pairs = (HOSTS + SHARING) * SHARING
-    assert max(rows_of_nodes(plan["Plan"])) <= 2 * pairs < (HOSTS + SHARING) * SHARING * AGGREGATES
+    pairs = (HOSTS + SHARING) * AGGREGATES
+    assert max(rows_of_nodes(plan["Plan"])) <= 2 * pairs < HOSTS * SHARING
+
+
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("demands", [2, MAX_SUBQUERY_DEMANDS + 1])
+def test_anchors_share_the_lists_of_the_same_sharing_providers(database: Database, demands: int) -> None:
+    groups = [RequestGroup(f"_{amount}", {"DISK_GB": amount}) for amount in range(1, demands + 1)]
+    memory = MemoryBudget(10_000_000)
+
+    def search(connection: Connection) -> list[Anchor]:
+        criteria = resolve_criteria(connection, CandidatesRequest(tuple(groups)), one_provider_per_tree=False)
+        supplies = find_shared_supplies(connection, criteria, DEADLINE, memory)
+        anchors, _ = find_anchors(
+            connection, criteria, supplies, ScanCursor(), max_anchors=None, deadline=DEADLINE, memory=memory
+        )
+        return anchors
+
+    anchors = database.read(search)
+    assert len(anchors) == HOSTS + SHARING
+    assert all(ids == SHARING_IDS for anchor in anchors for ids in anchor.supplier_ids)
+    assert len({id(ids) for anchor in anchors for ids in anchor.supplier_ids}) == demands
