@@ -17,7 +17,7 @@ from placement_svc.db.search.simulated_suppliers import (
     SimulatedSuppliers,
     class_ids_of,
     read_suppliers,
-    root_suppliers,
+    suppliers_by_uuid,
 )
 from placement_svc.db.serial_plans import use_serial_plans
 from placement_svc.db.stranded import free_amounts
@@ -82,7 +82,7 @@ def _simulate_claims(
 ) -> CountedRoots:
     """Claim the request at each anchor until it has no candidate."""
     deadline = options.deadline
-    roots = [root_suppliers(anchor, suppliers.uuids, deadline) for anchor in anchors]
+    roots = suppliers_by_uuid(anchors, suppliers.uuids, deadline)
     roots.sort(key=lambda root: suppliers.uuids[root.id])
     claim = claim_all_with_splits if criteria.rules.splittable else claim_all
     run = claim(

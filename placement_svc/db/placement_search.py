@@ -19,8 +19,8 @@ from placement_svc.db.search.sharing import find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import (
     SimulatedSuppliers,
     read_suppliers,
-    root_suppliers,
-    with_lists,
+    shuffled_suppliers,
+    suppliers_by_uuid,
 )
 from placement_svc.domain.allocations import check_generations
 from placement_svc.domain.candidates import combine_around
@@ -320,17 +320,14 @@ class _PlacementSearch:
         if self._options.rule is not None:
             root_ids = self._sharing_roots.union(anchor.id for anchor in anchors)
             self._options.rule.load_roots(self._connection, root_ids)
-        roots = [self._root_suppliers(anchor) for anchor in anchors]
-        if not self._options.is_repeatable:
+        if self._options.is_repeatable:
+            roots = suppliers_by_uuid(anchors, self._suppliers.uuids, self._deadline)
+        else:
+            memory = self._options.search.memory
+            roots = [shuffled_suppliers(anchor, self._deadline, memory) for anchor in anchors]
             random.shuffle(roots)
         self._roots += roots
         return roots
-
-    def _root_suppliers(self, anchor: Anchor) -> RootSuppliers:
-        """Return the suppliers of a root; in random order, unless the search is repeatable."""
-        if self._options.is_repeatable:
-            return root_suppliers(anchor, self._suppliers.uuids, self._deadline)
-        return with_lists(anchor, lambda ids: random.sample(ids, len(ids)), self._deadline)
 
 
 def _rounded(tree_count: int) -> int:

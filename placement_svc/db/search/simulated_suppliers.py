@@ -1,5 +1,6 @@
 """The suppliers around anchors with their inventories, which claims in memory use up."""
 
+import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +18,13 @@ from sqlalchemy import (
 from placement_svc.db.filters import any_id, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.search.anchors import Anchor
-from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.db.search.candidates import SHUFFLED_ID_SIZE, SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
 from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.memory import MemoryBudget
 
 PROVIDER_SIZE = 600
 """Bytes of memory that a root or a supplier needs, approximately."""
@@ -141,16 +143,35 @@ def _read_rows(
             inventories.step_size[key] = step_size
 
 
-def root_suppliers(anchor: Anchor, uuids: Mapping[int, str], deadline: Deadline) -> RootSuppliers:
-    """Return the suppliers of a root by uuid; demands with the same criteria keep sharing one list."""
-    return with_lists(anchor, lambda ids: tuple(sorted(ids, key=uuids.__getitem__)), deadline)
-
-
-def with_lists(
-    anchor: Anchor, order: Callable[[Sequence[int]], Sequence[int]], deadline: Deadline
-) -> RootSuppliers:
-    """Return the suppliers of a root; `order` returns those of a list in another order."""
+def suppliers_by_uuid(
+    anchors: Sequence[Anchor], uuids: Mapping[int, str], deadline: Deadline
+) -> list[RootSuppliers]:
+    """Return the suppliers of each root by uuid; demands and roots that share a list keep sharing one."""
     ordered: dict[int, Sequence[int]] = {}
+    return [
+        _with_lists(anchor, lambda ids: tuple(sorted(ids, key=uuids.__getitem__)), ordered, deadline)
+        for anchor in anchors
+    ]
+
+
+def shuffled_suppliers(anchor: Anchor, deadline: Deadline, memory: MemoryBudget) -> RootSuppliers:
+    """Return the suppliers of a root in random order; demands that share a list keep sharing one."""
+    ordered: dict[int, Sequence[int]] = {}
+    shuffled = _with_lists(anchor, lambda ids: random.sample(ids, len(ids)), ordered, deadline)
+    memory.reserve(SHUFFLED_ID_SIZE * sum(map(len, ordered.values())))
+    return shuffled
+
+
+def _with_lists(
+    anchor: Anchor,
+    order: Callable[[Sequence[int]], Sequence[int]],
+    ordered: dict[int, Sequence[int]],
+    deadline: Deadline,
+) -> RootSuppliers:
+    """Return the suppliers of a root; `order` returns those of a list in another order.
+
+    `ordered` has the results of `order`, by the identity of the list.
+    """
     for ids in anchor.supplier_ids:
         if id(ids) not in ordered:
             # Around each of many roots there can be many long lists.
