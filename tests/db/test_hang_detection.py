@@ -16,7 +16,7 @@ def test_connections_of_an_abandoned_pool_are_closed(database_url: str) -> None:
     with engine.connect() as first, engine.connect() as second:
         assert first.scalar(count) == second.scalar(count) == 2
 
-    # As after a demotion of the primary.
+    # The pool is replaced, and does not close the connections that are in use.
     engine.dispose(close=False)
 
     def are_closed() -> bool:
