@@ -22,7 +22,6 @@ HOSTS = 40
 SHARING = 100
 AGGREGATES = 5
 SHARING_IDS = tuple(range(HOSTS + 1, HOSTS + SHARING + 1))
-DEADLINE = Deadline.of(60)
 
 STORE = """
     INSERT INTO aggregates (id, uuid) SELECT id, gen_random_uuid() FROM generate_series(1, :aggregates) AS id;
@@ -89,12 +88,13 @@ def test_sharing_providers_do_not_multiply_the_rows(engine: Engine, new_app: New
 def test_anchors_share_the_lists_of_the_same_sharing_providers(database: Database, demands: int) -> None:
     groups = [RequestGroup(f"_{amount}", {"DISK_GB": amount}) for amount in range(1, demands + 1)]
     memory = MemoryBudget(10_000_000)
+    deadline = Deadline.of(60)
 
     def search(connection: Connection) -> list[Anchor]:
         criteria = resolve_criteria(connection, CandidatesRequest(tuple(groups)), one_provider_per_tree=False)
-        supplies = find_shared_supplies(connection, criteria, DEADLINE, memory)
+        supplies = find_shared_supplies(connection, criteria, deadline, memory)
         anchors, _ = find_anchors(
-            connection, criteria, supplies, ScanCursor(), max_anchors=None, deadline=DEADLINE, memory=memory
+            connection, criteria, supplies, ScanCursor(), max_anchors=None, deadline=deadline, memory=memory
         )
         return anchors
 
