@@ -1,7 +1,7 @@
 """The statements of pages: as many for any cloud, and by keys wherever the page is."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -88,3 +88,40 @@ def test_pages_are_read_by_keys(api: Api, database: Database, path: str, marker:
             plan = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars().all()
             scanned = {table for line in plan for table in re.findall(r"Seq Scan on (\w+)", line)}
             assert not scanned & {"resource_providers", "consumers", "projects", "users"}, plan
+
+
+MEMBERSHIPS = 300
+ADD_LARGE_PROVIDER = f"""
+    INSERT INTO resource_providers (id, uuid, name, root_id, path)
+    VALUES (1, '00000001-0000-4000-8000-000000000000', 'large', 1, ARRAY[1]);
+    INSERT INTO inventories (provider_id, root_id, resource_class_id, total, reserved, min_unit, max_unit,
+                             step_size, allocation_ratio)
+    SELECT 1, 1, id, 8, 0, 1, 8, 1, 1 FROM resource_classes;
+    INSERT INTO provider_traits (provider_id, trait_id)
+    SELECT 1, id FROM traits ORDER BY id LIMIT {MEMBERSHIPS};
+    INSERT INTO aggregates (id, uuid) SELECT n, n FROM generate_series(1, {MEMBERSHIPS}) AS n;
+    INSERT INTO provider_aggregates (provider_id, root_id, aggregate_id)
+    SELECT 1, 1, n FROM generate_series(1, {MEMBERSHIPS}) AS n;
+    ANALYZE;
+"""
+
+
+def row_counts(node: dict[str, Any]) -> Iterator[float]:
+    """Yield how many rows each node of a plan returned."""
+    yield node["Actual Rows"] * node["Actual Loops"]
+    for child in node.get("Plans", ()):
+        yield from row_counts(child)
+
+
+@pytest.mark.parametrize("grouping", ["trait", "aggregate"])
+def test_page_sums_only_its_own_groups(api: Api, database: Database, grouping: str) -> None:
+    with database.engine.begin() as connection:
+        connection.execute(text(ADD_LARGE_PROVIDER))
+    statements = sent(database, api, f"/capacity?group_by={grouping}&limit=2")
+    assert "sum(" not in statements[0].text
+    with database.engine.connect() as connection:
+        for statement, parameters in statements:
+            explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+            [plan] = connection.exec_driver_sql(explain, parameters).scalar_one()
+            # A root has each trait as its own and as its root's.
+            assert max(row_counts(plan["Plan"])) <= 2 * MEMBERSHIPS
