@@ -244,14 +244,14 @@ KNOWN_DIFFERENCES = [
         ),
     ),
     KnownDifference(
-        "of several unknown traits after one `in:`, the error may name any",
+        "of several unknown traits after one `in:` or in `root_required`, the error may name any",
         "docs/spec/candidates.md 2.4",
         DETAIL,
         lambda e: any(
             {_unknown_traits(response) for response in (e.reference, e.ours)}
-            <= {piece.strip() for piece in value[3:].split(",")}
-            for _, value in e.query
-            if value.startswith("in:")
+            <= {piece.strip().lstrip("!") for piece in value.removeprefix("in:").split(",")}
+            for key, value in e.query
+            if value.startswith("in:") or key == "root_required"
         ),
     ),
     KnownDifference(
