@@ -52,19 +52,24 @@ def search(turn: Turn) -> SearchOptions:
     return SearchOptions(deadline=SharingDeadline.of(60, turn=turn), memory=MemoryBudget(1 << 20))
 
 
+@pytest.fixture
+def group(api: Api, load_cloud: LoadCloud) -> str:
+    """A placement group in a cloud of one host."""
+    load_cloud(read("h{VCPU8}"))
+    uuid = str(uuid4())
+    assert api("PUT", f"/placement_groups/{uuid}", {"policy": "affinity"}).status_code == 201
+    return uuid
+
+
 @pytest.mark.parametrize(("in_group", "locks_first"), [(False, False), (True, False), (False, True)])
 def test_turn_is_shared_only_without_locks(
-    api: Api,
     database: Database,
     engine: Engine,
-    load_cloud: LoadCloud,
+    group: str,
     monkeypatch: pytest.MonkeyPatch,
     in_group: bool,
     locks_first: bool,
 ) -> None:
-    load_cloud(read("h{VCPU8}"))
-    group = str(uuid4())
-    assert api("PUT", f"/placement_groups/{group}", {"policy": "affinity"}).status_code == 201
     if locks_first:
         monkeypatch.setattr(placing, "MAX_UNLOCKED_ATTEMPTS", 0)
     writers: list[int] = []
@@ -104,11 +109,8 @@ def test_search_that_gets_no_long_turn_waits_without_a_connection(
 
 
 def test_claims_into_a_group_wait_for_each_other_without_a_turn_and_a_connection(
-    api: Api, database: Database, engine: Engine, load_cloud: LoadCloud
+    database: Database, engine: Engine, group: str
 ) -> None:
-    load_cloud(read("h{VCPU8}"))
-    group = str(uuid4())
-    assert api("PUT", f"/placement_groups/{group}", {"policy": "affinity"}).status_code == 201
     service = PlacingService(database, ClaimService(database))
     turns: list[list[str]] = [[] for _ in range(4)]
 
@@ -127,11 +129,8 @@ def test_claims_into_a_group_wait_for_each_other_without_a_turn_and_a_connection
 
 
 def test_claim_into_a_group_waits_at_most_until_its_deadline(
-    api: Api, database: Database, engine: Engine, load_cloud: LoadCloud
+    database: Database, engine: Engine, group: str
 ) -> None:
-    load_cloud(read("h{VCPU8}"))
-    group = str(uuid4())
-    assert api("PUT", f"/placement_groups/{group}", {"policy": "affinity"}).status_code == 201
     service = PlacingService(database, ClaimService(database))
     first = PlacingOptions(search=search(RecordedTurn([])), rule=PlacementGroupRule(group))
     late = SearchOptions(deadline=Deadline.of(0.2), memory=MemoryBudget(1 << 20))
