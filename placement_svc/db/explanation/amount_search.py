@@ -105,8 +105,8 @@ class AmountSearch:
     def _places(self, amount: Amount, filters: RequestFilters) -> Iterator[_Place]:
         """Yield the providers that pass all filters but those on the amount, where all other groups pass.
 
-        Of several that a symmetry of the tree exchanges, only the first is among them: a large tree can have
-        thousands of equal children, and a place costs a combination of its whole tree.
+        It yields only the first of several providers that a symmetry of the tree exchanges: a large tree can
+        have thousands of equal children, and a place costs a combination of its whole tree.
         """
         untested = amount.apply(filters, None)
         counts = RootCounts(self._cloud, untested, self._options.deadline)

@@ -371,7 +371,7 @@ def _select_by_subqueries(
                 joined = joined.join(in_tree, true())
                 lists = in_tree.c
             else:
-                lists = [func.array(_suppliers_in_tree(part[0], roots.c.id))]
+                lists = [func.array(supplier_query(part[0]).ids_in_tree(roots.c.id))]
             id_lists += [ids.label(names[each]) for each, ids in zip(part, lists, strict=True)]
         # The OFFSET makes PostgreSQL compute each list once, root after root.
         with_ids = select(roots, *id_lists).select_from(joined).offset(0).subquery()
@@ -383,13 +383,6 @@ def _select_by_subqueries(
             query = query.where(has_supplier)
     anchors = query.limit(_MAX_ANCHORS).cte("anchors").prefix_with("MATERIALIZED")
     return anchors, list(names.values())
-
-
-def _suppliers_in_tree(criteria: SupplierCriteria, root_id: ColumnElement[int]) -> Any:
-    """Return the query for the ids of the providers in the tree of a root that can supply a demand."""
-    matching = supplier_query(criteria)
-    in_tree = matching.query.with_only_columns(matching.provider_id).where(matching.root_id == root_id)
-    return in_tree.scalar_subquery()
 
 
 def _select_by_rows(

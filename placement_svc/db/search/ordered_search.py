@@ -91,8 +91,8 @@ class OrderedSearch:
     def _combine_next(self, chunk: int | None) -> int:
         """Combine the pending trees with the best bounds, and keep those that have candidates.
 
-        Return how many were pending: at most `chunk`. Of the trees with the same suppliers, all of which are
-        sharing providers, only the first one is combined: the others have the same candidates.
+        Return how many were pending: at most `chunk`. If several trees have the same suppliers, all of which
+        are sharing providers, only the first one is combined: the others have the same candidates.
         """
         source = self._source
         anchors: list[Anchor] = []

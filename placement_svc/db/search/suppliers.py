@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, false, func, not_, or_, select
+from sqlalchemy import ColumnElement, FromClause, ScalarSelect, Select, and_, false, func, not_, or_, select
 from sqlalchemy.sql.visitors import iterate
 
 from placement_svc.db.filters import (
@@ -39,6 +39,11 @@ class SupplierQuery:
     def with_optimization_fence(self) -> "SupplierQuery":
         """Return the query with an `OFFSET 0`, so that PostgreSQL does not turn its `EXISTS` into a join."""
         return replace(self, query=self.query.offset(0))
+
+    def ids_in_tree(self, root_id: ColumnElement[int]) -> ScalarSelect[int]:
+        """Return the query for the ids of the suppliers in the tree of a root."""
+        in_tree = self.query.with_only_columns(self.provider_id).where(self.root_id == root_id)
+        return in_tree.scalar_subquery()
 
 
 MAX_SUBQUERY_JOINS = 8
