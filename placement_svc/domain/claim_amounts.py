@@ -32,6 +32,19 @@ class RootSuppliers:
         return {id(ids): ids for ids in self.suppliers}.values()
 
 
+@dataclass(frozen=True)
+class RootClaims:
+    """The number of claims that a root gets, and the amounts of the last one.
+
+    `is_cut` means that the maximum number of claims was reached before the root had no candidate left.
+    """
+
+    root_id: int
+    count: int
+    last: Amounts
+    is_cut: bool = False
+
+
 def amounts_of(demands: Sequence[Demand], suppliers: Sequence[int]) -> Amounts:
     """Return the amounts of a claim, summed over all demands; `suppliers` has the supplier of each."""
     amounts = Counter[InventoryKey]()

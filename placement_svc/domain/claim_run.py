@@ -4,24 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from placement_svc.domain.claim_amounts import Amounts, RootSuppliers, SimulatedInventories
+from placement_svc.domain.alike_roots import AlikeRoots
+from placement_svc.domain.claim_amounts import RootClaims, RootSuppliers, SimulatedInventories
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.most_claims import MostClaims, connected_roots
-
-
-@dataclass(frozen=True)
-class RootClaims:
-    """The number of claims that a root gets, and the amounts of the last one.
-
-    `is_cut` means that the maximum number of claims was reached before the root had no candidate left.
-    """
-
-    root_id: int
-    count: int
-    last: Amounts
-    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +45,7 @@ class Claimer(ABC):
         self._deadline = deadline
         self._memory = memory
         self._most = MostClaims(rules, inventories, deadline, memory)
+        self._alike = AlikeRoots(rules.demands, self._inventories, deadline)
         self._claims: dict[int, RootClaims] = {}
         self._is_exact = True
 

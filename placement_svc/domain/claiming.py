@@ -7,17 +7,19 @@ than the greatest number, `placement_svc.domain.most_claims` settles it in small
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.claim_amounts import (
     Amounts,
     ClaimKind,
     InventoryKey,
+    RootClaims,
     RootSuppliers,
     SimulatedInventories,
     amounts_of,
 )
-from placement_svc.domain.claim_run import Claimer, ClaimRun, RootClaims
+from placement_svc.domain.claim_run import Claimer, ClaimRun
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand, Resources
@@ -67,6 +69,14 @@ class _Claimer(Claimer):
             return RootClaims(root.id, 0, {})
         if _are_independent(self._rules, here.suppliers, self._inventories, self._deadline):
             return self._claim_independent(root.id, able)
+        claim = partial(self._claim_dependent, root, here, is_alone=is_alone)
+        return self._alike.claims_at(root, self._remaining, claim) if is_alone else claim()
+
+    def _claim_dependent(self, root: RootSuppliers, here: RootSuppliers, *, is_alone: bool) -> RootClaims:
+        """Claim at a root where the choice for one demand affects the others.
+
+        `here` has the suppliers that can still supply a demand.
+        """
         kinds = self._most.kinds([here], self._inventories)
         if kinds is None:
             found = self._claim_combined(here)

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from placement_svc.domain.claim_run import ClaimRun, RootClaims
+from placement_svc.domain.claim_amounts import RootClaims
+from placement_svc.domain.claim_run import ClaimRun
 from placement_svc.domain.groups import CandidatesRequest
 
 DEFAULT_MAX = 100_000

@@ -1,7 +1,7 @@
 """The greatest number of claims of connected roots: an upper bound, and in small cases the number itself."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from placement_svc.domain.candidates import combine
 from placement_svc.domain.claim_amounts import (
@@ -11,7 +11,7 @@ from placement_svc.domain.claim_amounts import (
     amounts_of,
 )
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.packing import StepBudget, StepsExhausted, pack
 
@@ -39,19 +39,27 @@ def connected_roots(
             leaders[id_] = id_ = leaders[leaders[id_]]
         return id_
 
+    # Many roots can have one list, of providers that serve all of them.
+    first_root_of_list: dict[int, int] = {}
+    distinct: list[tuple[int, Sequence[int]]] = []
+    for root in deadline.checked(roots):
+        for ids in root.distinct_lists:
+            if id(ids) in first_root_of_list:
+                leaders[leader(root.id)] = leader(first_root_of_list[id(ids)])
+            else:
+                first_root_of_list[id(ids)] = root.id
+                distinct.append((root.id, ids))
     # Only a sharing provider can supply the tree of another root.
     sharing = {
         id_
-        for root in deadline.checked(roots)
-        for ids in root.distinct_lists
+        for root_id, ids in deadline.checked(distinct)
         for id_ in deadline.checked(ids)
-        if inventories.path(id_)[0] != root.id
+        if inventories.path(id_)[0] != root_id
     }
     first_root: dict[int, int] = {}
-    for root in deadline.checked(roots if sharing else ()):
-        for ids in root.distinct_lists:
-            for id_ in deadline.checked(sharing.intersection(ids)):
-                leaders[leader(root.id)] = leader(first_root.setdefault(id_, root.id))
+    for root_id, ids in deadline.checked(distinct if sharing else ()):
+        for id_ in deadline.checked(sharing.intersection(ids)):
+            leaders[leader(root_id)] = leader(first_root.setdefault(id_, root_id))
     connected: dict[int, list[RootSuppliers]] = {}
     for root in deadline.checked(roots):
         connected.setdefault(leader(root.id), []).append(root)
@@ -107,6 +115,8 @@ class MostClaims:
 
         The parts of a class that is split have no common divisor.
         """
+        self._bounds: dict[tuple[int, int], tuple[Sequence[int], int]] = {}
+        """The bounds of demands by single lists: of each, the number of the demand and the identity."""
         self._steps = StepBudget(MAX_STEPS, deadline)
         self._generated = 0
         """How many candidates have been generated."""
@@ -123,23 +133,37 @@ class MostClaims:
 
     def bound(self, roots: Sequence[RootSuppliers]) -> int:
         """Return an upper bound by each demand, and by each class that several demands request."""
-        times_of, free = self._inventories.times_of, self._inventories.free
         bounds = []
         ids_by_class: dict[str, set[int]] = {name: set() for name in self._repeated}
         for number, demand in self.demands:
-            ids = frozenset[int]().union(*(root.suppliers[number] for root in roots))
-            if number in self._rules.splittable:
-                [(name, amount)] = demand.resources
-                usable = sum(max(free[id_, name], 0) for id_ in self._deadline.checked(ids))
-                bounds.append(usable // amount)
+            lists = {id(root.suppliers[number]): root.suppliers[number] for root in roots}
+            if len(lists) == 1:
+                [ids] = lists.values()
+                bounds.append(self._bound_of_list(number, demand, ids))
             else:
-                bounds.append(sum(times_of(demand, id_) for id_ in self._deadline.checked(ids)))
+                bounds.append(self._bound_of_demand(number, demand, set[int]().union(*lists.values())))
             for name in self._repeated.keys() & dict(demand.resources).keys():
-                ids_by_class[name] |= ids
+                ids_by_class[name].update(*lists.values())
+        free = self._inventories.free
         for name, (total, divisor) in self._repeated.items():
             usable = sum(max(free[id_, name], 0) // divisor * divisor for id_ in ids_by_class[name])
             bounds.append(usable // total)
         return min(bounds)
+
+    def _bound_of_list(self, number: int, demand: Demand, ids: Sequence[int]) -> int:
+        """Return `_bound_of_demand`, which is computed once for a list that many roots share."""
+        key = number, id(ids)
+        if key not in self._bounds:
+            self._bounds[key] = ids, self._bound_of_demand(number, demand, ids)
+        return self._bounds[key][1]
+
+    def _bound_of_demand(self, number: int, demand: Demand, ids: Collection[int]) -> int:
+        """Return how many claims these suppliers can supply with one demand."""
+        checked = self._deadline.checked(ids)
+        if number in self._rules.splittable:
+            [(name, amount)] = demand.resources
+            return sum(max(self._inventories.free[id_, name], 0) for id_ in checked) // amount
+        return sum(self._inventories.times_of(demand, id_) for id_ in checked)
 
     def kinds(
         self, roots: Sequence[RootSuppliers], inventories: SimulatedInventories

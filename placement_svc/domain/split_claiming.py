@@ -5,16 +5,19 @@ whole amount. But a candidate stays one as long as its amounts are free, so it c
 """
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.claim_amounts import (
     ClaimKind,
     InventoryKey,
+    RootClaims,
     RootSuppliers,
     SimulatedInventories,
     amounts_of,
 )
-from placement_svc.domain.claim_run import Claimer, ClaimRun, RootClaims
+from placement_svc.domain.claim_run import Claimer, ClaimRun
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Resources
 from placement_svc.domain.memory import MemoryBudget
@@ -71,10 +74,23 @@ class _SplitClaimer(Claimer):
         """Claim at a root until it has no candidate; return whether there was any claim."""
         if self._is_cut:
             return False
+        if is_alone:
+            found = self._alike.claims_at(root, self._remaining, partial(self._claim_alone, root))
+        else:
+            found = self._as_root_claims(root, list(self._simple_run(root)))
+        self._remaining -= found.count
+        self._is_cut = found.is_cut
+        if found.count:
+            former = self._claims[root.id].count if root.id in self._claims else 0
+            self._claims[root.id] = replace(found, count=former + found.count)
+        return found.count > 0
+
+    def _claim_alone(self, root: RootSuppliers) -> RootClaims:
+        """Claim at a root that shares no supplier with another: in small cases, the greatest number."""
         before = self._inventories.part(self._keys(root))
         claims = list(self._simple_run(root))
         count = sum(times for _, times in claims)
-        if is_alone and not self._most.is_greatest(count, [root]):
+        if not self._most.is_greatest(count, [root]):
             longest = self._longest_run(root, before, count)
             if longest is None:
                 self._is_exact = False
@@ -83,14 +99,15 @@ class _SplitClaimer(Claimer):
                 claims = [(kind, 1) for kind in longest[: self._remaining]]
                 for kind, times in claims:
                     self._inventories.claim(dict(kind), times)
-                count = len(claims)
-        self._remaining -= count
-        self._is_cut = not self._remaining and next(self._kinds(root, self._inventories), None) is not None
-        if claims:
-            former = self._claims[root.id].count if root.id in self._claims else 0
-            last = dict(claims[-1][0])
-            self._claims[root.id] = RootClaims(root.id, former + count, last, is_cut=self._is_cut)
-        return count > 0
+        return self._as_root_claims(root, claims)
+
+    def _as_root_claims(self, root: RootSuppliers, claims: Sequence[tuple[ClaimKind, int]]) -> RootClaims:
+        """Return the claims that were made at a root last: each kind with its number."""
+        count = sum(times for _, times in claims)
+        last = dict(claims[-1][0]) if claims else {}
+        is_full = count == self._remaining
+        is_cut = is_full and next(self._kinds(root, self._inventories), None) is not None
+        return RootClaims(root.id, count, last, is_cut=is_cut)
 
     def _keys(self, root: RootSuppliers) -> set[InventoryKey]:
         """Return the inventories that claims at a root can use."""

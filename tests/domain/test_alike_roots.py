@@ -1,0 +1,116 @@
+"""Roots that are alike get the same claims, which are computed once."""
+
+import random
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
+from placement_svc.domain.claim_run import ClaimRun
+from placement_svc.domain.claiming import claim_all
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules, Demand
+from placement_svc.domain.groups import GroupPolicy
+from placement_svc.domain.memory import MEGABYTE, MemoryBudget
+from placement_svc.domain.split_claiming import claim_all_with_splits
+
+MOST = 10_000
+
+TWO_AMOUNTS = (Demand("_A", (("DEVICE", 2),)), Demand("_B", (("DEVICE", 1),)))
+SPLIT = (Demand("", (("DEVICE", 3),)), Demand("_B", (("VCPU", 1),)))
+
+RULES = [
+    CombinationRules(TWO_AMOUNTS),
+    CombinationRules(TWO_AMOUNTS, group_policy=GroupPolicy.ISOLATE),
+    CombinationRules(TWO_AMOUNTS, same_subtree=(frozenset({0, 1}),)),
+    CombinationRules(SPLIT, splittable=frozenset({0})),
+]
+
+
+class LookupCounter(SimulatedInventories):
+    """Inventories that count how often what is free is compared with amounts."""
+
+    lookups = 0
+
+    def times_of(self, demand: Demand, provider_id: int) -> int:
+        LookupCounter.lookups += 1
+        return super().times_of(demand, provider_id)
+
+
+class Hosts:
+    """Hosts with one child for each device amount of a model, whose ids and order by uuid are random."""
+
+    def __init__(self, models: Sequence[Sequence[int]], seed: int) -> None:
+        drawn = random.Random(seed)
+        size = sum(map(len, models)) + len(models)
+        ids = iter(drawn.sample(range(1, 10 * size), size))
+        self.inventories = LookupCounter()
+        self.roots = []
+        for amounts in models:
+            root_id = next(ids)
+            self._add((root_id,), "VCPU", 50)
+            children = [next(ids) for _ in amounts]
+            for id_, amount in zip(children, amounts, strict=True):
+                self._add((root_id, id_), "DEVICE", amount)
+            drawn.shuffle(children)
+            self.roots.append((root_id, tuple(children)))
+
+    def _add(self, path: tuple[int, ...], name: str, amount: int) -> None:
+        held, id_ = self.inventories, path[-1]
+        held.free[id_, name], held.max_unit[id_, name] = amount, amount
+        held.min_unit[id_, name] = held.step_size[id_, name] = 1
+        held.paths[id_], held.traits[id_], held.uuids[id_] = path, frozenset({7}), f"{id_:08}"
+
+    def claim(self, rules: CombinationRules, roots: Sequence[int]) -> ClaimRun:
+        """Claim at some of the hosts, by number."""
+        suppliers = []
+        for root_id, children in (self.roots[number] for number in roots):
+            of_class = {"DEVICE": children, "VCPU": (root_id,)}
+            suppliers.append(
+                RootSuppliers(root_id, [of_class[demand.resources[0][0]] for demand in rules.demands])
+            )
+        claim = claim_all_with_splits if rules.splittable else claim_all
+        memory = MemoryBudget(64 * MEGABYTE)
+        return claim(rules, suppliers, self.inventories, MOST, Deadline.of(60), memory)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=4),
+    st.sampled_from(RULES),
+    st.integers(0, 2**32),
+)
+def test_hosts_get_the_claims_of_their_models(
+    models: list[list[int]], rules: CombinationRules, seed: int
+) -> None:
+    hosts = Hosts([*models, *models, *models], seed)
+    numbers = range(len(hosts.roots))
+    together = hosts.claim(rules, numbers)
+    counts = {claims.root_id: claims.count for claims in together.claims}
+    for number in numbers:
+        alone = hosts.claim(rules, [number])
+        root_id, children = hosts.roots[number]
+        assert counts.get(root_id, 0) == sum(claims.count for claims in alone.claims)
+    # Each host has used its own inventories, and the last claim is one of it.
+    amount = sum(amount for demand in rules.demands for _, amount in demand.resources)
+    for (root_id, children), model in zip(hosts.roots, [*models, *models, *models], strict=True):
+        free = together.inventories.free
+        left = sum(free[id_, "DEVICE"] for id_ in children) + free[root_id, "VCPU"]
+        assert sum(model) + 50 - left == counts.get(root_id, 0) * amount
+        assert min(free[id_, "DEVICE"] for id_ in children) >= 0
+    for claims in together.claims:
+        [children] = [ids for root_id, ids in hosts.roots if root_id == claims.root_id]
+        assert {id_ for id_, _ in claims.last} <= {claims.root_id, *children}
+        assert sum(claims.last.values()) == amount
+
+
+def test_claims_of_a_model_are_computed_once() -> None:
+    rules = CombinationRules(TWO_AMOUNTS, group_policy=GroupPolicy.ISOLATE)
+    hosts = Hosts([(4, 3, 2, 1)] * 100, 1)
+    LookupCounter.lookups = 0
+    hosts.claim(rules, [0])
+    once = LookupCounter.lookups
+    LookupCounter.lookups = 0
+    hosts.claim(rules, range(100))
+    # For each host, its suppliers are tested once: for each of two demands, four children.
+    assert LookupCounter.lookups <= once + 99 * 2 * 4
