@@ -24,14 +24,26 @@ Usually all roots with a good key are anchors, and a further batch takes as long
 FIRST_FILTERED_BATCH = (1.1, 20)
 """The same if filters exclude roots, or trees without preferred traits are left for later."""
 
-MAX_ORDERED_BATCHES = 5
-"""The batches of roots in order after which a search finds all anchors at once."""
+MAX_ORDERED_BATCHES = 12
+"""The batches of roots in order after which a search finds all other anchors at once."""
+
+MAX_EXAMINED_RATIO = 1 / 2
+"""The part of all roots that are examined in order before all other anchors are found at once."""
+
+MIN_EXAMINED = 1000
+"""The number of roots that are examined in order in any case."""
 
 BATCH_GROWTH = 4
-"""How many times as many roots as the largest batch before the third batch and each further one have."""
+"""How many times as many roots as the batch before the third batch and each further one have, or more.
+
+They have at least as many as all before.
+"""
 
 MIN_ANCHOR_RATIO = 1 / 20
-"""The part of the roots of a batch that must be anchors; otherwise all anchors are found at once."""
+"""The part of the roots of a batch that must be anchors; otherwise filters exclude most roots.
+
+Then all anchors are found at once, which costs as much as the roots that pass the filters.
+"""
 
 MIN_SAMPLE = 30
 """The least number of roots of such a batch: fewer roots say little about the others."""
@@ -45,8 +57,10 @@ class AnchorSource:
 
     `horizon` is a position that no anchor precedes that has not been delivered yet. With a limit, the trees
     that can have the best score come first, then those that can have the next one, and so on. For each score,
-    the first batches are roots in the order of the best key that their trees can have. All trees that can
-    have the score follow at once if few of these roots do.
+    the first batches are roots in the order of the best key that their trees can have. The roots with the
+    best keys are often no anchors, or have a worse key themselves: the fullest hosts lack another class. So
+    the batches grow. All trees that can have the score follow at once if filters exclude most of these roots,
+    or many roots have been examined.
 
     All anchors come in one batch without a limit, if a criterion is rare, or if consumers are ignored:
     `freed` are the inventories from which these have allocations. The result is the same.
@@ -89,8 +103,10 @@ class AnchorSource:
         self._roots.restart()
         self._is_in_order = self._orders_roots
         self._batches = 0
-        self._largest_batch = 0
-        self._new_count = 0
+        self._last_batch = 0
+        self._examined = 0
+        self._before_horizon = 0
+        """How many anchors have been delivered whose bounds are before the horizon."""
 
     def _end_score(self) -> None:
         """Continue with the next lower score, as all trees that can have this one are delivered."""
@@ -102,7 +118,7 @@ class AnchorSource:
     def next_batch(self, wanted: int) -> Sequence[tuple[Position, Anchor]]:
         """Return further anchors, each with a position that the tree does not precede.
 
-        `wanted` is how many trees the search lacks; there may be more or fewer.
+        `wanted` is how many trees the search lacks before the horizon; there may be more or fewer.
         """
         if not self._is_in_order:
             return self._all_of_score()
@@ -117,29 +133,38 @@ class AnchorSource:
             memory=self.memory,
         )
         self._batches += 1
-        self._largest_batch = max(self._largest_batch, size)
+        self._last_batch = len(root_ids)
+        self._examined += len(root_ids)
         found = self._with_bounds(anchors)
-        self._new_count += len(found)
-        are_few = len(root_ids) >= MIN_SAMPLE and len(anchors) < MIN_ANCHOR_RATIO * len(root_ids)
-        self._is_in_order = self._batches < MAX_ORDERED_BATCHES and not are_few
+        self._is_in_order = not self._should_find_all(len(root_ids), len(anchors))
         if self._roots.exhausted:
             self._end_score()
         else:
             self.horizon = (-self._score, *self._roots.next_position)
+            self._before_horizon += sum(bound <= self.horizon for bound, _ in found)
         return found
+
+    def _should_find_all(self, root_count: int, anchor_count: int) -> bool:
+        """Return whether to find all anchors at once after a batch of so many roots with so many anchors."""
+        most = max(MIN_EXAMINED, MAX_EXAMINED_RATIO * self.criteria.root_count)
+        if self._batches == MAX_ORDERED_BATCHES or self._examined >= most:
+            return True
+        are_few = root_count >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * root_count
+        return are_few and self._score_criteria.has_filters
 
     def _next_size(self, wanted: int) -> int:
         """Return the number of roots of the next batch.
 
-        The second batch has as many as the first one suggests, as not each root is a new anchor.
+        The second batch has as many as the first one suggests, as not each root is an anchor with its key.
         """
-        most = BATCH_GROWTH * self._largest_batch
-        if self._batches > 1:
-            return most
         factor, more = FIRST_FILTERED_BATCH if self._score_criteria.has_filters else FIRST_BATCH
         if self._batches == 0:
             return int(factor * wanted) + more
-        roots_per_anchor = self._largest_batch / max(1, self._new_count)
+        # The roots of one key that are read by uuid can be fewer than were asked for, also none.
+        most = max(BATCH_GROWTH * self._last_batch, self._examined) + more
+        if self._batches > 1:
+            return most
+        roots_per_anchor = self._examined / max(1, self._before_horizon)
         return min(int(factor * wanted * roots_per_anchor) + more, most)
 
     def _can_order_roots(self) -> bool:

@@ -82,8 +82,7 @@ class OrderedSearch:
                     chunk = left = chunk and chunk * CHUNK_GROWTH
             elif source.horizon != END:
                 self._fetcher.wait()
-                known = delivered + len(self._found) + len(self._pending)
-                for bound, anchor in source.next_batch(max(1, (limit or 0) - known)):
+                for bound, anchor in source.next_batch(max(1, (limit or 0) - delivered)):
                     heappush(self._pending, (bound, next(self._numbers), anchor))
             else:
                 return

@@ -141,3 +141,26 @@ def test_hosts_with_the_same_sharing_providers_are_combined_once(
         response = api("GET", path + limit, version=EXTENDED)
         assert len(response.json["allocation_requests"]) == count
         assert request_stats.current().trees == 1
+
+
+@pytest.mark.parametrize(
+    "full_host",
+    [
+        "h{0}{{VCPU2}}",
+        "h{0}{{}}; a{0}<h{0}{{VCPU2}}; b{0}<h{0}{{VCPU9,MEMORY_MB8}}",
+    ],
+    ids=["no-anchors", "anchors-with-worse-key"],
+)
+def test_fullest_hosts_lack_another_class(
+    app: Flask, api: Api, load_cloud: LoadCloud, full_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Further roots are examined in a few batches, without a lookup in the whole cloud."""
+    monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
+    hosts = [full_host.format(number) for number in range(300)]
+    load_cloud(read("; ".join([*hosts, *(f"g{number}{{VCPU4,MEMORY_MB8}}" for number in range(250))])))
+    path = "/allocation_candidates?resources_N=VCPU:1,MEMORY_MB:1&order_by=pack:VCPU&limit=10"
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = api("GET", path, version=EXTENDED)
+    summaries = response.json["provider_summaries"].values()
+    assert [each["resources"]["VCPU"]["capacity"] for each in summaries] == [4] * 10
+    assert len(statements) <= 3 * FEW_STATEMENTS
