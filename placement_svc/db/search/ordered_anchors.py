@@ -27,11 +27,14 @@ FIRST_FILTERED_BATCH = (1.1, 20)
 MAX_ORDERED_BATCHES = 12
 """The batches of roots in order after which a search finds all other anchors at once."""
 
-MAX_EXAMINED_RATIO = 1 / 2
-"""The part of all roots that are examined in order before all other anchors are found at once."""
+MAX_USELESS_RATIO = 1 / 8
+"""The part of all roots that may be examined in order and yield no anchor with a bound before the horizon.
 
-MIN_EXAMINED = 1000
-"""The number of roots that are examined in order in any case."""
+Then all other anchors are found at once: for each root of the cloud, that costs an eighth of the time.
+"""
+
+MAX_USELESS = 1000
+"""The number of such roots in a small cloud."""
 
 BATCH_GROWTH = 4
 """How many times as many roots as the batch before the third batch and each further one have, or more.
@@ -146,11 +149,15 @@ class AnchorSource:
 
     def _should_find_all(self, root_count: int, anchor_count: int) -> bool:
         """Return whether to find all anchors at once after a batch of so many roots with so many anchors."""
-        most = max(MIN_EXAMINED, MAX_EXAMINED_RATIO * self.criteria.root_count)
-        if self._batches == MAX_ORDERED_BATCHES or self._examined >= most:
+        if self._batches == MAX_ORDERED_BATCHES or not self._useless_left():
             return True
         are_few = root_count >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * root_count
         return are_few and self._score_criteria.has_filters
+
+    def _useless_left(self) -> int:
+        """Return how many further roots may yield no anchor with a bound before the horizon."""
+        most = max(MAX_USELESS, int(MAX_USELESS_RATIO * self.criteria.root_count))
+        return max(0, most - (self._examined - self._before_horizon))
 
     def _next_size(self, wanted: int) -> int:
         """Return the number of roots of the next batch.
@@ -163,7 +170,7 @@ class AnchorSource:
         # The roots of one key that are read by uuid can be fewer than were asked for, also none.
         most = max(BATCH_GROWTH * self._last_batch, self._examined) + more
         if self._batches > 1:
-            return most
+            return min(most, wanted + self._useless_left())
         roots_per_anchor = self._examined / max(1, self._before_horizon)
         return min(int(factor * wanted * roots_per_anchor) + more, most)
 

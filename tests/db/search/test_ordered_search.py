@@ -31,7 +31,7 @@ def forced(*, in_order: bool, batch: int = 2) -> Iterator[None]:
         patch.setattr(ordered_anchors, "BATCH_GROWTH", 1)
         patch.setattr(ordered_anchors, "MIN_ANCHOR_RATIO", 0)
         patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
-        patch.setattr(ordered_anchors, "MIN_EXAMINED", 10_000)
+        patch.setattr(ordered_anchors, "MAX_USELESS", 10_000)
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
         yield
 
