@@ -108,7 +108,7 @@ def find_placements(
     Raises `NoCandidates` if there are fewer, `ConcurrentUpdate` for an outdated consumer generation, and
     `Invalid` for an unknown trait or resource class. Three statements for one batch of trees, one more if
     a provider shares, and one if consumers are moved; two more for each further batch, of which there are
-    at most two.
+    at most three.
     """
     options = options.with_own_memory()
     search = _PlacementSearch(connection, wanted, options)

@@ -66,8 +66,9 @@ def next_batch(
     `root_count` is the approximate number of all roots.
 
     After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
-    yielded, or if no root is left. It fetches at most three batches, because the third takes all anchors that
-    are left. In depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
+    yielded, or if no root is left. The third batch takes all anchors that are left, but if the first two have
+    scanned roots and found none, only as many as the limit should need, and the fourth takes all. In
+    depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
 
     So in breadth-first order nine anchors with 54 candidates are not enough for a limit of 10: a tenth tree
     may have a candidate, and the candidates shall be from as many trees as possible.
@@ -79,10 +80,10 @@ def next_batch(
             return _first_batch(limit, has_rare_criterion=has_rare_criterion, has_small_set=has_small_set)
         case 1:
             return _second_batch(state, limit, root_count)
-        case 2:
-            return BatchSize()
+        case 2 if not state.anchors:
+            return BatchSize(_max_anchors(state, limit))
         case _:
-            return None
+            return BatchSize()
 
 
 def _first_batch(limit: int, *, has_rare_criterion: bool, has_small_set: bool) -> BatchSize:
@@ -96,13 +97,10 @@ def _first_batch(limit: int, *, has_rare_criterion: bool, has_small_set: bool) -
 def _second_batch(state: SearchState, limit: int, root_count: int) -> BatchSize:
     """Return a batch that should be enough if the next roots resemble those of the first batch.
 
-    A third batch, of all that is left, is rare: many anchors would have to yield no candidate because amounts
-    exceed what a provider has, groups cannot be isolated, or no combination has the required traits.
+    A batch of all that is left is rare: many anchors would have to yield no candidate because amounts exceed
+    what a provider has, groups cannot be isolated, or no combination has the required traits.
     """
-    anchors_per_candidate = min(
-        MAX_ANCHORS_PER_CANDIDATE, state.anchors / max(state.anchors_with_candidates, 1)
-    )
-    max_anchors = math.ceil(1.5 * anchors_per_candidate * (limit - state.anchors_with_candidates)) + 10
+    max_anchors = _max_anchors(state, limit)
     roots_scanned = state.cursor.roots_scanned
     if not roots_scanned:
         return BatchSize(max_anchors)
@@ -114,3 +112,11 @@ def _second_batch(state: SearchState, limit: int, root_count: int) -> BatchSize:
     if anchor_ratio > MIN_ANCHOR_RATIO or roots_to_scan <= MAX_SECOND_SCAN * root_count:
         return BatchSize(max_anchors, roots_to_scan)
     return BatchSize(max_anchors)
+
+
+def _max_anchors(state: SearchState, limit: int) -> int:
+    """Return how many further anchors the limit should need, if they yield as many candidates as before."""
+    anchors_per_candidate = min(
+        MAX_ANCHORS_PER_CANDIDATE, max(state.anchors, 1) / max(state.anchors_with_candidates, 1)
+    )
+    return math.ceil(1.5 * anchors_per_candidate * (limit - state.anchors_with_candidates)) + 10

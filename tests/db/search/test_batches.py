@@ -45,7 +45,6 @@ def test_one_tree_without_a_candidate_does_not_lead_to_a_lookup(limit: int) -> N
     [
         pytest.param(replace(AFTER_FIRST, counted=10), id="limit reached"),
         pytest.param(replace(AFTER_FIRST, cursor=EXHAUSTED), id="no roots left"),
-        pytest.param(replace(AFTER_FIRST, batches=3), id="three batches"),
     ],
 )
 def test_fetching_stops(state: SearchState) -> None:
@@ -87,3 +86,10 @@ def test_second_batch_scans_a_small_part_if_no_root_was_an_anchor(
 
 def test_third_batch_takes_all_that_is_left() -> None:
     assert next_batch(replace(AFTER_FIRST, batches=2), 10, has_rare_criterion=False) == BatchSize()
+
+
+def test_third_batch_looks_up_as_many_as_needed_if_scans_found_no_anchor() -> None:
+    state = SearchState(ScanCursor(after=1, roots_scanned=1390), batches=2)
+    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize(25)
+    state = replace(state, batches=3, anchors=25, anchors_with_candidates=9, counted=9)
+    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize()

@@ -10,6 +10,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from placement_svc.db.search.trees import MIN_TREES_FOR_THREAD
+from placement_svc.observability import request_stats
 from tests.conftest import Api
 from tests.support.statements import sent_statements
 
@@ -197,6 +198,26 @@ def test_last_of_many_trees_is_found_when_the_others_do_not_fit(
         )
     # No provider shares here, which saves a statement; so do the two batches of few trees.
     assert ask(f"{FITS_ONLY_ONCE}&limit=2") == (2, MAXIMUM_WITH_SUMS - 3)
+
+
+@pytest.mark.usefixtures("no_kept_counts")
+def test_limit_fetches_few_trees_if_the_first_ones_are_full(
+    ask: Callable[[str], tuple[int, int]], engine: Engine
+) -> None:
+    build(engine, 3 * MANY)
+    with engine.begin() as connection:
+        connection.execute(
+            text("""
+                UPDATE inventories SET total = 1
+                 WHERE root_id IN (SELECT id FROM resource_providers ORDER BY id LIMIT :full)
+            """),
+            {"full": 3 * MANY // 2},
+        )
+        connection.execute(text("ANALYZE"))
+    found, statements = ask("resources=VCPU:2&limit=10")
+    assert found == 10
+    assert statements <= MAXIMUM
+    assert request_stats.current().trees < 50
 
 
 def test_new_connection_takes_no_more_statements(app: Flask, api: Api, engine: Engine) -> None:
