@@ -7,9 +7,18 @@ of pairs as one condition per pair: thousands exceed its stack depth.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, TableValuedAlias, func, literal, select
+from sqlalchemy import ColumnElement, Connection, String, TableValuedAlias, func, literal, select
 from sqlalchemy import column as sql_column
 from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
+from sqlalchemy.types import TypeEngine
+
+
+def array_of(type_: TypeEngine[Any]) -> ARRAY[Any]:
+    """Return the type of an array with elements of a type, but texts of any length.
+
+    SQLAlchemy casts the array, and PostgreSQL would cut the texts to the length of the type without an error.
+    """
+    return ARRAY(String(collation=type_.collation) if isinstance(type_, String) else type_)
 
 
 def array_rows(
@@ -18,7 +27,7 @@ def array_rows(
     """Return `rows` as a table `name` for a FROM clause, with the names and types of `columns`."""
     listed = list(rows)
     arrays = [
-        literal([row[index] for row in listed], ARRAY(column.type)) for index, column in enumerate(columns)
+        literal([row[index] for row in listed], array_of(column.type)) for index, column in enumerate(columns)
     ]
     named = (sql_column(str(column.key), column.type) for column in columns)
     return func.unnest(*arrays).table_valued(*named).render_derived(name=name)

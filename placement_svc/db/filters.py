@@ -32,6 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from placement_svc.db.arrays import array_of
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
 from placement_svc.domain.inventory import MAX_INTEGER
@@ -59,7 +60,7 @@ ANY_PART = 0
 
 def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
     """Return the condition that `column` is one of `values`, which are sent as one array parameter."""
-    return column == any_(literal(sorted(values), ARRAY(column.type)))
+    return column == any_(literal(sorted(values), array_of(column.type)))
 
 
 def fits(

@@ -30,7 +30,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH, UUID_LENGTH
+from placement_svc.domain.limits import (
+    MAX_AGGREGATE_LENGTH,
+    MAX_ID_LENGTH,
+    MAX_NAME_LENGTH,
+    MAX_PROVIDER_NAME_LENGTH,
+    UUID_LENGTH,
+)
 from placement_svc.domain.placement_groups import POLICIES
 
 FIRST_CUSTOM_ID = 10_000
@@ -142,7 +148,7 @@ aggregates = Table(
     metadata,
     _id(),
     # As sent: each spelling of a UUID is a different aggregate (`docs/spec/resources.md 5`).
-    Column("uuid", String(50, collation="C"), nullable=False, unique=True),
+    Column("uuid", String(MAX_AGGREGATE_LENGTH, collation="C"), nullable=False, unique=True),
 )
 
 provider_aggregates = Table(
@@ -256,7 +262,7 @@ placement_group_aggregates = Table(
     Column("group_id", ForeignKey("placement_groups.id", ondelete="CASCADE"), nullable=False),
     Column("position", Integer, nullable=False),
     # As sent. The aggregate need not exist yet.
-    Column("aggregate_uuid", String(50, collation="C"), nullable=False),
+    Column("aggregate_uuid", String(MAX_AGGREGATE_LENGTH, collation="C"), nullable=False),
     PrimaryKeyConstraint("group_id", "position"),
     UniqueConstraint("group_id", "aggregate_uuid"),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from flask import g, request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
+from placement_svc.domain.errors import Invalid
 from placement_svc.http.accept import JSON, accepts_json
 from placement_svc.http.microversion import HEADER, OLDEST, allows_extensions, current, is_requested, since
 from placement_svc.http.policy import enforce
@@ -131,5 +132,12 @@ def _check_content_type() -> None:
 
 
 def _queried_project() -> Mapping[str, str]:
-    """Return the `project_id` of the query as the policy target; the last value of a repeated key counts."""
-    return {key: value for key, value in parse_pairs(request.query_string) if key == "project_id"}
+    """Return the `project_id` of the query as the policy target; the last value of a repeated key counts.
+
+    A query that cannot be parsed names no project: the view rejects it, but not before the policy is applied.
+    """
+    try:
+        pairs = parse_pairs(request.query_string)
+    except Invalid:
+        return {}
+    return {key: value for key, value in pairs if key == "project_id"}

@@ -131,14 +131,14 @@ class String(Value):
             raise _pattern_error(self.pattern, value)
         if "\x00" in value:
             raise _pattern_error(NO_NUL, value)
+        if self.uuid is not None and not self.uuid.fullmatch(value):
+            raise violation_error("format", "uuid", f"{quote(value)} is not a 'uuid'", value)
         if len(value) < self.min_length:
             raise violation_error("minLength", self.min_length, f"{quote(value)} should be non-empty", value)
         if self.max_length is not None and len(value) > self.max_length:
             raise violation_error("maxLength", self.max_length, f"{quote(value)} is too long", value)
         if self.choices and value not in self.choices:
             raise violation_error("enum", self.choices, f"{quote(value)} is not one of {self.choices}", value)
-        if self.uuid is not None and not self.uuid.fullmatch(value):
-            raise violation_error("format", "uuid", f"{quote(value)} is not a 'uuid'", value)
         return value
 
 

@@ -185,7 +185,8 @@ def test_undecodable_query(path, query, send):
         ("project_id=own;project_id=other", 403),
         ("project_id=own&user_id=user;project_id=other", 403),
         ("user_id=user", 403),
-        ("project_id=\xff", 400),
+        ("project_id=\xff", 403),
+        ("project_id=%00", 403),
     ],
 )
 def test_reader_may_read_only_the_usages_of_the_own_project(query, status, send):
