@@ -111,7 +111,7 @@ def _parse_traits(value: str, version: Version) -> Membership:
         elif version >= (1, 22):
             forbidden.add(name)
         else:
-            raise Invalid(f"{ERROR_PREFIX}{form} Got: {piece}")
+            raise Invalid(f"{ERROR_PREFIX}{form} Got: {value}")
     return Membership(tuple(any_of), frozenset(forbidden))
 
 

@@ -100,6 +100,7 @@ FORM = "Expected 'required' parameter value of the form: HW_CPU_X86_VMX,"
         ("A,", (1, 21), FORM + "CUSTOM_MAGIC. Got an empty trait in: A,"),
         ("!", (1, 22), FORM + "!CUSTOM_MAGIC. Got an empty trait in: !"),
         ("!A", (1, 21), FORM + "CUSTOM_MAGIC. Got: !A"),
+        ("A, !B", (1, 21), FORM + "CUSTOM_MAGIC. Got: A, !B"),
         ("in:A", (1, 38), "only supported since microversion 1.39."),
         ("in:", (1, 39), "of the form: in:HW_CPU_X86_VMX,CUSTOM_MAGIC. Got an empty trait in: in:"),
         ("in:A,", (1, 39), "of the form: in:HW_CPU_X86_VMX,CUSTOM_MAGIC. Got an empty trait in: in:A,"),
