@@ -14,7 +14,7 @@ from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.search.trees import PROVIDER_SIZE
 from placement_svc.db.tables import aggregates, inventories, provider_aggregates, resource_providers, traits
 from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode
-from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_tests import Bits
 
@@ -22,7 +22,7 @@ from placement_svc.domain.root_tests import Bits
 class HeldAmount(NamedTuple):
     """An inventory: its units, its capacity, and what is free, each at least 0."""
 
-    units: Inventory
+    units: UnitLimits
     capacity: int
     free: int
 
@@ -116,7 +116,7 @@ def read_details(
             aggregates=aggregate_uuids,
         )
     class_ids = {each.class_id for each in bits if isinstance(each, AmountCondition)}
-    columns = ("min_unit", "max_unit", "step_size", "capacity", "used")
+    columns = (*UnitLimits._fields, "capacity", "used")
     rows = reader.execute(
         select(
             inventories.c.provider_id, inventories.c.resource_class_id, *map(inventories.c.get, columns)
@@ -125,8 +125,7 @@ def read_details(
         )
     )
     for provider_id, class_id, min_unit, max_unit, step_size, capacity, used in rows:
-        # Only the units of this inventory count; the total is any.
-        units = Inventory(total=max_unit, min_unit=min_unit, max_unit=max_unit, step_size=step_size)
+        units = UnitLimits(min_unit, max_unit, step_size)
         details[provider_id].inventories[class_id] = HeldAmount(
             units, max(capacity, 0), max(capacity - used, 0)
         )
