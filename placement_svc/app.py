@@ -70,15 +70,14 @@ class _Application(Flask):
         return func
 
 
-def create_app(settings: config.Settings | None = None) -> Flask:
-    """Return the WSGI application; without `settings`, read them from the environment.
+def create_app(settings: config.Settings) -> Flask:
+    """Return the WSGI application.
 
     A database that the settings name may still be down: until it is up, responses have the status 503.
     If they name none, the embedded database runs as long as this process. Raises `SetupError` if
     something else that the settings name cannot be used, and `DeclarationError` if the declarations of
     an endpoint are incomplete.
     """
-    settings = settings or config.from_environ()
     strategy, policy = access(settings)
     settings = with_database(settings)
     app = _Application("placement_svc", static_folder=None)
