@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from placement_svc.domain.claim_amounts import Amounts, RootSuppliers, SimulatedInventories
+from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers, SimulatedInventories
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.memory import MemoryBudget
@@ -20,7 +20,7 @@ class RootClaims:
 
     root_id: int
     count: int
-    last: Amounts
+    last: ClaimAmounts
     is_cut: bool = False
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.claim_amounts import (
-    Amounts,
+    ClaimAmounts,
     ClaimKind,
     InventoryKey,
     RootSuppliers,
@@ -127,7 +127,7 @@ class _Claimer(Claimer):
     def _claim_kinds(self, root_id: int, counts: Mapping[ClaimKind, int]) -> RootClaims:
         """Claim each kind so many times at a root, as far as the maximum number of claims allows."""
         total = 0
-        last: Amounts = {}
+        last: ClaimAmounts = {}
         for kind, times in counts.items():
             allowed = min(times, self._remaining - total)
             if allowed:
@@ -143,7 +143,7 @@ class _Claimer(Claimer):
         most left. So a supplier that many candidates need is not used up early.
         """
         total = 0
-        last: Amounts = {}
+        last: ClaimAmounts = {}
         suppliers = root.suppliers
         while candidate := self._first_candidate(suppliers):
             if total == self._remaining:

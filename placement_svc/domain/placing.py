@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from placement_svc.domain.candidates import Candidate
-from placement_svc.domain.claim_amounts import Amounts, RootSuppliers, SimulatedInventories, amounts_of
+from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers, SimulatedInventories, amounts_of
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
@@ -45,7 +45,7 @@ class TreeOrder(Protocol):
         `root` has only those suppliers that are to be used.
         """
 
-    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
         """Record that a consumer was placed around a root."""
 
 
@@ -68,7 +68,7 @@ class Rotation:
         key = self.bound(root)
         return ((key, candidate) for candidate in self._combine(root))
 
-    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
         """Put the tree behind those that were used less often."""
         self._turns[root.id] += 1
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from placement_svc.domain.candidates import Candidate
-from placement_svc.domain.claim_amounts import Amounts, RootSuppliers
+from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers
 from placement_svc.domain.groups import OrderMethod
 from placement_svc.domain.ordering import (
     Ordering,
@@ -62,7 +62,7 @@ class RankedOrder:
             # The tree is combined anew for the next consumer.
             tree.memory.release(tree.memory.reserved - reserved)
 
-    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
         """Use up what a consumer has got of the class of `order_by`; put a tree of a random order last."""
         if self._ordering.is_random:
             self._uses += 1

@@ -29,8 +29,8 @@ class _Failing(NamedTuple):
         return _Failing(max(capacities, default=None), max(free, default=None), sum(sums) if sums else None)
 
 
-class Amounts:
-    """The amounts of the inventories of all requested classes."""
+class FilterAmounts:
+    """What the inventories of the requested classes could supply of the amounts of filters."""
 
     def __init__(
         self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Collection[UnitLimits]]
@@ -79,7 +79,7 @@ def _bounded(amount: int) -> int:
     return min(amount, MAX_CAPACITY + 1)
 
 
-def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFilters]) -> Amounts:
+def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFilters]) -> FilterAmounts:
     """Return the amounts of the covered providers: one statement, or none if no inventory fails a filter.
 
     It reads the inventories of the classes with such inventories as a whole, as the pass over the cloud does,
@@ -87,7 +87,7 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
     """
     requested = sorted(set(_failing_amounts(cloud, groups)))
     if not requested:
-        return Amounts({}, {})
+        return FilterAmounts({}, {})
     in_scope: ColumnElement[bool] = cloud.scope.covers(inventories.c.root_id)
     if serving := [provider.id for provider in cloud.serving]:
         in_scope = or_(in_scope, is_any(inventories.c.provider_id, serving))
@@ -121,7 +121,7 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
     for class_id, amount, min_unit, max_unit, step_size, *amounts in rows:
         units.setdefault(class_id, set()).add(UnitLimits(min_unit, max_unit, step_size))
         failing[class_id, amount] = failing.get((class_id, amount), _Failing()).merged(_Failing(*amounts))
-    return Amounts(failing, units)
+    return FilterAmounts(failing, units)
 
 
 def _failing_amounts(cloud: Cloud, groups: Iterable[GroupFilters]) -> Iterator[tuple[int, int]]:

@@ -28,7 +28,7 @@ class HeldAmount(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProviderDetails:
+class ExplainedProvider:
     """A provider with its traits and aggregates, and its inventories by class id."""
 
     id: int
@@ -73,7 +73,7 @@ def read_details(
     root_ids: Collection[int],
     provider_ids: Collection[int],
     memory: MemoryBudget,
-) -> Mapping[int, ProviderDetails]:
+) -> Mapping[int, ExplainedProvider]:
     """Return these providers and those of these trees, by id: two statements."""
     root = resource_providers.alias("root")
     in_scope, inventories_in_scope = (
@@ -101,11 +101,11 @@ def read_details(
         )
         .where(in_scope)
     )
-    details: dict[int, ProviderDetails] = {}
+    details: dict[int, ExplainedProvider] = {}
     rows: Iterable[Any] = reader.execute(query)
     for id_, root_id, pattern, uuid, name, root_uuid, trait_names_, aggregate_uuids in rows:
         memory.reserve(PROVIDER_SIZE)
-        details[id_] = ProviderDetails(
+        details[id_] = ExplainedProvider(
             id=id_,
             uuid=uuid,
             name=name,
