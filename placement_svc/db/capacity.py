@@ -254,7 +254,7 @@ def _set_group_ids(grouping: Grouping, conditions: Conditions) -> Select[Any]:
 def _provider_sets(
     grouping: Grouping, conditions: Conditions, only: Collection[int | None] | None
 ) -> Select[*tuple[Any, ...]]:
-    """Return the query for the sets of traits or aggregates that matching providers have, and for the latter.
+    """Return the query for the sets of traits or aggregates of matching providers, each with its providers.
 
     The number of a set is the lowest id of its providers. `only` omits providers without any of these ids;
     None stands for providers that have none at all. The aggregates of all providers are read at once, and not

@@ -20,9 +20,9 @@ class RankedOrder:
 
     In a random order, a tree that was used comes after all other added trees of the same rank.
 
-    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. If a
-    class `may_split`, a tree can have better candidates after a placement: several providers supply the class
-    as soon as no single one can.
+    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. With
+    `may_split`, a tree can have better candidates after a placement: several providers supply a class as soon
+    as no single one can.
     """
 
     def __init__(
