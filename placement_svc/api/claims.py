@@ -22,7 +22,7 @@ bp = Blueprint("claims", __name__)
 @bp.post("/claims")
 @endpoint("allocations:update", introduced="1.0", is_extension=True, reads_json=True)
 def place_consumers() -> Response:
-    """Place consumers on allocation candidates: find candidates and claim them, for all or for none."""
+    """Place consumers on allocation candidates: find candidates and claim them in one transaction."""
     wanted, is_dry_run = parse_claims_request(
         read_json(), g.microversion, max_groups=settings().max_groups, max_items=settings().max_items
     )

@@ -12,11 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from placement_svc import config
+from placement_svc.commands.report import PIPE_WIDTH
 from placement_svc.http import policy, token_file
 from placement_svc.http.token_file import Token
-
-PIPE_WIDTH = 10_000
-"""Columns of a table that is not printed on a terminal, so that a program gets each token as one line."""
 
 _PERIOD = re.compile(r"([0-9]+)([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

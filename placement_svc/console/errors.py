@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Flask, Response, g, render_template, request
-from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError
+from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError, MethodNotAllowed
 
 from placement_svc.console.login import is_unauthorized
 from placement_svc.domain.errors import ClientDisconnected, PlacementError
@@ -69,8 +69,8 @@ def _http_error(error: HTTPException) -> Any:
         # Flask cannot build the links of a page if the Host header is invalid.
         return error
     page, status = _page(error.code, error.description or "")
-    allow = {"Allow": "GET, HEAD"} if status == 405 else {}
-    return page, status, allow
+    methods = error.valid_methods if isinstance(error, MethodNotAllowed) else None
+    return page, status, {"Allow": ", ".join(sorted(methods))} if methods else {}
 
 
 def _unexpected(error: Exception) -> Any:

@@ -1,1 +1,1 @@
-"""PostgreSQL: the tables, and one module for each aggregate of data that lives in them."""
+"""PostgreSQL: the tables, and the queries, with one module for each kind of object."""

@@ -1,7 +1,9 @@
-"""Read allocations, and replace them within a reshape (`docs/spec/allocations.md 4, 8 and 11`).
+"""Read allocations, and replace those of locked consumers (`docs/spec/allocations.md 4, 8 and 11`).
 
-`placement_svc.db.claims` grants claims. Every write locks rows in the same order (`docs/reliability.md`,
-"Lock order"), so that the data that was checked does not change before the commit.
+A reshape replaces them here, and so does a claim that moves consumers or searches while it holds locks.
+Stored procedures grant all other claims (`placement_svc.db.claims.procedures`). Every write locks rows in the
+same order (`docs/reliability.md`, "Lock order"), so that the data that was checked does not change before the
+commit.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

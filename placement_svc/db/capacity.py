@@ -6,7 +6,6 @@ its groups; traits and aggregates also need to know which providers have an inve
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import (
@@ -33,7 +32,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from placement_svc.db import names, providers
 from placement_svc.db.aggregates import aggregate_ids
 from placement_svc.db.filters import is_any
-from placement_svc.db.pages import Order, select_page, to_page
+from placement_svc.db.pages import Order, select_page, to_page, to_sort_value
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
     aggregates,
@@ -102,7 +101,7 @@ def find_page(
         is_key_nullable=grouping is not Grouping.ROOT,
     )
     rows = connection.execute(select_page(keys, order, page)).all()
-    positions = [Position(row.key, None if value is None else _number(row.sort_value)) for row in rows]
+    positions = [Position(row.key, None if value is None else to_sort_value(row.sort_value)) for row in rows]
     found = to_page(rows, page.limit, positions)
     amounts = amounts_of_groups(connection, grouping, conditions, [row.group_id for row in found.elements])
     groups = [CapacityGroup(row.key, row.name, amounts[row.group_id]) for row in found.elements]
@@ -117,10 +116,6 @@ def of_aggregates(connection: Connection, uuids: Collection[str]) -> dict[str, A
     ids = aggregate_ids(connection, uuids)
     amounts = amounts_of_groups(connection, Grouping.AGGREGATE, [], list(ids.values()))
     return {uuid: amounts[id] for uuid, id in ids.items() if id in amounts}
-
-
-def _number(value: Any) -> int | float | None:
-    return int(value) if isinstance(value, Decimal) else value
 
 
 def _of_matching(provider_id: ColumnElement[int], conditions: Conditions) -> list[ColumnElement[bool]]:
@@ -165,8 +160,7 @@ def _all_keys(
         groups = _groups(grouping, conditions).subquery("groups")
     columns: list[ColumnElement[Any]] = [groups.c.group_id]
     if sort is not None:
-        message = "Invalid 'sort_by': No such resource class {}."
-        class_id = names.resource_class_ids(connection, [sort.resource_class], message)[sort.resource_class]
+        class_id = names.sort_class_id(connection, sort)
         if sort.attribute == "ratio":
             amount = cast(groups.c.used, Double) / func.nullif(cast(groups.c.capacity, Double), 0)
         else:
@@ -260,7 +254,7 @@ def _set_group_ids(grouping: Grouping, conditions: Conditions) -> Select[Any]:
 def _provider_sets(
     grouping: Grouping, conditions: Conditions, only: Collection[int | None] | None
 ) -> Select[*tuple[Any, ...]]:
-    """Return the query for the sets of traits or aggregates that matching providers have, and for the latter.
+    """Return the query for the sets of traits or aggregates of matching providers, each with its providers.
 
     The number of a set is the lowest id of its providers. `only` omits providers without any of these ids;
     None stands for providers that have none at all. The aggregates of all providers are read at once, and not

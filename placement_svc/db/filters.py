@@ -131,11 +131,11 @@ def added_inventories(added: Collection[tuple[int, int]]) -> FromClause | None:
 
 
 def count_fitting(
-    provider_id: ColumnElement[int], requested: FromClause, added: FromClause | None = None
+    provider_id: ColumnElement[int], requested: FromClause, added: FromClause | None
 ) -> ColumnElement[int]:
     """Return how many of the resources `requested` (`class_id`, `amount`) the provider can give.
 
-    The inventories in `added` (`class_id`, `provider_id`) count too.
+    The inventories in `added` (`class_id`, `provider_id`; None: none) count too.
     """
     return (
         select(func.count())
@@ -164,7 +164,7 @@ def fits_units_or_added(
 
 
 def fits_any(
-    inventory: FromClause, resources: Collection[tuple[int, int]], added: Collection[tuple[int, int]] = ()
+    inventory: FromClause, resources: Collection[tuple[int, int]], added: Collection[tuple[int, int]]
 ) -> ColumnElement[bool]:
     """Return the condition that `inventory` can give one of `resources`, or is in `added`.
 

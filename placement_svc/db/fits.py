@@ -40,8 +40,8 @@ def count_fits(connection: Connection, fits_request: FitsRequest, options: Searc
     """Return how often a request can be claimed; raise `Invalid` for unknown names and uuids.
 
     Four statements: names, a setting, the claims of all roots, and what is free in all. If the claims have to
-    be simulated, anchors and suppliers take the place of the third, or follow it. One more each
-    for sharing providers, `without`, aggregates, and ignored consumers.
+    be simulated, anchors and suppliers take the place of the third, or follow it. One more each for
+    sharing providers, `without`, aggregates, and ignored consumers.
     """
     options = options.with_own_memory()
     deadline = options.deadline

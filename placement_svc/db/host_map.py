@@ -30,8 +30,8 @@ def read_map(
     wanted: HostFilter,
     *,
     fill: str | None,
-    by_aggregate: bool = False,
-    by_trait: str | None = None,
+    by_aggregate: bool,
+    by_trait: str | None,
     max_hosts: int,
 ) -> HostMap:
     """Return the map of the hosts that match the filters, at most `max_hosts` of them, by name.

@@ -4,7 +4,6 @@ A page in the order of an amount reads all inventories of the class, as no index
 """
 
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Double, Subquery, case, cast, exists, func, or_, select
@@ -12,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Double, Subquery, case, cast, 
 from placement_svc.db import names
 from placement_svc.db.capacity import amounts_of_groups
 from placement_svc.db.filters import is_any
-from placement_svc.db.pages import Order, select_page, to_page
+from placement_svc.db.pages import Order, select_page, to_page, to_sort_value
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
     aggregates,
@@ -64,7 +63,9 @@ def find_page(connection: Connection, wanted: HostFilter, page: PageRequest) -> 
     if order.value is not None:
         query = query.add_columns(order.value.label("sort_value"))
     rows = connection.execute(select_page(query, order, page)).all()
-    positions = [Position(row.uuid, None if order.value is None else _value(row.sort_value)) for row in rows]
+    positions = [
+        Position(row.uuid, None if order.value is None else to_sort_value(row.sort_value)) for row in rows
+    ]
     found = to_page(rows, page.limit, positions)
     ids = [row.id for row in found.elements]
     amounts = amounts_of_groups(connection, Grouping.ROOT, (), ids)
@@ -72,10 +73,6 @@ def find_page(connection: Connection, wanted: HostFilter, page: PageRequest) -> 
     size_by_id = dict(connection.execute(select(sizes.c.root_id, sizes.c.size)).all())
     hosts = [Host(row.uuid, row.name, size_by_id[row.id], amounts.get(row.id, {})) for row in found.elements]
     return Page(hosts, found.last, found.has_more)
-
-
-def _value(value: Any) -> Any:
-    return int(value) if isinstance(value, Decimal) else value
 
 
 def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, Subquery | None]:
@@ -87,8 +84,7 @@ def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, Subquer
     if sort.attribute == "providers":
         sizes = _tree_sizes()
         return Order(roots.c.uuid, sizes.c.size, sort.descending), sizes
-    message = "Invalid 'sort_by': No such resource class {}."
-    class_id = names.resource_class_ids(connection, [sort.resource_class], message)[sort.resource_class]
+    class_id = names.sort_class_id(connection, sort)
     sums = sums_by_root(class_id)
     values: dict[str, ColumnElement[Any]] = {
         "used": sums.c.used,

@@ -144,7 +144,7 @@ def _set(
         f"Unknown resource class in inventory for resource provider {uuid}: No such resource class {{}}."
     )
     class_ids = names.resource_class_ids(connection, list(new_inventories), message)
-    lock_all(connection, [provider.id])
+    providers.lock_inventories(connection, [provider.id])
     in_use = _delete_unused(
         connection, provider, not_(is_any(inventories.c.resource_class_id, class_ids.values()))
     )
@@ -213,21 +213,11 @@ def remove_all(connection: Connection, uuid: str) -> None:
     Raise `NotFound` for an unknown provider, and `InventoryInUse` if an inventory has allocations.
     """
     provider = providers.lock(connection, uuid)
-    lock_all(connection, [provider.id])
+    providers.lock_inventories(connection, [provider.id])
     in_use = _delete_unused(connection, provider)
     if in_use:
         raise InventoryInUse(_in_use_message(uuid, in_use))
     providers.increment_generations(connection, [provider.id])
-
-
-def lock_all(connection: Connection, provider_ids: Iterable[int]) -> None:
-    """Lock all inventories of some providers, in the one order in which every transaction locks them."""
-    connection.execute(
-        select(inventories.c.provider_id)
-        .where(is_any(inventories.c.provider_id, list(provider_ids)))
-        .order_by(inventories.c.provider_id, inventories.c.resource_class_id)
-        .with_for_update()
-    )
 
 
 def _delete_unused(

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import FIRST_CUSTOM_ID, resource_classes, traits
 from placement_svc.domain.errors import UnknownName
+from placement_svc.domain.pages import SortKey
 
 SYNC_LOCK = 8778
 """The advisory lock that lets only one worker at a time sync the standard names."""
@@ -58,6 +59,12 @@ def resource_class_ids(
     Raise `UnknownName` for the first unknown name, with `message`, in which `{}` stands for the name.
     """
     return _all_ids(connection, resource_classes, names, message)
+
+
+def sort_class_id(connection: Connection, sort: SortKey) -> int:
+    """Return the id of the resource class of a sort key; raise `UnknownName`."""
+    message = "Invalid 'sort_by': No such resource class {}."
+    return resource_class_ids(connection, [sort.resource_class], message)[sort.resource_class]
 
 
 def trait_ids(

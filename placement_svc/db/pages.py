@@ -6,6 +6,7 @@ has the order.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Numeric, Select, and_, false, literal, or_
@@ -69,6 +70,11 @@ def _follows(order: Order, position: Position) -> ColumnElement[bool]:
 def _exact(value: SortValue) -> ColumnElement[Any]:
     # A sum can exceed a bigint.
     return literal(value, Numeric()) if isinstance(value, int) else literal(value)
+
+
+def to_sort_value(value: Any) -> SortValue:
+    """Return a value of the sort key as a position has it; PostgreSQL's sum of integers is a numeric."""
+    return int(value) if isinstance(value, Decimal) else value
 
 
 def to_page(rows: Sequence[T], limit: int | None, positions: Sequence[Position]) -> Page[T]:

@@ -75,7 +75,7 @@ class PlacementGroupRule:
             return None
         return NO_RANK if self._chosen in (None, domains) else None
 
-    def record(self, consumer_uuid: str, root_ids: frozenset[int]) -> Collection[int]:
+    def record(self, root_ids: frozenset[int]) -> Collection[int]:
         """Record a placement; return the roots whose ranks may now be better."""
         domains = self._domains(root_ids)
         improve = self._group.is_soft and not self._group.is_anti_affinity

@@ -22,7 +22,7 @@ from placement_svc.domain.placement_groups import Domain, GroupMember, Placement
 
 # The primary keys serve every lookup, and the index on (group_id, consumer_id) the members. The rows read are
 # the allocations of the members.
-_PLACES = text("""
+_ROOTS_OF_MEMBERS = text("""
     SELECT consumer.uuid AS consumer_uuid, provider.root_id,
            bool_or(NOT provider.trait_ids @> ARRAY[sharing.id]) AS has_other_than_sharing
       FROM placement_group_members AS member
@@ -93,11 +93,11 @@ def _to_groups(connection: Connection, rows: Sequence[Row[tuple[object, ...]]]) 
 
 
 def members(connection: Connection, group_id: int) -> list[GroupMember]:
-    """Return the members of a group by uuid, with the places that they have."""
+    """Return the members of a group in the order of their uuids, each with its roots and their domains."""
     values = {"group_id": group_id, "sharing_trait": os_traits.MISC_SHARES_VIA_AGGREGATE}
     hosts: dict[str, list[int]] = {}
     others: dict[str, list[int]] = {}
-    for consumer_uuid, root_id, has_other_than_sharing in connection.execute(_PLACES, values):
+    for consumer_uuid, root_id, has_other_than_sharing in connection.execute(_ROOTS_OF_MEMBERS, values):
         (hosts if has_other_than_sharing else others).setdefault(consumer_uuid, []).append(root_id)
     root_ids = {**others, **hosts}
     every_root = sorted({id for ids in root_ids.values() for id in ids})
@@ -113,16 +113,11 @@ def members(connection: Connection, group_id: int) -> list[GroupMember]:
     ]
 
 
-def lock(connection: Connection, uuid: str) -> int:
-    """Lock a group against other claims into it, PUT and DELETE; return its id.
-
-    Raises `UnknownPlacementGroup`.
-    """
+def lock(connection: Connection, uuid: str) -> None:
+    """Lock a group against other claims into it, PUT and DELETE; raise `UnknownPlacementGroup`."""
     query = select(placement_groups.c.id).where(placement_groups.c.uuid == uuid)
-    group_id: int | None = connection.scalar(query.with_for_update(key_share=True))
-    if group_id is None:
+    if connection.scalar(query.with_for_update(key_share=True)) is None:
         raise unknown(uuid)
-    return group_id
 
 
 def unknown(uuid: str) -> UnknownPlacementGroup:

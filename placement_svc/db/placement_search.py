@@ -282,7 +282,7 @@ class _PlacementSearch:
         placer.add(roots)
         found: list[Placed] = []
         while len(found) < len(self._uuids):
-            placed = placer.place(self._uuids[len(found)], self._batches.horizon)
+            placed = placer.place(self._batches.horizon)
             if placed is not None:
                 found.append(placed)
                 continue

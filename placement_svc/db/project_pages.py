@@ -46,9 +46,7 @@ def find_page(connection: Connection, project_id: str | None, page: PageRequest)
     if project_id is not None:
         query = query.where(projects.c.external_id == project_id)
     if page.sort is not None:
-        message = "Invalid 'sort_by': No such resource class {}."
-        name = page.sort.resource_class
-        class_id = names.resource_class_ids(connection, [name], message)[name]
+        class_id = names.sort_class_id(connection, page.sort)
         used = (
             select(consumers.c.project_id, func.sum(allocations.c.used).label("amount"))
             .join_from(allocations, consumers)

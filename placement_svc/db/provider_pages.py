@@ -80,8 +80,7 @@ def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, ColumnE
         return Order(table.uuid), None
     if sort.attribute == "name":
         return Order(table.uuid, table.name, sort.descending, is_value_unique=True), None
-    message = "Invalid 'sort_by': No such resource class {}."
-    class_id = names.resource_class_ids(connection, [sort.resource_class], message)[sort.resource_class]
+    class_id = names.sort_class_id(connection, sort)
     amount: ColumnElement[Any] = inventories.c.used
     if sort.attribute == "free":
         amount = inventories.c.capacity - inventories.c.used

@@ -226,10 +226,14 @@ def _lock_with_inventories(connection: Connection, *conditions: ColumnElement[bo
     Needed before a statement whose foreign keys cascade to the inventories in no fixed order.
     """
     locked = select(providers.c.id).where(*conditions).order_by(providers.c.id).with_for_update()
-    ids = connection.scalars(locked).all()
+    lock_inventories(connection, connection.scalars(locked).all())
+
+
+def lock_inventories(connection: Connection, provider_ids: Iterable[int]) -> None:
+    """Lock all inventories of locked providers, in the one order in which every transaction locks them."""
     connection.execute(
         select(inventories.c.provider_id)
-        .where(is_any(inventories.c.provider_id, ids))
+        .where(is_any(inventories.c.provider_id, provider_ids))
         .order_by(inventories.c.provider_id, inventories.c.resource_class_id)
         .with_for_update()
     )

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.domain.limits import (
-    MAX_AGGREGATE_LENGTH,
+    MAX_AGGREGATE_UUID_LENGTH,
     MAX_ID_LENGTH,
     MAX_NAME_LENGTH,
     MAX_PROVIDER_NAME_LENGTH,
@@ -58,6 +58,7 @@ log_metadata = MetaData(naming_convention=metadata.naming_convention)
 # Collation C compares and sorts bytes: it is faster, and the same under every locale.
 Uuid = String(UUID_LENGTH, collation="C")
 Name = String(MAX_NAME_LENGTH, collation="C")
+AggregateUuid = String(MAX_AGGREGATE_UUID_LENGTH, collation="C")
 
 
 def _id() -> Column[int]:
@@ -148,7 +149,7 @@ aggregates = Table(
     metadata,
     _id(),
     # As sent: each spelling of a UUID is a different aggregate (`docs/spec/resources.md 5`).
-    Column("uuid", String(MAX_AGGREGATE_LENGTH, collation="C"), nullable=False, unique=True),
+    Column("uuid", AggregateUuid, nullable=False, unique=True),
 )
 
 provider_aggregates = Table(
@@ -262,7 +263,7 @@ placement_group_aggregates = Table(
     Column("group_id", ForeignKey("placement_groups.id", ondelete="CASCADE"), nullable=False),
     Column("position", Integer, nullable=False),
     # As sent. The aggregate need not exist yet.
-    Column("aggregate_uuid", String(MAX_AGGREGATE_LENGTH, collation="C"), nullable=False),
+    Column("aggregate_uuid", AggregateUuid, nullable=False),
     PrimaryKeyConstraint("group_id", "position"),
     UniqueConstraint("group_id", "aggregate_uuid"),
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_svc.domain.claim_amounts import Amounts, RootClaims, RootSuppliers, SimulatedInventories
+from placement_svc.domain.claim_amounts import ClaimAmounts, RootClaims, RootSuppliers, SimulatedInventories
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import Demand
 
@@ -34,8 +34,8 @@ class _Known:
     """
 
     count: int
-    last: Amounts
-    free: Amounts
+    last: ClaimAmounts
+    free: ClaimAmounts
 
 
 class AlikeRoots:
@@ -116,5 +116,5 @@ class AlikeRoots:
         return amounts, tuple(sorted(held.traits.get(provider_id, ()))), len(held.path(provider_id))
 
 
-def _renumbered(amounts: Amounts, numbers: Mapping[int, int] | Sequence[int]) -> Amounts:
+def _renumbered(amounts: ClaimAmounts, numbers: Mapping[int, int] | Sequence[int]) -> ClaimAmounts:
     return {(numbers[id_], name): amount for (id_, name), amount in amounts.items()}

@@ -12,11 +12,11 @@ from placement_svc.domain.split_suppliers import divided
 InventoryKey = tuple[int, str]
 """An inventory: the id of the provider, and the resource class."""
 
-Amounts = Mapping[InventoryKey, int]
+ClaimAmounts = Mapping[InventoryKey, int]
 """The amounts of one claim; none is 0."""
 
 ClaimKind = frozenset[tuple[InventoryKey, int]]
-"""All claims with the same amounts: the items of `Amounts`."""
+"""All claims with the same amounts: the items of `ClaimAmounts`."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class RootClaims:
 
     root_id: int
     count: int
-    last: Amounts
+    last: ClaimAmounts
     is_cut: bool = False
 
 
-def amounts_of(demands: Sequence[Demand], suppliers: Sequence[int]) -> Amounts:
+def amounts_of(demands: Sequence[Demand], suppliers: Sequence[int]) -> ClaimAmounts:
     """Return the amounts of a claim, summed over all demands; `suppliers` has the supplier of each."""
     amounts = Counter[InventoryKey]()
     for demand, provider_id in zip(*divided(demands, suppliers), strict=True):
@@ -100,7 +100,7 @@ class SimulatedInventories:
         """Return a copy of some of the inventories."""
         return replace(self, free={key: self.free[key] for key in keys})
 
-    def times(self, amounts: Amounts) -> int:
+    def times(self, amounts: ClaimAmounts) -> int:
         """Return how many claims of these amounts are free."""
         return min([self.free[key] // amount for key, amount in amounts.items()])
 
@@ -108,7 +108,7 @@ class SimulatedInventories:
         """Return how many claims a provider can supply with a demand that has resources."""
         return min([self.free[provider_id, name] // amount for name, amount in demand.resources])
 
-    def claim(self, amounts: Amounts, times: int) -> None:
+    def claim(self, amounts: ClaimAmounts, times: int) -> None:
         """Use the amounts of so many claims."""
         for key, amount in amounts.items():
             self.free[key] -= amount * times

@@ -11,7 +11,7 @@ from functools import partial
 
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.claim_amounts import (
-    Amounts,
+    ClaimAmounts,
     ClaimKind,
     InventoryKey,
     RootClaims,
@@ -137,7 +137,7 @@ class _Claimer(Claimer):
     def _claim_kinds(self, root_id: int, counts: Mapping[ClaimKind, int]) -> RootClaims:
         """Claim each kind so many times at a root, as far as the maximum number of claims allows."""
         total = 0
-        last: Amounts = {}
+        last: ClaimAmounts = {}
         for kind, times in counts.items():
             allowed = min(times, self._remaining - total)
             if allowed:
@@ -153,7 +153,7 @@ class _Claimer(Claimer):
         most left. So a supplier that many candidates need is not used up early.
         """
         total = 0
-        last: Amounts = {}
+        last: ClaimAmounts = {}
         suppliers = root.suppliers
         while candidate := self._first_candidate(suppliers):
             if total == self._remaining:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Event, Lock
 
 WAIT_INTERVAL = 0.1
-"""Seconds between two checks whether a request that waits for long still needs to."""
+"""Seconds between two calls of `is_over` while a thread waits."""
 
 
 class FairSemaphore:

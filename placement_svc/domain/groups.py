@@ -104,9 +104,8 @@ class CandidatesRequest:
     `root_member_of` is one on its own aggregates, and `limit` is the largest number of candidates to return
     (None: all). A provider that supplies a group with a suffix in `isolate` supplies no other group with a
     suffix (`docs/spec/extensions.md 2.2`). The allocations of the consumers with the uuids `ignore_consumer`
-    count as free. Candidates with more of the `preferred` traits come first. Several
-    providers of one tree may supply parts of the classes `can_split` of the unsuffixed group
-    (`docs/spec/extensions.md 2.8`).
+    count as free. Candidates with more of the `preferred` traits come first. Several providers of one tree
+    may supply parts of the classes `can_split` of the unsuffixed group (`docs/spec/extensions.md 2.8`).
     """
 
     groups: tuple[RequestGroup, ...]

@@ -15,9 +15,9 @@ MAX_CAPACITY = 4 * 10**18
 
 
 class UnitLimits(NamedTuple):
-    """The amounts that a new allocation can get of an inventory: multiples of step_size in a range.
+    """The amounts that one allocation can have of an inventory: multiples of step_size in a range.
 
-    `max_unit` is that of the inventory or what is free, whichever is less.
+    For a new allocation, `max_unit` is that of the inventory or what is free, whichever is less.
     """
 
     min_unit: int
@@ -25,7 +25,10 @@ class UnitLimits(NamedTuple):
     step_size: int
 
     def fits_units(self, amount: int) -> bool:
-        """Return whether a new allocation can get `amount`."""
+        """Return whether `amount` is between min_unit and max_unit and a multiple of step_size.
+
+        The same rule in SQL is `placement_svc/db/sql/fits_units.sql` (`docs/spec/allocations.md 6`).
+        """
         return self.min_unit <= amount <= self.max_unit and self.is_multiple(amount)
 
     def is_multiple(self, amount: int) -> bool:
@@ -51,11 +54,8 @@ class Inventory:
         return int(min(max(capacity, -MAX_CAPACITY), MAX_CAPACITY))
 
     def fits_units(self, amount: int) -> bool:
-        """Return whether `amount` is between min_unit and max_unit and a multiple of step_size.
-
-        The same rule in SQL is `placement_svc/db/sql/fits_units.sql` (`docs/spec/allocations.md 6`).
-        """
-        return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
+        """Return whether the units allow an allocation of `amount`, whether it is free or not."""
+        return UnitLimits(self.min_unit, self.max_unit, self.step_size).fits_units(amount)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 UUID_LENGTH = 36
 """The length of a UUID with hyphens."""
 
-MAX_AGGREGATE_LENGTH = 50
-"""The longest spelling of the uuid of an aggregate."""
+MAX_AGGREGATE_UUID_LENGTH = 50
+"""The longest spelling of the uuid of an aggregate, which is stored as it was sent."""
 
 MAX_PROVIDER_NAME_LENGTH = 200
 

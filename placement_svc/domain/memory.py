@@ -31,5 +31,5 @@ class MemoryBudget:
             )
 
     def release(self, size: int) -> None:
-        """Return reserved bytes."""
+        """Give back so many reserved bytes."""
         self.reserved -= size

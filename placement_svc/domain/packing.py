@@ -8,7 +8,7 @@ kind. To maximize their number is NP-hard in general; the bounds below make smal
 import math
 from collections.abc import Hashable, Iterable, Sequence
 
-from placement_svc.domain.claim_amounts import Amounts, InventoryKey, SimulatedInventories
+from placement_svc.domain.claim_amounts import ClaimAmounts, InventoryKey, SimulatedInventories
 from placement_svc.domain.deadline import Deadline
 
 
@@ -31,7 +31,7 @@ class StepBudget:
         self._deadline.check()
 
 
-def pack(kinds: Sequence[Amounts], inventories: SimulatedInventories, budget: StepBudget) -> list[int]:
+def pack(kinds: Sequence[ClaimAmounts], inventories: SimulatedInventories, budget: StepBudget) -> list[int]:
     """Return how many claims of each kind to make, so that their number is the greatest.
 
     Raises `StepsExhausted`. Kinds that use no inventory in common are independent of each other.
@@ -44,7 +44,7 @@ def pack(kinds: Sequence[Amounts], inventories: SimulatedInventories, budget: St
     return counts
 
 
-def _independent_parts(kinds: Sequence[Amounts]) -> Iterable[list[int]]:
+def _independent_parts(kinds: Sequence[ClaimAmounts]) -> Iterable[list[int]]:
     """Return the numbers of the kinds, those that have inventories in common together."""
     parts: list[tuple[set[InventoryKey], list[int]]] = []
     for number, kind in enumerate(kinds):
@@ -64,7 +64,7 @@ class _Search:
     """A depth-first search: it decides on the number of claims of one kind after the other."""
 
     def __init__(
-        self, kinds: Sequence[Amounts], inventories: SimulatedInventories, budget: StepBudget
+        self, kinds: Sequence[ClaimAmounts], inventories: SimulatedInventories, budget: StepBudget
     ) -> None:
         self._kinds = kinds
         self._budget = budget
@@ -110,7 +110,7 @@ class _Search:
 class _Bound:
     """An upper bound of the number of claims of some kinds."""
 
-    def __init__(self, kinds: Sequence[Amounts]) -> None:
+    def __init__(self, kinds: Sequence[ClaimAmounts]) -> None:
         self._kinds = kinds
         self.keys = frozenset[InventoryKey]().union(*kinds)
         """The inventories of the kinds."""

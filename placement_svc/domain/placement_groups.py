@@ -95,10 +95,6 @@ class Occupancy:
             return max(counts) < self._group.max_per_domain
         return len(domains) == 1 and counts[0] == self._most
 
-    def excludes(self, domains: Domains) -> bool:
-        """Return whether the policy forbids one more member in these domains; a soft one forbids nothing."""
-        return not self._group.is_soft and not self.allows(domains)
-
     def rank(self, domains: Domains) -> tuple[bool, bool, int]:
         """Return the rank of these domains for one more member; the lowest is best under a soft policy.
 

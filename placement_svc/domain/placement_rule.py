@@ -41,7 +41,7 @@ class PlacementRule(Protocol):
     def rank(self, root_ids: frozenset[int]) -> Rank | None:
         """Return the rank of these roots for the next consumer; None if the rule excludes them."""
 
-    def record(self, consumer_uuid: str, root_ids: frozenset[int]) -> Collection[int]:
+    def record(self, root_ids: frozenset[int]) -> Collection[int]:
         """Record that a consumer was placed on these roots; return the roots whose ranks may now be better.
 
         The placer looks anew at the trees of the returned roots, so return few.

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from placement_svc.domain.candidates import Candidate
-from placement_svc.domain.claim_amounts import Amounts, RootSuppliers, SimulatedInventories, amounts_of
+from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers, SimulatedInventories, amounts_of
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
@@ -45,7 +45,7 @@ class TreeOrder(Protocol):
         `root` has only those suppliers that are to be used.
         """
 
-    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
         """Record that a consumer was placed around a root."""
 
 
@@ -68,7 +68,7 @@ class Rotation:
         key = self.bound(root)
         return ((key, candidate) for candidate in self._combine(root))
 
-    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
         """Put the tree behind those that were used less often."""
         self._turns[root.id] += 1
 
@@ -154,16 +154,17 @@ class Placer:
                 if self._root_id(id_) != root.id:
                     self._other_trees[self._root_id(id_)].add(root.id)
 
-    def place(self, consumer_uuid: str, horizon: Key | None = None) -> Placed | None:
+    def place(self, horizon: Key | None) -> Placed | None:
         """Place a consumer on the best candidate; return None if no tree has one.
 
-        Trees behind `horizon` are not used: trees that have not been added yet may come before them.
+        Trees behind `horizon` (None: no tree is) are not used: trees that have not been added yet may come
+        before them.
         """
         found = self._pop_best(horizon)
         if found is None:
             return None
         tree, _, placed = found
-        self._claim(tree, consumer_uuid, placed)
+        self._claim(tree, placed)
         return placed
 
     def peek(self) -> Placed | None:
@@ -201,7 +202,7 @@ class Placer:
         tree.entry = self._entries
         heapq.heappush(self._heap, ((rank, tree.bound), tree.entry, tree))
 
-    def _claim(self, tree: _Tree, consumer_uuid: str, placed: Placed) -> None:
+    def _claim(self, tree: _Tree, placed: Placed) -> None:
         """Use the amounts of a candidate, and put all trees back into the heap whose keys may be better."""
         amounts = amounts_of(self._rules.demands, placed.candidate)
         self._inventories.claim(amounts, 1)
@@ -214,7 +215,7 @@ class Placer:
         all_may_improve = self._order.improves or self._rules.splittable
         improved = set(changed) if all_may_improve else {tree.root.id}
         if self._rule is not None:
-            for root_id in self._rule.record(consumer_uuid, placed.root_ids):
+            for root_id in self._rule.record(placed.root_ids):
                 improved.add(root_id)
                 improved.update(self._other_trees.get(root_id, ()))
         for root_id in self._deadline.checked(changed & self._trees.keys()):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from placement_svc.domain.candidates import Candidate
-from placement_svc.domain.claim_amounts import Amounts, RootSuppliers
+from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers
 from placement_svc.domain.groups import OrderMethod
 from placement_svc.domain.ordering import (
     Ordering,
@@ -20,9 +20,9 @@ class RankedOrder:
 
     In a random order, a tree that was used comes after all other added trees of the same rank.
 
-    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. If a
-    class `may_split`, a tree can have better candidates after a placement: several providers supply the class
-    as soon as no single one can.
+    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. With
+    `may_split`, a tree can have better candidates after a placement: several providers supply a class as soon
+    as no single one can.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RankedOrder:
             # The tree is combined anew for the next consumer.
             tree.memory.release(tree.memory.reserved - reserved)
 
-    def record(self, root: RootSuppliers, amounts: Amounts) -> None:
+    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
         """Use up what a consumer has got of the class of `order_by`; put a tree of a random order last."""
         if self._ordering.is_random:
             self._uses += 1

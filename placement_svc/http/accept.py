@@ -30,9 +30,9 @@ def _parse(header: str) -> MIMEAccept | None:
     return MIMEAccept([(match[1], float(match[2] or 1)) for match in _RANGES.finditer(header)])
 
 
-def _allows_anything(header: str | None) -> bool:
+def _allows_anything(header: str) -> bool:
     """Return whether `header` leaves the media type to the service, which then responds with JSON."""
-    return header is None or header.strip() in ("", "*/*")
+    return header.strip() in ("", "*/*")
 
 
 @lru_cache(HEADER_CACHE_SIZE)

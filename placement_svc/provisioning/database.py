@@ -44,5 +44,7 @@ def with_database(settings: Settings) -> Settings:
 def upgrade(url: str) -> None:
     """Upgrade the schema of a database to the newest revision."""
     engine = connect(url)
-    schema.upgrade(engine)
-    engine.dispose()
+    try:
+        schema.upgrade(engine)
+    finally:
+        engine.dispose()

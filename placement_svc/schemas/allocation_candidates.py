@@ -243,7 +243,7 @@ def _list_suffixes(suffixes: Iterable[str]) -> str:
     return f"[{list_names([repr(suffix) for suffix in suffixes])}]"
 
 
-def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
+def _check_all_have_resources(groups: Collection[RequestGroup]) -> None:
     resourceless = [group for group in groups if not group.resources]
     if keys_without_resources := [
         f"required{group.suffix}" for group in resourceless if group.required.any_of
@@ -259,7 +259,7 @@ def _check_all_have_resources(groups: Iterable[RequestGroup]) -> None:
         )
     if resourceless:
         raise Invalid("All request groups must specify resources.")
-    if not any(True for _ in groups):
+    if not groups:
         raise Invalid("At least one request group (`resources` or `resources{$S}`) is required.")
 
 

@@ -1,8 +1,8 @@
 """Marshmallow schemas and containers that word errors like a JSON Schema validator (`docs/spec/http.md 7`).
 
 Their members are fields, such as those of `scalars.py`. A container puts its place in front of the paths of
-its member's violation. It looks at no member if it is wrong itself, and at no further
-member after `MAX_VIOLATIONS` wrong ones, so that the cost of an invalid body is bounded.
+its member's violation. It looks at no member if it is wrong itself, and at no further member after
+`MAX_VIOLATIONS` wrong ones, so that the cost of an invalid body is bounded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,12 +1,10 @@
 """The query strings of the console's pages."""
 
 from placement_svc.domain.hosts import HostFilter
-from placement_svc.domain.limits import MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH
+from placement_svc.domain.limits import MAX_AGGREGATE_UUID_LENGTH, MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.scalars import NAME, String
-
-MAX_AGGREGATE_LENGTH = 50
 
 
 class HostFilterKeys(Schema):
@@ -14,7 +12,7 @@ class HostFilterKeys(Schema):
 
     text = String(max_length=MAX_PROVIDER_NAME_LENGTH)
     trait = String(pattern=NAME, max_length=MAX_NAME_LENGTH)
-    aggregate = String(max_length=MAX_AGGREGATE_LENGTH)
+    aggregate = String(max_length=MAX_AGGREGATE_UUID_LENGTH)
     resource_class = String(pattern=NAME, max_length=MAX_NAME_LENGTH)
 
 

@@ -95,14 +95,14 @@ def parse_uuids(key: str, value: str, pattern: str = MARKER) -> list[str]:
     return list(dict.fromkeys(pieces))
 
 
-def parse_include(query: Mapping[str, str], parts: tuple[str, ...] = PARTS) -> frozenset[str]:
-    """Return the parts in the `include` of a loaded query; raise `Invalid` for others than `parts`."""
+def parse_include(query: Mapping[str, str]) -> frozenset[str]:
+    """Return the parts in the `include` of a loaded query; raise `Invalid` for others than `PARTS`."""
     if "include" not in query:
         return frozenset()
     pieces = [piece.strip() for piece in query["include"].split(",")]
     for piece in pieces:
-        if piece not in parts:
+        if piece not in PARTS:
             raise Invalid(
-                f"{ERROR_PREFIX}Expected 'include' to list some of {', '.join(parts)}. Got: {quote(piece)}"
+                f"{ERROR_PREFIX}Expected 'include' to list some of {', '.join(PARTS)}. Got: {quote(piece)}"
             )
     return frozenset(pieces)

@@ -1,8 +1,8 @@
 """Schemas of response bodies (`docs/spec/resources.md`, `docs/spec/allocations.md`).
 
 They only describe responses, for OpenAPI: no response is checked against them. A field with `since` is
-present from that microversion on. Every class name ends in `Schema` and so
-differs from the domain class of the same name. OpenAPI components are named without that ending.
+present from that microversion on. Every class name ends in `Schema` and so differs from the domain class of
+the same name. OpenAPI components are named without that ending.
 """
 
 from placement_svc.domain.inventory import MAX_INTEGER

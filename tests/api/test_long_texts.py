@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select
 
 from placement_svc.db.arrays import array_rows
 from placement_svc.db.tables import aggregates, traits
-from placement_svc.domain.limits import MAX_AGGREGATE_LENGTH, MAX_NAME_LENGTH
+from placement_svc.domain.limits import MAX_AGGREGATE_UUID_LENGTH, MAX_NAME_LENGTH
 from tests.conftest import Api
 
 EXTENDED = "1.39, placement-svc 1.0"
@@ -49,7 +49,7 @@ def test_spelling_of_an_aggregate_is_too_long(
 
 
 def test_longest_spelling_of_an_aggregate(api: Api, provider: str) -> None:
-    longest = "-" * (MAX_AGGREGATE_LENGTH - len(PROVIDER)) + PROVIDER
+    longest = "-" * (MAX_AGGREGATE_UUID_LENGTH - len(PROVIDER)) + PROVIDER
     body = {"aggregates": [longest], "resource_provider_generation": 1}
     assert api("PUT", f"{provider}/aggregates", body).status_code == 200
     assert api("GET", f"{provider}/aggregates").json["aggregates"] == [longest]

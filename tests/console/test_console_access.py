@@ -319,6 +319,15 @@ def test_views_are_read_only(app: Flask, method: str) -> None:
         assert (response.status_code, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/console/logout", "POST"), ("PUT", "/console/login", "GET, HEAD, POST")],
+)
+def test_a_refused_method_names_those_of_the_page(app: Flask, method: str, path: str, allowed: str) -> None:
+    response = app.test_client().open(path, method=method)
+    assert (response.status_code, response.headers["Allow"]) == (405, allowed)
+
+
 def test_other_hosts_are_refused(get: Get) -> None:
     assert get("", {"Host": "rebound.example.org"}).status_code == 421
 

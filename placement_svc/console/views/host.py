@@ -1,4 +1,4 @@
-"""One host: its tree, who shares with it, and who uses it."""
+"""One host: its tree, the providers that share with it, and its projects and consumers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

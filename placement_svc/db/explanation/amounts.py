@@ -11,7 +11,7 @@ from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode, GroupFilters
-from placement_svc.domain.inventory import MAX_CAPACITY, Inventory
+from placement_svc.domain.inventory import MAX_CAPACITY, UnitLimits
 
 
 class _Failing(NamedTuple):
@@ -29,11 +29,11 @@ class _Failing(NamedTuple):
         return _Failing(max(capacities, default=None), max(free, default=None), sum(sums) if sums else None)
 
 
-class Amounts:
-    """The amounts of the inventories of all requested classes."""
+class FilterAmounts:
+    """What the inventories of the requested classes could supply of the amounts of filters."""
 
     def __init__(
-        self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Collection[Inventory]]
+        self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Collection[UnitLimits]]
     ) -> None:
         self._failing = failing
         self._units = units
@@ -52,25 +52,22 @@ class Amounts:
         return {"wanted": each.wanted, "best": failing.best_free, "sum_free": failing.sum_free}
 
 
-def nearest_allowed(amount: int, inventories_of_class: Iterable[Inventory]) -> int | None:
-    """Return the allowed amount nearest to `amount` among inventories that do not allow it; None if none is.
+def nearest_allowed(amount: int, units_of_class: Iterable[UnitLimits]) -> int | None:
+    """Return the allowed amount nearest to `amount` among units that do not allow it; None if none is.
 
     The smaller one counts if two are equally near.
     """
     allowed = [
-        each
-        for inventory in inventories_of_class
-        if not inventory.fits_units(amount)
-        for each in _nearest(amount, inventory)
+        each for units in units_of_class if not units.fits_units(amount) for each in _nearest(amount, units)
     ]
     return min(allowed, key=lambda each: (abs(each - amount), each), default=None)
 
 
-def _nearest(amount: int, inventory: Inventory) -> list[int]:
+def _nearest(amount: int, units: UnitLimits) -> list[int]:
     """Return the nearest amounts on both sides that the units of an inventory allow."""
-    step_size = inventory.step_size
-    smallest = -(-inventory.min_unit // step_size) * step_size
-    largest = inventory.max_unit // step_size * step_size
+    step_size = units.step_size
+    smallest = -(-units.min_unit // step_size) * step_size
+    largest = units.max_unit // step_size * step_size
     if smallest > largest:
         return []
     below = amount // step_size * step_size
@@ -82,7 +79,7 @@ def _bounded(amount: int) -> int:
     return min(amount, MAX_CAPACITY + 1)
 
 
-def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFilters]) -> Amounts:
+def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFilters]) -> FilterAmounts:
     """Return the amounts of the covered providers: one statement, or none if no inventory fails a filter.
 
     It reads the inventories of the classes with such inventories as a whole, as the pass over the cloud does,
@@ -90,7 +87,7 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
     """
     requested = sorted(set(_failing_amounts(cloud, groups)))
     if not requested:
-        return Amounts({}, {})
+        return FilterAmounts({}, {})
     in_scope: ColumnElement[bool] = cloud.scope.covers(inventories.c.root_id)
     if serving := [provider.id for provider in cloud.serving]:
         in_scope = or_(in_scope, is_any(inventories.c.provider_id, serving))
@@ -104,14 +101,10 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
     )
     free = inventories.c.capacity - inventories.c.used
     exceeds_capacity, exceeds_free = inventories.c.capacity < wanted.c.amount, free < wanted.c.amount
-    units_of_inventory = (inventories.c[name] for name in ("min_unit", "max_unit", "step_size"))
+    units_of_inventory = [inventories.c[name] for name in UnitLimits._fields]
     # An amount that exceeds the capacity also exceeds the free amount.
     allows_amount = func.fits_units(wanted.c.amount, *units_of_inventory, type_=Boolean)
-    key = (
-        wanted.c.class_id,
-        wanted.c.amount,
-        *(inventories.c[name] for name in ("min_unit", "max_unit", "step_size")),
-    )
+    key = (wanted.c.class_id, wanted.c.amount, *units_of_inventory)
     rows: Iterable[Any] = reader.execute(
         select(
             *key,
@@ -124,13 +117,11 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
         .group_by(*key)
     )
     failing: dict[tuple[int, int], _Failing] = {}
-    units: dict[int, set[Inventory]] = {}
+    units: dict[int, set[UnitLimits]] = {}
     for class_id, amount, min_unit, max_unit, step_size, *amounts in rows:
-        # Only the units of these inventories count; the total is any.
-        inventory = Inventory(total=max_unit, min_unit=min_unit, max_unit=max_unit, step_size=step_size)
-        units.setdefault(class_id, set()).add(inventory)
+        units.setdefault(class_id, set()).add(UnitLimits(min_unit, max_unit, step_size))
         failing[class_id, amount] = failing.get((class_id, amount), _Failing()).merged(_Failing(*amounts))
-    return Amounts(failing, units)
+    return FilterAmounts(failing, units)
 
 
 def _failing_amounts(cloud: Cloud, groups: Iterable[GroupFilters]) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.search.trees import PROVIDER_SIZE
 from placement_svc.db.tables import aggregates, inventories, provider_aggregates, resource_providers, traits
 from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode
-from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_tests import Bits
 
@@ -22,13 +22,13 @@ from placement_svc.domain.root_tests import Bits
 class HeldAmount(NamedTuple):
     """An inventory: its units, its capacity, and what is free, each at least 0."""
 
-    units: Inventory
+    units: UnitLimits
     capacity: int
     free: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProviderDetails:
+class ExplainedProvider:
     """A provider with its traits and aggregates, and its inventories by class id."""
 
     id: int
@@ -73,7 +73,7 @@ def read_details(
     root_ids: Collection[int],
     provider_ids: Collection[int],
     memory: MemoryBudget,
-) -> Mapping[int, ProviderDetails]:
+) -> Mapping[int, ExplainedProvider]:
     """Return these providers and those of these trees, by id: two statements."""
     root = resource_providers.alias("root")
     in_scope, inventories_in_scope = (
@@ -101,11 +101,11 @@ def read_details(
         )
         .where(in_scope)
     )
-    details: dict[int, ProviderDetails] = {}
+    details: dict[int, ExplainedProvider] = {}
     rows: Iterable[Any] = reader.execute(query)
     for id_, root_id, pattern, uuid, name, root_uuid, trait_names_, aggregate_uuids in rows:
         memory.reserve(PROVIDER_SIZE)
-        details[id_] = ProviderDetails(
+        details[id_] = ExplainedProvider(
             id=id_,
             uuid=uuid,
             name=name,
@@ -116,7 +116,7 @@ def read_details(
             aggregates=aggregate_uuids,
         )
     class_ids = {each.class_id for each in bits if isinstance(each, AmountCondition)}
-    columns = ("min_unit", "max_unit", "step_size", "capacity", "used")
+    columns = (*UnitLimits._fields, "capacity", "used")
     rows = reader.execute(
         select(
             inventories.c.provider_id, inventories.c.resource_class_id, *map(inventories.c.get, columns)
@@ -125,8 +125,7 @@ def read_details(
         )
     )
     for provider_id, class_id, min_unit, max_unit, step_size, capacity, used in rows:
-        # Only the units of this inventory count; the total is any.
-        units = Inventory(total=max_unit, min_unit=min_unit, max_unit=max_unit, step_size=step_size)
+        units = UnitLimits(min_unit, max_unit, step_size)
         details[provider_id].inventories[class_id] = HeldAmount(
             units, max(capacity, 0), max(capacity - used, 0)
         )

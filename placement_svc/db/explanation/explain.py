@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from placement_svc.db.explanation.amounts import Amounts, read_amounts
+from placement_svc.db.explanation.amounts import FilterAmounts, read_amounts
 from placement_svc.db.explanation.answer import NO_ANSWER, Answer, search_answer
 from placement_svc.db.explanation.cloud import Scope, find_root, has_more_roots, read_cloud
 from placement_svc.db.explanation.combinations import Combinations, combination_filters, layout_of
@@ -78,7 +78,7 @@ def explain(
 TreeCounts = Sequence[tuple[TreeFilter, Counts]]
 """The filters of `tree` with their counts."""
 
-Failure = tuple[str, FilterCode, int]
+FirstFailure = tuple[str, FilterCode, int]
 """The suffix and the code of a filter, and the number of roots that fail it first."""
 
 
@@ -216,7 +216,7 @@ class _Explanation:
         answer = search_answer(self._reader.connection, replace(self._request, limit=1), options)
         return answer.returned_roots > 0
 
-    def _first_failures(self) -> list[Failure]:
+    def _first_failures(self) -> list[FirstFailure]:
         """Return the filters at which roots fail first, in their order."""
         failures = [
             (group.suffix, each.code, count)
@@ -239,7 +239,9 @@ class _Explanation:
         return of_groups + [(each.code, of.sole_blocker) for each, of in self._tree]
 
 
-def _group_entries(group: GroupFilters, counts: Iterable[Counts], amounts: Amounts) -> list[dict[str, Any]]:
+def _group_entries(
+    group: GroupFilters, counts: Iterable[Counts], amounts: FilterAmounts
+) -> list[dict[str, Any]]:
     return [
         {
             "code": each.code,
@@ -252,7 +254,7 @@ def _group_entries(group: GroupFilters, counts: Iterable[Counts], amounts: Amoun
     ]
 
 
-def _by_key(failures: Iterable[Failure]) -> dict[str, int]:
+def _by_key(failures: Iterable[FirstFailure]) -> dict[str, int]:
     by_key = Counter[str]()
     for suffix, code, count in failures:
         by_key[f"{suffix} {code}" if suffix else str(code)] += count
@@ -260,7 +262,7 @@ def _by_key(failures: Iterable[Failure]) -> dict[str, int]:
 
 
 def _code(
-    blockers: Sequence[tuple[FilterCode, int]], failures: Sequence[Failure], *, has_candidates: bool
+    blockers: Sequence[tuple[FilterCode, int]], failures: Sequence[FirstFailure], *, has_candidates: bool
 ) -> FilterCode | None:
     """Return the code of the greatest `sole_blocker`, or of the last filter at which roots fail first."""
     code, count = max(blockers, key=lambda each: each[1])

@@ -8,7 +8,7 @@ from typing import Any
 from placement_svc.db.explanation.cloud import RootGroup, SharingProvider
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
-from placement_svc.db.explanation.details import ProviderDetails, read_details
+from placement_svc.db.explanation.details import ExplainedProvider, read_details
 from placement_svc.db.explanation.nearest import RootFailures, select_nearest, with_fewest
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.domain.deadline import Deadline
@@ -37,7 +37,7 @@ class Failure:
 
     suffix: str | None
     filter: Filter | TreeFilter
-    provider: ProviderDetails | None
+    provider: ExplainedProvider | None
     best: int | None = None
     has: Has = None
 
@@ -46,7 +46,7 @@ class Failure:
 class NearRoot:
     """A root without candidates, and the filters that it fails."""
 
-    root: ProviderDetails
+    root: ExplainedProvider
     failures: tuple[Failure, ...]
 
 
@@ -142,7 +142,7 @@ class NearestRoots:
         slot: Slot,
         root: RootGroup,
         serving: Sequence[SharingProvider],
-        details: Mapping[int, ProviderDetails],
+        details: Mapping[int, ExplainedProvider],
     ) -> list[tuple[Fraction, int]]:
         """Return the gaps of the providers that come closest in a slot, with their roots, smallest first."""
         failing = self._failing(slot, root, is_shared=True)
@@ -163,7 +163,7 @@ class NearestRoots:
         }
 
     def _at_root(
-        self, failures: RootFailures, root_id: int, details: Mapping[int, ProviderDetails]
+        self, failures: RootFailures, root_id: int, details: Mapping[int, ExplainedProvider]
     ) -> Iterator[Failure]:
         """Yield what one root fails, in the order of the filters."""
         root = details[root_id]
@@ -180,8 +180,8 @@ class NearestRoots:
         self,
         group: GroupFailures,
         roots: RootGroup,
-        root: ProviderDetails,
-        details: Mapping[int, ProviderDetails],
+        root: ExplainedProvider,
+        details: Mapping[int, ExplainedProvider],
     ) -> dict[Filter, Failure]:
         """Return what a group fails at a root."""
         own = [(each, False) for each in self._deadline.checked(details.values()) if each.root_id == root.id]
@@ -191,7 +191,7 @@ class NearestRoots:
             if each.root_id != root.id
         ]
         found: dict[Filter, Failure] = {}
-        first: ProviderDetails | None = None
+        first: ExplainedProvider | None = None
         for slot in group.slots:
             failing_of = {
                 is_shared: self._failing(slot, roots, is_shared=is_shared) for is_shared in (False, True)
@@ -218,9 +218,9 @@ class NearestRoots:
 def _failure(
     suffix: str,
     failing: Filter,
-    provider: ProviderDetails,
-    root: ProviderDetails,
-    around: Iterable[ProviderDetails],
+    provider: ExplainedProvider,
+    root: ExplainedProvider,
+    around: Iterable[ExplainedProvider],
 ) -> Failure:
     """Return the failure of a provider; a missing inventory has none if no provider `around` has it."""
     condition = failing.condition
@@ -247,7 +247,7 @@ def _inventory_filter(slot: Slot) -> Filter:
     )
 
 
-def named(provider: ProviderDetails | None) -> dict[str, str] | None:
+def named(provider: ExplainedProvider | None) -> dict[str, str] | None:
     """Return the members that name a provider."""
     return None if provider is None else {"uuid": provider.uuid, "name": provider.name}
 

@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 def find_kind(reader: InventoryReader, counts: RootCounts, combinations: Combinations) -> Kind:
-    """Return why a request without candidates has none: at most four statements."""
+    """Return why a request without candidates has none: at most two statements."""
     for tests in counts.tests:
         if not counts.passing([tests.test(tests.mask(tests.group.having(POSSIBLE_CODES)))]):
             return Kind.IMPOSSIBLE

@@ -39,7 +39,10 @@ resource classes, one with three aggregates, in one subtree, this took 375 MB of
 CRITERIA_CACHE_SIZE = 256
 MAX_CACHED_GROUPS = 16
 MAX_CACHED_NAMES = 100
-"""How many criteria are cached, and the most groups and rows of names of a request of which they are."""
+"""The number of criteria that are cached, and the limits of a request whose criteria are.
+
+A request with more groups, or with more rows of names, would need too much memory.
+"""
 
 UNKNOWN_TREE = 0
 """The root id that stands for the tree of an unknown provider: ids start at 1."""
@@ -200,6 +203,7 @@ def resolve_criteria(
     """Return the criteria of a request; raises `UnknownName` for an unknown trait or resource class.
 
     `freed` are the inventories from which consumers have allocations that the request ignores.
+
     Unknown aggregates and trees are no error: they have no members.
     """
     rows = fetch_name_rows(connection, request)

@@ -25,7 +25,7 @@ from placement_svc.db.engine import each_driver_row
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import allocations, consumers, inventories, resource_classes
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.inventory import MAX_INTEGER, Inventory
+from placement_svc.domain.inventory import MAX_INTEGER, UnitLimits
 from placement_svc.domain.memory import MemoryBudget
 
 FREED_INVENTORY_SIZE = 800
@@ -60,11 +60,7 @@ class FreedInventory(NamedTuple):
         """Return whether a new allocation can get `amount`, but not with the ignored allocations."""
         if amount <= self.stored_max_allocatable:
             return False
-        # Only the units count; the total is any.
-        units = Inventory(
-            total=1, min_unit=self.min_unit, max_unit=self.max_allocatable, step_size=self.step_size
-        )
-        return units.fits_units(amount)
+        return UnitLimits(self.min_unit, self.max_allocatable, self.step_size).fits_units(amount)
 
 
 FreedInventories = Mapping[str, Mapping[int, FreedInventory]]

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
-from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
+from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.search.ordered_roots import OrderedRoots
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
@@ -78,7 +78,7 @@ class AnchorSource:
         deadline: Deadline,
         memory: MemoryBudget,
         limit: int | None,
-        freed: FreedInventories = NOTHING_FREED,
+        freed: FreedInventories,
     ) -> None:
         self.criteria = criteria
         self.ordering = ordering

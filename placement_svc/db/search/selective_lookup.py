@@ -45,7 +45,7 @@ def select_anchors(
     criteria: SearchCriteria,
     shared_supplies: SharedSupplies,
     randomized: bool,
-    demands: FromClause | None = None,
+    demands: FromClause | None,
 ) -> Select[Any]:
     """Return the query for all anchors behind the cursor, in their order.
 

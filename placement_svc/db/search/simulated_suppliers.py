@@ -20,7 +20,7 @@ from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.candidates import SHUFFLED_ID_SIZE, SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria
-from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
+from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
 from placement_svc.domain.deadline import Deadline
@@ -68,7 +68,7 @@ def read_suppliers(
     *,
     known: SimulatedSuppliers | None = None,
     other_root_ids: Collection[int] = (),
-    freed: FreedInventories = NOTHING_FREED,
+    freed: FreedInventories,
 ) -> SimulatedSuppliers:
     """Return the suppliers around all anchors: one statement.
 

@@ -58,8 +58,8 @@ class Trees:
 
     It is the `ProviderLookup` of the combining. `summary_classes` are the resource classes that the
     summaries show (None: all), `summed_classes` those whose `max_allocatable` is needed, and
-    `splittable_classes` those whose `units` are. `freed` are the
-    inventories that replace the stored ones, as the request ignores the allocations of consumers.
+    `splittable_classes` those whose `units` are. `freed` are the inventories that replace the stored ones, as
+    the request ignores the allocations of consumers.
     """
 
     def __init__(

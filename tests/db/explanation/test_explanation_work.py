@@ -12,7 +12,7 @@ from placement_svc.db.engine import Database
 from placement_svc.db.explanation.amount_search import AmountSearch
 from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope
 from placement_svc.db.explanation.counts import Counts, RootCounts
-from placement_svc.db.explanation.details import ProviderDetails
+from placement_svc.db.explanation.details import ExplainedProvider
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
@@ -55,14 +55,14 @@ def test_gap_of_each_sharing_provider_is_computed_once(
 ) -> None:
     load_cloud(read("; ".join(f"s{n}{{DISK_GB{n + 1}}}$@a" for n in range(SHARING))))
     computed = 0
-    gap = ProviderDetails.gap
+    gap = ExplainedProvider.gap
 
-    def counted(self: ProviderDetails, failing: Iterable[Filter]) -> Fraction:
+    def counted(self: ExplainedProvider, failing: Iterable[Filter]) -> Fraction:
         nonlocal computed
         computed += 1
         return gap(self, failing)
 
-    monkeypatch.setattr(ProviderDetails, "gap", counted)
+    monkeypatch.setattr(ExplainedProvider, "gap", counted)
     body = database.read(explain, explained(), options(Deadline.of(3600)))
 
     assert len(body["nearest"]) == 10
@@ -75,13 +75,13 @@ def test_search_for_the_nearest_roots_ends_at_the_deadline(
 ) -> None:
     load_cloud(read("; ".join(f"s{n}{{DISK_GB{n + 1}}}$@a" for n in range(3))))
     deadline = Deadline.of(3600)
-    gap = ProviderDetails.gap
+    gap = ExplainedProvider.gap
 
-    def late(self: ProviderDetails, failing: Iterable[Filter]) -> Fraction:
+    def late(self: ExplainedProvider, failing: Iterable[Filter]) -> Fraction:
         deadline.end = deadline.next_event = 0.0
         return gap(self, failing)
 
-    monkeypatch.setattr(ProviderDetails, "gap", late)
+    monkeypatch.setattr(ExplainedProvider, "gap", late)
     with pytest.raises(Unavailable, match="takes longer"):
         database.read(explain, explained(), options(deadline))
 
