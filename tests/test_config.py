@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from placement_svc.app import create_app
 from placement_svc.config import DATA_DIR, Settings, SettingsError, from_environ, variable
 
 URL = "postgresql+psycopg2://user:secret@host/placement"
@@ -18,6 +19,13 @@ def test_empty_environment_gives_the_defaults() -> None:
     assert settings.auth == "noauth"
     assert not settings.allow_insecure
     assert settings.policy_profile == "secure"
+
+
+def test_application_reads_the_environment_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACEMENT_DATABASE_URL", URL)
+    monkeypatch.setenv("PLACEMENT_MAX_BODY", "12345")
+    app = create_app()
+    assert app.config["MAX_CONTENT_LENGTH"] == 12345
 
 
 @pytest.mark.parametrize(
