@@ -473,6 +473,37 @@ def test_refresh_by_interval_is_in_the_url_and_pauses_when_hidden(new_page: NewP
     assert not [url for url in sent if url.endswith("/console")]
 
 
+def test_refresh_starts_while_the_list_of_intervals_has_the_focus(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/projects")
+    intervals = page.get_by_label("Refresh", exact=True)
+    intervals.focus()
+    intervals.select_option("10")
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    expect(intervals).to_be_focused()
+
+
+def test_refresh_keeps_the_current_host_of_the_map(
+    new_page: NewPage, cloud: None, call: Callable[..., Any]
+) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/map?fill=VCPU#refresh=10")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tip")).to_contain_text("cn1")
+    call("POST", "/resource_providers", {"name": "a new first host"})
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "5")
+    expect(page.locator("canvas")).to_be_focused()
+    expect(page.locator(".tip")).to_contain_text("cn1")
+
+
 def test_interval_in_the_url_is_one_of_the_list(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.clock.install()

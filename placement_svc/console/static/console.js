@@ -109,8 +109,9 @@ function isChanged(field) {
 
 function isEdited(main) {
   const active = document.activeElement;
-  const isFocused = main.contains(active) && active.matches("input, textarea, select, canvas");
-  return isFocused || [...document.querySelectorAll("form :is(input, textarea, select)")].some(isChanged);
+  const fields = "form :is(input, textarea, select)";
+  const isFocused = main.contains(active) && active.matches(fields);
+  return isFocused || [...document.querySelectorAll(fields)].some(isChanged);
 }
 
 // Return a function that opens, scrolls and focuses the same elements in the new content.
@@ -153,8 +154,15 @@ function replaceContent(main, page) {
   const fresh = [...page.querySelectorAll("main > :not(.title)")].map(
     (node) => (map && node.id === "map" ? map : document.adoptNode(node)),
   );
-  main.querySelectorAll(":scope > :not(.title)").forEach((node) => node.remove());
-  main.append(...fresh);
+  const position = fresh.indexOf(map);
+  main.querySelectorAll(":scope > :not(.title)").forEach((node) => fresh.includes(node) || node.remove());
+  if (position >= 0) {
+    // The map stays in the document, so that it keeps the focus.
+    map.before(...fresh.slice(0, position));
+    map.after(...fresh.slice(position + 1));
+  } else {
+    main.append(...fresh);
+  }
   addCompletion(main);
   addCodes(main);
   restore();

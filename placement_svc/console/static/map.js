@@ -270,12 +270,14 @@
       status.textContent = FAILURE;
       return;
     }
-    data = await response.json();
+    const fresh = await response.json();
+    const uuid = data.hosts[focus]?.[0];
+    data = fresh;
     root.hidden = data.hosts.length === 0;
     if (status.textContent === FAILURE) {
       status.textContent = hint;
     }
-    select(-1, false);
+    select(data.hosts.findIndex((host) => host[0] === uuid), false);
     root.dataset.loaded = data.hosts.length;
   }
 
