@@ -504,6 +504,28 @@ def test_refresh_keeps_the_current_host_of_the_map(
     expect(page.locator(".tip")).to_contain_text("cn1")
 
 
+def test_link_to_the_content_keeps_the_interval(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/hosts#refresh=10")
+    page.get_by_role("link", name="Skip to the content").press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    assert page.url.endswith("/console/hosts#refresh=10")
+
+
+def test_list_of_intervals_shows_the_interval_in_the_url(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/hosts#refresh=10")
+    intervals = page.get_by_label("Refresh", exact=True)
+    expect(intervals).to_have_value("10")
+    page.evaluate("location.hash = 'refresh=60'")
+    expect(intervals).to_have_value("60")
+    page.evaluate("location.hash = 'refresh=1'")
+    expect(intervals).to_have_value("")
+
+
 def test_interval_in_the_url_is_one_of_the_list(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.clock.install()
