@@ -179,6 +179,51 @@ def test_headings_of_the_map_are_shortened_not_squeezed(new_page: NewPage, load_
     assert all(width < SIZES["narrow"]["width"] for _, width in headings)
 
 
+def serve_groups(page: Page, count: int) -> None:
+    """Let the map show groups of one host each."""
+    groups = [uuid_of(f"aggregate {number}") for number in range(count)]
+    hosts = [[uuid_of("cn1"), f"host {number}", number, 0, 1, 2] for number in range(count)]
+    body = {"groups": groups, "classes": ["VCPU"], "hosts": hosts, "has_more": False}
+    page.route("**/map.json*", lambda route: route.fulfill(json=body))
+
+
+@pytest.mark.parametrize(("count", "scale"), [(2000, 2), (20_000, 1)])
+def test_map_of_many_groups_is_drawn(new_page: NewPage, cloud: None, count: int, scale: int) -> None:
+    page = new_page(device_scale_factor=scale)
+    serve_groups(page, count)
+    page.goto("/console/map?group_by=aggregate")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", str(count))
+    colors = page.evaluate(
+        """() => {
+            const canvas = document.querySelector("canvas");
+            const context = canvas.getContext("2d");
+            return [0, canvas.height - 100].map((y) => {
+                const { data } = context.getImageData(0, y, 300, 100);
+                return new Set(new Uint32Array(data.buffer)).size;
+            });
+        }"""
+    )
+    assert min(colors) > 2
+
+
+def test_small_groups_of_the_map_are_beside_each_other(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    serve_groups(page, 8)
+    page.goto("/console/map?group_by=aggregate")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "8")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    tip = page.locator(".tip")
+    boxes = []
+    for number in range(8):
+        expect(tip).to_contain_text(f"host {number}:")
+        boxes.append(tip.bounding_box())
+        page.keyboard.press("ArrowRight")
+    places = [(box["x"], box["y"]) for box in boxes if box]
+    assert len({y for _, y in places}) == 2
+    assert len(set(places)) == 8
+
+
 def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/map?fill=VCPU")
