@@ -413,6 +413,17 @@ def test_ask_counts_how_often_the_request_fits(get: Get, cloud: None) -> None:
     assert "HostTimesLimited by" in text
 
 
+def test_ask_tells_what_is_free_when_counting_stops(get: Get, load_cloud: LoadCloud) -> None:
+    load_cloud(read("cn1{DISK_GB150000}; cn2{DISK_GB100000}"))
+    text = words(get("/ask?resources=DISK_GB:1&fits=1").text)
+    assert "At least 100,000 times" in text
+    assert "Still free when counting stopped at 100,000: DISK_GB 150,000." in text
+    assert "of no use" not in text
+    text = words(get(f"/ask?resources=DISK_GB:1&in_tree={uuid_of('cn1')}&fits=1").text)
+    assert "Limited by end of the count (100,000)." in text
+    assert "cn1100,000end of the count" in text
+
+
 def test_overview_shows_watched_requests(new_app: NewApp, cloud: None, tmp_path: Path) -> None:
     watched = tmp_path / "watched.yaml"
     watched.write_text("m1.<b>huge</b>: resources=VCPU:100000")
