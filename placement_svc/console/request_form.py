@@ -109,13 +109,13 @@ class FormGroup:
 class RequestForm:
     """The form of a request: its groups, the keys that concern all groups, and keys that have no field.
 
-    `new_suffix` is that of the group that the button adds.
+    `more_blank` has the suffixes of the groups without values, and that of the group that the button adds.
     """
 
     groups: Sequence[FormGroup]
     fields: Sequence[FormField]
     others: Pairs
-    new_suffix: str
+    more_blank: str
 
 
 def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
@@ -201,7 +201,7 @@ def is_request(pairs: Pairs) -> bool:
 
 
 def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
-    """Return the form of a request; `blank` is the suffix of a group without values yet.
+    """Return the form of a request; `blank` has the suffixes of groups without values yet.
 
     The form sends the same pairs: groups in the same order, and the values of each key in theirs.
     """
@@ -215,8 +215,9 @@ def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
             whole.setdefault(key, []).append(value)
     if "" not in groups:
         groups = {"": {}} | groups
-    if blank:
-        groups.setdefault(blank, {})
+    for suffix in blank.split(",") if blank else ():
+        groups.setdefault(suffix, {})
+    new = next(f"_{number}" for number in range(1, len(groups) + 1) if f"_{number}" not in groups)
     known = {kind.key for kind in REQUEST_KINDS}
     return RequestForm(
         groups=[
@@ -225,7 +226,7 @@ def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
         ],
         fields=[_field(kind, "", whole) for kind in REQUEST_KINDS],
         others=[(key, value) for key, values in whole.items() if key not in known for value in values],
-        new_suffix=next(f"_{number}" for number in range(1, len(groups) + 1) if f"_{number}" not in groups),
+        more_blank=",".join([*(suffix for suffix, values in groups.items() if suffix and not values), new]),
     )
 
 

@@ -540,6 +540,23 @@ def test_added_group_has_fields(get: Get, app: Flask) -> None:
     assert 'name="resources_1"' in get("/ask?resources=VCPU:1&blank=_1").text
 
 
+def test_added_groups_stay_until_they_have_values(get: Get, app: Flask) -> None:
+    def added(path: str) -> str:
+        [suffixes] = re.findall('name="add_group" value="(.*?)"', get(path).text)
+        return get(f"{path}&add_group={suffixes}").location.removeprefix("/console")
+
+    path = "/ask?resources=VCPU:1"
+    for _ in range(3):
+        path = added(path)
+    assert re.findall('name="(resources.*?)"', get(path).text) == [
+        "resources",
+        "resources_1",
+        "resources_2",
+        "resources_3",
+    ]
+    assert added(f"{path}&resources_2=VCPU:2").endswith("&blank=_1%2C_3%2C_4")
+
+
 def test_unknown_keys_of_a_request_keep_a_field(get: Get, app: Flask) -> None:
     page = get("/ask?resources=VCPU:1&future=1")
     assert page.status_code == 400

@@ -168,7 +168,7 @@ def test_form_has_every_value_of_the_request() -> None:
     assert by_key(sent_by(form)) == by_key(pairs)
     assert form.others == [("future", "1")]
     assert [group.suffix for group in form.groups] == ["", "_1", "_2"]
-    assert form.new_suffix == "_3"
+    assert form.more_blank == "_2,_3"
 
 
 @settings(max_examples=examples(200), deadline=None)
