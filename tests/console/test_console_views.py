@@ -271,6 +271,15 @@ def test_consumer_shows_its_allocations(get: Get, cloud: None) -> None:
     assert "In all: VCPU 8, MEMORY_MB 1,024, DISK_GB 90" in text
 
 
+def test_filters_find_ids_and_names_of_blanks(get: Get, hostile_cloud: None) -> None:
+    uuid = uuid_of(f"hostile consumer {HOSTILE.index(' ')}")
+    for path in ("/consumers?project_id=%20", "/consumers?user_id=+"):
+        assert re.findall(r'href="/console/consumers/(.*?)"', get(path).text) == [uuid]
+    assert len(re.findall(r'scope="row"', get("/projects?project_id=%20").text)) == 1
+    assert get("/consumers?project_id=").text.count('scope="row"') > 1
+    assert get("/hosts?text=%20").text.count('scope="row"') == sum(" " in name for name in HOSTILE)
+
+
 def test_consumer_of_unknown_age(get: Get, cloud: None, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(update(consumers).values(created_at=None))
