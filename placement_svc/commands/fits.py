@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 import click
 
@@ -9,6 +10,9 @@ from placement_svc.client.service_client import ServiceClient
 from placement_svc.commands.listing import Listing
 from placement_svc.commands.query import limit_option, query_command, request_path
 from placement_svc.commands.report import Part, Report, amounts, sentence
+from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER
+
+_HEADINGS = ("Host", "UUID", "Fits", "Limited by")
 
 
 @query_command("fits")
@@ -22,21 +26,30 @@ def count_fits(service: ServiceClient, request: str, limit: int) -> Report:
     """
     body = service.get(request_path("/allocation_candidates/capacity", request, limit=str(limit)))
     rows = [[root["name"], root["uuid"], root["fits"], root["binding"]] for root in body["roots"]]
-    listing = Listing(("Host", "UUID", "Fits", "Limited by"), rows)
-    return Report(body, listing, list(_parts(body, listing)), is_success=body["fits"] > 0)
+    maximum = int(dict(parse_qsl(request.lstrip("?"))).get("max", DEFAULT_MAX))
+    return Report(body, Listing(_HEADINGS, rows), list(_parts(body, maximum)), is_success=body["fits"] > 0)
 
 
-def _parts(body: Mapping[str, Any], listing: Listing) -> Iterator[Part]:
+def _parts(body: Mapping[str, Any], maximum: int) -> Iterator[Part]:
     fits = f"{body['fits']:,}"
     yield sentence(f"Fits {fits} times." if body["bound"] == "exact" else f"Fits at least {fits} times.")
     if body["binding"]:
-        yield sentence(f"Limited by: {amounts(body['binding'])}")
+        limits = {_limit(binding): count for binding, count in body["binding"].items()}
+        yield sentence(f"Limited by: {amounts(limits)}")
     if body["stranded"]:
-        yield sentence(f"Free but unusable for this request: {amounts(body['stranded'])}")
-    if listing.rows:
-        yield listing
+        is_stopped = body["bound"] != "exact" and body["fits"] == maximum
+        unusable = "Free but unusable for this request"
+        free = f"Still free when counting stopped at {fits}" if is_stopped else unusable
+        yield sentence(f"{free}: {amounts(body['stranded'])}")
+    if body["roots"]:
+        rows = [[root["name"], root["uuid"], root["fits"], _limit(root["binding"])] for root in body["roots"]]
+        yield Listing(_HEADINGS, rows)
     if body.get("links"):
         yield sentence("More hosts: raise --limit.")
     if body.get("groups"):
         groups = [[group["aggregate"], group["fits"]] for group in body["groups"]]
         yield Listing(("Aggregate", "Fits"), groups)
+
+
+def _limit(binding: str) -> str:
+    return END_OF_COUNT if binding == OTHER else binding

@@ -12,10 +12,13 @@ from placement_svc.http.policy import enforce
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX
 
+FREE_TEXT_KEYS = frozenset({"project_id", "user_id", "text"})
+"""The keys whose values may consist of blanks, as names of providers and ids of projects and users may."""
+
 
 def filled_pairs() -> list[tuple[str, str]]:
     """Return the keys and values of the query, without the fields that a form left empty."""
-    return [(key, value) for key, value in load_pairs() if value.strip()]
+    return [(key, value) for key, value in load_pairs() if value.strip() or (value and key in FREE_TEXT_KEYS)]
 
 
 def load_form(schema: type[Schema]) -> Any:

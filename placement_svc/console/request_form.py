@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import takewhile
 from urllib.parse import quote
 
 from placement_svc.domain.groups import GroupPolicy
@@ -70,10 +70,22 @@ _NOT_OF_THE_REQUEST = {*ExplanationQuery().fields, *FitsQuery().fields, "stale"}
 
 _URL = re.compile(r"(?:allocation_candidates(?:/\w+)?|/console/ask)\?([^\s'\"#]*)")
 
-_DATA_TO_QUERY = re.compile(r"--get|-[A-Za-z]*G[A-Za-z]*")
-"""The option of curl that sends its data as the query, maybe with other letters."""
+_SHORT_OPTIONS = re.compile(r"-([^-AbcCdDeEFHKmoPQrtTuUwxXyYz]*)(?:([^-])(.*))?", re.DOTALL)
+"""Short options of curl in one word: those without a value, the first one with a value, and this value."""
 
-_DATA_OPTIONS = frozenset({"-d", "--data", "--data-ascii", "--data-binary", "--data-raw"})
+_DATA_OPTIONS = frozenset({"-d", "--data", "--data-ascii", "--data-binary", "--data-raw", "--data-urlencode"})
+"""The options of curl whose values are the query with ``--get`` (``-G``)."""
+
+_LONG_OPTIONS = _DATA_OPTIONS | {"--cookie", "--header", "--referer", "--url-query", "--user-agent"}
+"""The long options of curl whose values are the query, or contain another URL than that of the request."""
+
+_OPERATOR = re.compile(r"[|&;<>]+")
+"""The end of a command in a shell."""
+
+_ANSI_C_QUOTED = re.compile(r"(?<!\S)\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+"""A word with escapes in bash; browsers copy a URL with an exclamation mark like that."""
+
+_ANSI_C_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -97,13 +109,13 @@ class FormGroup:
 class RequestForm:
     """The form of a request: its groups, the keys that concern all groups, and keys that have no field.
 
-    `new_suffix` is that of the group that the button adds.
+    `more_blank` has the suffixes of the groups without values, and that of the group that the button adds.
     """
 
     groups: Sequence[FormGroup]
     fields: Sequence[FormField]
     others: Pairs
-    new_suffix: str
+    more_blank: str
 
 
 def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
@@ -128,20 +140,59 @@ def parse_pasted(text: str) -> Pairs:
 def _queries_of_command(text: str) -> Iterator[str]:
     """Yield the parts of the query that a curl command sends; nothing for other text."""
     try:
-        words = shlex.split(text)
+        words = iter(_shell_words(text))
     except ValueError:
         # Not a command, or one whose quotes are not closed.
         return
-    if not words or words[0] != "curl":
+    # A prompt, variables or another command may come before it.
+    if not any(word.rpartition("/")[2] == "curl" for word in words):
         return
-    yield from (found[1] for found in map(_URL.search, words) if found)
-    if any(map(_DATA_TO_QUERY.fullmatch, words)):
-        for option, value in pairwise(words):
-            if option in _DATA_OPTIONS:
-                yield value
-            elif option == "--data-urlencode":
-                key, _, content = value.partition("=")
-                yield f"{key}={quote(content)}"
+    options = list(_curl_options(takewhile(lambda word: not _OPERATOR.fullmatch(word), words)))
+    yield from (found[1] for option, value in options if not option and (found := _URL.search(value)))
+    sends_data_as_query = any(option in ("-G", "--get") for option, _ in options)
+    for option, value in options:
+        if option == "--url-query" or (sends_data_as_query and option in _DATA_OPTIONS):
+            key, _, content = value.partition("=")
+            if option in ("--url-query", "--data-urlencode") and not key.startswith("+"):
+                content = quote(content)
+            yield f"{key.removeprefix('+')}={content}"
+
+
+def _shell_words(text: str) -> list[str]:
+    """Return the words and operators of a command; raise `ValueError` if its quotes are not closed."""
+    if '^"' in text:
+        # A command for Windows, where a caret is the escape character.
+        text = re.sub(r"\^(.)", r"\1", text, flags=re.DOTALL)
+    # Without comments, and with continued lines as one.
+    text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\\\r?\n", "", text)
+    lexer = shlex.shlex(_ANSI_C_QUOTED.sub(_quote_decoded, text), posix=True, punctuation_chars="|;<>")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    return list(lexer)
+
+
+def _quote_decoded(quoted: re.Match[str]) -> str:
+    """Return a word with escapes of bash as one without; raise `ValueError` if it is no text."""
+    decoded = _ANSI_C_ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], quoted[1])
+    # Two escapes may be the halves of one character.
+    return shlex.quote(decoded.encode("utf-16", "surrogatepass").decode("utf-16"))
+
+
+def _curl_options(words: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options of curl with their values; an argument that is not an option has an empty name."""
+    for word in words:
+        short = _SHORT_OPTIONS.fullmatch(word)
+        if short:
+            yield from ((f"-{letter}", "") for letter in short[1])
+            if short[2]:
+                yield f"-{short[2]}", short[3] or next(words, "")
+        elif word in _LONG_OPTIONS:
+            yield word, next(words, "")
+        elif word.startswith("--"):
+            yield word, ""
+        else:
+            yield "", word
 
 
 def is_request(pairs: Pairs) -> bool:
@@ -150,7 +201,7 @@ def is_request(pairs: Pairs) -> bool:
 
 
 def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
-    """Return the form of a request; `blank` is the suffix of a group without values yet.
+    """Return the form of a request; `blank` has the suffixes of groups without values yet.
 
     The form sends the same pairs: groups in the same order, and the values of each key in theirs.
     """
@@ -164,8 +215,9 @@ def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
             whole.setdefault(key, []).append(value)
     if "" not in groups:
         groups = {"": {}} | groups
-    if blank:
-        groups.setdefault(blank, {})
+    for suffix in blank.split(",") if blank else ():
+        groups.setdefault(suffix, {})
+    new = next(f"_{number}" for number in range(1, len(groups) + 1) if f"_{number}" not in groups)
     known = {kind.key for kind in REQUEST_KINDS}
     return RequestForm(
         groups=[
@@ -174,7 +226,7 @@ def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
         ],
         fields=[_field(kind, "", whole) for kind in REQUEST_KINDS],
         others=[(key, value) for key, values in whole.items() if key not in known for value in values],
-        new_suffix=next(f"_{number}" for number in range(1, len(groups) + 1) if f"_{number}" not in groups),
+        more_blank=",".join([*(suffix for suffix, values in groups.items() if suffix and not values), new]),
     )
 
 

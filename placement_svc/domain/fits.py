@@ -14,6 +14,9 @@ DEFAULT_MAX = 100_000
 OTHER = "other"
 """The binding of a root at which the maximum number of claims ended the count."""
 
+END_OF_COUNT = "end of the count"
+"""What people read instead of `OTHER`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FitsRequest:

@@ -179,6 +179,27 @@ def test_fits_counts_how_often_the_request_fits(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize(
+    ("maximum", "binding", "limit"),
+    # Of cn1, the second count has all claims.
+    [(2, "other", "end of the count"), (3, "VCPU", "VCPU")],
+)
+def test_fits_tells_what_is_free_when_counting_stops(
+    run: Run, maximum: int, binding: str, limit: str
+) -> None:
+    request = f"resources_A=VCPU:2&max={maximum}"
+    body = json.loads(run("fits", request, "--json").stdout)
+    assert (body["fits"], body["bound"], body["binding"]) == (maximum, "lower", {binding: maximum})
+    result = run("fits", request)
+    assert f"Still free when counting stopped at {maximum}: VCPU:" in result.stdout
+    assert "unusable" not in result.stdout
+    assert f"Limited by: {limit}:{maximum}\n" in result.stdout
+    assert table_rows(result)[-1][-1] == limit
+    [row] = csv_rows(run("fits", request, "--csv"))
+    assert row["limited_by"] == binding
+
+
+@pytest.mark.usefixtures("cloud")
 @pytest.mark.parametrize("named", ["cn1", "n12", uuid_of("n11"), uuid_of("n11").upper()])
 def test_tree_shows_usage_traits_and_consumers(run: Run, named: str) -> None:
     output = run("tree", named).stdout

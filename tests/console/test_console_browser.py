@@ -179,6 +179,51 @@ def test_headings_of_the_map_are_shortened_not_squeezed(new_page: NewPage, load_
     assert all(width < SIZES["narrow"]["width"] for _, width in headings)
 
 
+def serve_groups(page: Page, count: int) -> None:
+    """Let the map show groups of one host each."""
+    groups = [uuid_of(f"aggregate {number}") for number in range(count)]
+    hosts = [[uuid_of("cn1"), f"host {number}", number, 0, 1, 2] for number in range(count)]
+    body = {"groups": groups, "classes": ["VCPU"], "hosts": hosts, "has_more": False}
+    page.route("**/map.json*", lambda route: route.fulfill(json=body))
+
+
+@pytest.mark.parametrize(("count", "scale"), [(2000, 2), (20_000, 1)])
+def test_map_of_many_groups_is_drawn(new_page: NewPage, cloud: None, count: int, scale: int) -> None:
+    page = new_page(device_scale_factor=scale)
+    serve_groups(page, count)
+    page.goto("/console/map?group_by=aggregate")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", str(count))
+    colors = page.evaluate(
+        """() => {
+            const canvas = document.querySelector("canvas");
+            const context = canvas.getContext("2d");
+            return [0, canvas.height - 100].map((y) => {
+                const { data } = context.getImageData(0, y, 300, 100);
+                return new Set(new Uint32Array(data.buffer)).size;
+            });
+        }"""
+    )
+    assert min(colors) > 2
+
+
+def test_small_groups_of_the_map_are_beside_each_other(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    serve_groups(page, 8)
+    page.goto("/console/map?group_by=aggregate")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "8")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    tip = page.locator(".tip")
+    boxes = []
+    for number in range(8):
+        expect(tip).to_contain_text(f"host {number}:")
+        boxes.append(tip.bounding_box())
+        page.keyboard.press("ArrowRight")
+    places = [(box["x"], box["y"]) for box in boxes if box]
+    assert len({y for _, y in places}) == 2
+    assert len(set(places)) == 8
+
+
 def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/map?fill=VCPU")
@@ -471,6 +516,59 @@ def test_refresh_by_interval_is_in_the_url_and_pauses_when_hidden(new_page: NewP
     page.clock.run_for(30_000)
     # The last refresh may still ask for the code of an empty answer.
     assert not [url for url in sent if url.endswith("/console")]
+
+
+def test_refresh_starts_while_the_list_of_intervals_has_the_focus(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/projects")
+    intervals = page.get_by_label("Refresh", exact=True)
+    intervals.focus()
+    intervals.select_option("10")
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    expect(intervals).to_be_focused()
+
+
+def test_refresh_keeps_the_current_host_of_the_map(
+    new_page: NewPage, cloud: None, call: Callable[..., Any]
+) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/map?fill=VCPU#refresh=10")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tip")).to_contain_text("cn1")
+    call("POST", "/resource_providers", {"name": "a new first host"})
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "5")
+    expect(page.locator("canvas")).to_be_focused()
+    expect(page.locator(".tip")).to_contain_text("cn1")
+
+
+def test_link_to_the_content_keeps_the_interval(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/hosts#refresh=10")
+    page.get_by_role("link", name="Skip to the content").press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    assert page.url.endswith("/console/hosts#refresh=10")
+
+
+def test_list_of_intervals_shows_the_interval_in_the_url(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/hosts#refresh=10")
+    intervals = page.get_by_label("Refresh", exact=True)
+    expect(intervals).to_have_value("10")
+    page.evaluate("location.hash = 'refresh=60'")
+    expect(intervals).to_have_value("60")
+    page.evaluate("location.hash = 'refresh=1'")
+    expect(intervals).to_have_value("")
 
 
 def test_interval_in_the_url_is_one_of_the_list(new_page: NewPage, cloud: None) -> None:

@@ -271,6 +271,15 @@ def test_consumer_shows_its_allocations(get: Get, cloud: None) -> None:
     assert "In all: VCPU 8, MEMORY_MB 1,024, DISK_GB 90" in text
 
 
+def test_filters_find_ids_and_names_of_blanks(get: Get, hostile_cloud: None) -> None:
+    uuid = uuid_of(f"hostile consumer {HOSTILE.index(' ')}")
+    for path in ("/consumers?project_id=%20", "/consumers?user_id=+"):
+        assert re.findall(r'href="/console/consumers/(.*?)"', get(path).text) == [uuid]
+    assert len(re.findall(r'scope="row"', get("/projects?project_id=%20").text)) == 1
+    assert get("/consumers?project_id=").text.count('scope="row"') > 1
+    assert get("/hosts?text=%20").text.count('scope="row"') == sum(" " in name for name in HOSTILE)
+
+
 def test_consumer_of_unknown_age(get: Get, cloud: None, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(update(consumers).values(created_at=None))
@@ -413,6 +422,17 @@ def test_ask_counts_how_often_the_request_fits(get: Get, cloud: None) -> None:
     assert "HostTimesLimited by" in text
 
 
+def test_ask_tells_what_is_free_when_counting_stops(get: Get, load_cloud: LoadCloud) -> None:
+    load_cloud(read("cn1{DISK_GB150000}; cn2{DISK_GB100000}"))
+    text = words(get("/ask?resources=DISK_GB:1&fits=1").text)
+    assert "At least 100,000 times" in text
+    assert "Still free when counting stopped at 100,000: DISK_GB 150,000." in text
+    assert "of no use" not in text
+    text = words(get(f"/ask?resources=DISK_GB:1&in_tree={uuid_of('cn1')}&fits=1").text)
+    assert "Limited by end of the count (100,000)." in text
+    assert "cn1100,000end of the count" in text
+
+
 def test_overview_shows_watched_requests(new_app: NewApp, cloud: None, tmp_path: Path) -> None:
     watched = tmp_path / "watched.yaml"
     watched.write_text("m1.<b>huge</b>: resources=VCPU:100000")
@@ -527,6 +547,23 @@ def test_form_sends_the_request_of_its_page(get: Get, app: Flask) -> None:
 
 def test_added_group_has_fields(get: Get, app: Flask) -> None:
     assert 'name="resources_1"' in get("/ask?resources=VCPU:1&blank=_1").text
+
+
+def test_added_groups_stay_until_they_have_values(get: Get, app: Flask) -> None:
+    def added(path: str) -> str:
+        [suffixes] = re.findall('name="add_group" value="(.*?)"', get(path).text)
+        return get(f"{path}&add_group={suffixes}").location.removeprefix("/console")
+
+    path = "/ask?resources=VCPU:1"
+    for _ in range(3):
+        path = added(path)
+    assert re.findall('name="(resources.*?)"', get(path).text) == [
+        "resources",
+        "resources_1",
+        "resources_2",
+        "resources_3",
+    ]
+    assert added(f"{path}&resources_2=VCPU:2").endswith("&blank=_1%2C_3%2C_4")
 
 
 def test_unknown_keys_of_a_request_keep_a_field(get: Get, app: Flask) -> None:

@@ -15,6 +15,7 @@ from placement_svc.console.request_form import (
     Pairs,
     RequestForm,
     form_of,
+    is_request,
     parse_pasted,
 )
 from placement_svc.schemas.candidates_query import GROUP_KEYS, ExtendedRequestQuery
@@ -44,10 +45,42 @@ QUERY = (
         "curl -sG \\\n 'http://localhost/allocation_candidates?resources=VCPU:4' \\\n --data 'limit=3'",
         "curl 'http://localhost/allocation_candidates?resources=VCPU:4&limit=3",
         "/allocation_candidates/explanation?resources=VCPU:4&relaxations=0&limit=3&stale=ok",
+        r"curl $'http://h/allocation_candidates?resources=\u0056CPU:4&limit=3' -H 'Accept: text/html'",
+        "curl -sGd resources=VCPU:4 -d limit=3 http://h/allocation_candidates",
+        "curl -G http://h/allocation_candidates -dresources=VCPU:4 -XGET -d limit=3",
+        "curl http://h/allocation_candidates --url-query resources=VCPU:4 --url-query '+limit=%33'",
+        "curl -s 'http://h/allocation_candidates?resources=VCPU:4&limit=3'|jq .",
+        "curl -G http://h/allocation_candidates -d resources=VCPU:4 -d limit=3 | jq -d foo=bar",
+        "curl -G http://h/allocation_candidates -d resources=VCPU:4 -d limit=3 && jq -d foo=bar",
+        "$ curl -G http://h/allocation_candidates -d resources=VCPU:4 -d limit=3",
+        "/usr/bin/curl -G http://h/allocation_candidates -d resources=VCPU:4 -d limit=3",
+        "TOKEN=x curl -G http://h/allocation_candidates -d resources=VCPU:4 -d limit=3",
+        "# What's free\r\ncurl -G \\\r\n http://h/allocation_candidates -d resources=VCPU:4 -d limit=3",
+        'curl ^"http://h/allocation_candidates?resources=VCPU^%^3A4^&limit=3^" ^\r\n -H ^"Accept: */*^"',
+        "curl 'http://h/allocation_candidates?resources=VCPU:4&limit=3' -H 'Referer: /console/ask?limit=1'",
+        "curl http://h/allocation_candidates?resources=VCPU:4 -d resources=VCPU:1 --url-query limit=3",
     ],
 )
 def test_query_is_found_in_pasted_text(text: str) -> None:
     assert parse_pasted(text) == [("resources", "VCPU:4"), ("limit", "3")]
+
+
+@pytest.mark.parametrize(
+    ("escaped", "value"),
+    [
+        (r"\u0021CUSTOM_T1", "!CUSTOM_T1"),
+        (r"\'\\", "'\\"),
+        (r"\ud83d\ude00", "\N{GRINNING FACE}"),
+    ],
+)
+def test_escapes_of_bash_are_decoded(escaped: str, value: str) -> None:
+    command = f"curl -G http://h/allocation_candidates -d $'required={escaped}'"
+    assert parse_pasted(command) == [("required", value)]
+
+
+@pytest.mark.parametrize("text", [r"curl $'\ud83d'", r"curl $'\u00", "curl", "curl -d", "curl -", "curl |"])
+def test_incomplete_command_has_no_request(text: str) -> None:
+    assert not is_request(parse_pasted(text))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +168,7 @@ def test_form_has_every_value_of_the_request() -> None:
     assert by_key(sent_by(form)) == by_key(pairs)
     assert form.others == [("future", "1")]
     assert [group.suffix for group in form.groups] == ["", "_1", "_2"]
-    assert form.new_suffix == "_3"
+    assert form.more_blank == "_2,_3"
 
 
 @settings(max_examples=examples(200), deadline=None)

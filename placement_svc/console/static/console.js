@@ -94,9 +94,9 @@ async function addCodes(root) {
 }
 
 // Refresh: by hand or by interval, which is in the fragment of the URL; a hidden page pauses.
-function interval() {
-  const chosen = new URLSearchParams(location.hash.slice(1)).get("refresh");
-  return INTERVALS.some(([value]) => value === chosen) ? Number(chosen) : 0;
+function intervalInUrl() {
+  const chosen = new URLSearchParams(location.hash.slice(1)).get("refresh") ?? "";
+  return INTERVALS.some(([value]) => value === chosen) ? chosen : "";
 }
 
 function isChanged(field) {
@@ -109,8 +109,9 @@ function isChanged(field) {
 
 function isEdited(main) {
   const active = document.activeElement;
-  const isFocused = main.contains(active) && active.matches("input, textarea, select, canvas");
-  return isFocused || [...document.querySelectorAll("form :is(input, textarea, select)")].some(isChanged);
+  const fields = "form :is(input, textarea, select)";
+  const isFocused = main.contains(active) && active.matches(fields);
+  return isFocused || [...document.querySelectorAll(fields)].some(isChanged);
 }
 
 // Return a function that opens, scrolls and focuses the same elements in the new content.
@@ -153,8 +154,15 @@ function replaceContent(main, page) {
   const fresh = [...page.querySelectorAll("main > :not(.title)")].map(
     (node) => (map && node.id === "map" ? map : document.adoptNode(node)),
   );
-  main.querySelectorAll(":scope > :not(.title)").forEach((node) => node.remove());
-  main.append(...fresh);
+  const position = fresh.indexOf(map);
+  main.querySelectorAll(":scope > :not(.title)").forEach((node) => fresh.includes(node) || node.remove());
+  if (position >= 0) {
+    // The map stays in the document, so that it keeps the focus.
+    map.before(...fresh.slice(0, position));
+    map.after(...fresh.slice(position + 1));
+  } else {
+    main.append(...fresh);
+  }
   addCompletion(main);
   addCodes(main);
   restore();
@@ -196,20 +204,34 @@ function addRefresh() {
   const select = document.createElement("select");
   select.setAttribute("aria-label", "Refresh");
   for (const [value, text] of INTERVALS) {
-    select.add(new Option(text, value, false, Number(value) === interval()));
+    select.add(new Option(text, value));
   }
+  select.value = intervalInUrl();
   link.after(select);
+  const writeUrl = () => {
+    const fragment = select.value ? `#refresh=${select.value}` : "";
+    history.replaceState(null, "", location.pathname + location.search + fragment);
+  };
   link.addEventListener("click", (event) => {
     event.preventDefault();
     refresh(true);
   });
   let last = Date.now();
   select.addEventListener("change", () => {
-    history.replaceState(null, "", location.pathname + location.search + (select.value ? `#refresh=${select.value}` : ""));
+    writeUrl();
     last = Date.now();
   });
+  addEventListener("hashchange", () => {
+    if (location.hash.startsWith("#refresh=")) {
+      select.value = intervalInUrl();
+    } else if (select.value) {
+      // A link within the page, such as the one to its content, has replaced the interval.
+      writeUrl();
+    }
+  });
   setInterval(() => {
-    if (interval() && !document.hidden && Date.now() - last >= interval() * 1000) {
+    const seconds = Number(select.value);
+    if (seconds && !document.hidden && Date.now() - last >= seconds * 1000) {
       last = Date.now();
       refresh(false);
     }

@@ -8,6 +8,7 @@
   const status = root.querySelector("#map-status");
   const context = canvas.getContext("2d");
   const HEADING = 22;
+  const HEADING_DISTANCE = 16;
   const PADDING = 8;
   const GAP = 2;
   const MIN_SIDE = 7;
@@ -15,6 +16,10 @@
   const AREA = 420000;
   const NAMED = 56;
   const TIP_DISTANCE = 6;
+  // The largest canvas, in pixels, that all browsers draw: the limits are those of Firefox and of Safari on phones.
+  const MAX_CANVAS_SIDE = 32767;
+  const MAX_CANVAS_AREA = 2 ** 24;
+  const FONT = "11px system-ui, sans-serif";
   const FAILURE = "The map could not be read. The table is as of the time above.";
   const hint = status.textContent;
   const forcedColors = matchMedia("(forced-colors: active)");
@@ -22,6 +27,7 @@
   let data = { groups: [], classes: [], hosts: [] };
   let cells = [];
   let headings = [];
+  let headingWidths = [];
   let focus = -1;
 
   function color(name) {
@@ -62,32 +68,44 @@
     return `${visible(name)}: ${data.classes[resourceClass]} ${percent} (${amounts})${group}`;
   }
 
-  // Cells in rows, group by group. Sized by capacity, the width of a cell is that of the host.
+  // Cells in rows, group by group; groups that need less than a row are beside each other. Sized by capacity, the
+  // width of a cell is that of the host.
   function layout(width) {
     const side = Math.max(MIN_SIDE, Math.min(MAX_SIDE, Math.floor(Math.sqrt(AREA / Math.max(1, data.hosts.length)))));
     const total = data.hosts.reduce((sum, host) => sum + Math.max(0, host[5]), 0);
     const mean = total / Math.max(1, data.hosts.length) || 1;
     const bySize = root.dataset.size === "capacity";
+    const cellWidth = (host) => {
+      const scaled = bySize ? Math.round((side * Math.max(0, host[5])) / mean) : side;
+      return Math.max(4, Math.min(width - 2 * PADDING, scaled));
+    };
+    const cellsWidths = data.groups.map(() => 0);
+    for (const host of data.hosts) {
+      cellsWidths[host[2]] += cellWidth(host) + GAP;
+    }
+    const heading = data.groups.length > 1 ? HEADING : 0;
+    const end = width - PADDING;
     cells = [];
     headings = [];
     let x = PADDING;
-    let y = PADDING;
+    let y = PADDING + heading;
     let group = -1;
+    let next = PADDING;
     data.hosts.forEach((host, index) => {
+      const w = cellWidth(host);
       if (host[2] !== group) {
-        if (group !== -1) {
-          y += side + PADDING;
-        }
         group = host[2];
-        x = PADDING;
-        if (data.groups.length > 1) {
-          headings.push([data.groups[group], y + 14]);
-          y += HEADING;
+        const groupWidth = Math.max(cellsWidths[group], headingWidths[group]);
+        x = next;
+        if (x > PADDING && x + groupWidth > end) {
+          x = PADDING;
+          y += side + PADDING + heading;
         }
-      }
-      const scaled = bySize ? Math.round((side * Math.max(0, host[5])) / mean) : side;
-      const w = Math.max(4, Math.min(width - 2 * PADDING, scaled));
-      if (x + w > width - PADDING) {
+        next = x + groupWidth + HEADING_DISTANCE;
+        if (heading) {
+          headings.push([data.groups[group], x, y - 8]);
+        }
+      } else if (x + w > end) {
         x = PADDING;
         y += side + GAP;
       }
@@ -155,19 +173,23 @@
       return;
     }
     const height = layout(width);
-    const scale = window.devicePixelRatio || 1;
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
+    const scale = Math.min(
+      window.devicePixelRatio || 1,
+      MAX_CANVAS_SIDE / Math.max(width, height),
+      Math.sqrt(MAX_CANVAS_AREA / (width * height)),
+    );
+    canvas.width = Math.floor(width * scale);
+    canvas.height = Math.floor(height * scale);
     canvas.style.height = `${height}px`;
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.font = "11px system-ui, sans-serif";
+    context.font = FONT;
     const names = ["--bg", "--text", "--muted", "--track", "--low", "--high", "--full", "--strong-line", "--link"];
     const colors = Object.fromEntries(names.map((name) => [name, color(name)]));
     context.fillStyle = colors["--bg"];
     context.fillRect(0, 0, width, height);
     context.fillStyle = colors["--muted"];
-    for (const [text, y] of headings) {
-      context.fillText(shortened(text, width - 2 * PADDING), PADDING, y);
+    for (const [text, x, y] of headings) {
+      context.fillText(shortened(text, width - PADDING - x), x, y);
     }
     cells.forEach((cell) => drawCell(cell, colors));
     if (focus >= 0 && focus < cells.length) {
@@ -270,12 +292,16 @@
       status.textContent = FAILURE;
       return;
     }
-    data = await response.json();
+    const fresh = await response.json();
+    const uuid = data.hosts[focus]?.[0];
+    data = fresh;
+    context.font = FONT;
+    headingWidths = data.groups.map((group) => context.measureText(group).width);
     root.hidden = data.hosts.length === 0;
     if (status.textContent === FAILURE) {
       status.textContent = hint;
     }
-    select(-1, false);
+    select(data.hosts.findIndex((host) => host[0] === uuid), false);
     root.dataset.loaded = data.hosts.length;
   }
 

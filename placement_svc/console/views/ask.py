@@ -24,7 +24,7 @@ from placement_svc.db.engine import Transaction
 from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import Invalid, NotFound
-from placement_svc.domain.fits import Fits
+from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, Fits
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import Provider, ProviderFilter
@@ -104,6 +104,8 @@ def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:
         permanent_url=url_for("ask.show", _external=True) + f"?{urlencode(pairs)}",
         ask=_link_maker(pairs),
         fits_hosts=FITS_HOSTS,
+        max_claims=DEFAULT_MAX,
+        limit_names={OTHER: END_OF_COUNT},
         relaxed_url=lambda relaxation: _url(relaxed(pairs, relaxation)),
         **{"candidates": None, "explanation": None, "fits": None, **answer},
     )
