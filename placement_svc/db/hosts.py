@@ -31,6 +31,12 @@ FAILOVER_SECONDS = 5.0
 After that, and before the first connection, they fail at once.
 """
 
+OUTAGE_SECONDS = 30.0
+"""Seconds without an attempt to connect after which the next failure is the start of another outage.
+
+Sessions may have been in use meanwhile. This is more than the usual interval of readiness probes.
+"""
+
 RETRY_INTERVAL = 0.1
 """Seconds between two attempts of a worker to connect to any of the hosts, while none is usable.
 
@@ -66,8 +72,11 @@ class Hosts:
         """Held while a thread examines a server that is avoided."""
         self._avoided: dict[Server, float] = {}
         """Until when these servers are avoided."""
-        self._unusable_since: float | None = -inf
-        """Since when no host has been usable, None if one is; initially, that is unknown."""
+        self._has_connected = False
+        self._unusable_since = -inf
+        """When the latest outage has started, with the first attempt that has failed."""
+        self._failed_at = -inf
+        """When the latest attempt has failed; -inf if it has succeeded."""
         self._failure: str | None = None
         """The error of the last attempt, None if it has succeeded."""
         self._next_attempt = -inf
@@ -92,14 +101,18 @@ class Hosts:
                 sleep(RETRY_INTERVAL)
             else:
                 with self._lock:
-                    self._unusable_since = None
+                    self._has_connected = True
+                    self._failed_at = -inf
                 return connection
 
     def _may_wait(self) -> bool:
+        """Return whether to wait after an attempt that has failed."""
         with self._lock:
-            if self._unusable_since is None:
-                self._unusable_since = monotonic()
-            return monotonic() - self._unusable_since < FAILOVER_SECONDS
+            now = monotonic()
+            if now - self._failed_at > OUTAGE_SECONDS:
+                self._unusable_since = now
+            self._failed_at = now
+            return self._has_connected and now - self._unusable_since < FAILOVER_SECONDS
 
     def _attempt(self, servers: list[Server], arguments: Arguments) -> Any:
         """Connect, or fail as the last attempt did if that was less than `RETRY_INTERVAL` ago."""

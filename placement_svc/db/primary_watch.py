@@ -1,4 +1,7 @@
-"""Detect how long no primary has been reachable: standbys do not fall behind meanwhile."""
+"""Read how far the primary is, and detect how long none has been reachable.
+
+A standby is up to date if it is as far as the primary, and does not fall behind while there is no primary.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -19,7 +22,29 @@ INTERVAL = 1.0
 VALID_SECONDS = 10.0
 """Seconds for which the result of a check holds."""
 
+POSITION_SECONDS = 3.0
+"""Seconds for which a standby that has reached the position of the primary counts as up to date."""
+
 _IS_STANDBY = text("SELECT pg_is_in_recovery()")
+
+# A standby receives only what is flushed. The name of a WAL file begins with its timeline, in eight digits.
+_POSITION = text("""
+    SELECT ('x' || left(pg_walfile_name(pg_current_wal_flush_lsn()), 8))::bit(32)::int AS timeline,
+           (pg_current_wal_flush_lsn() - '0/0')::bigint AS lsn
+""")
+
+
+@dataclass(frozen=True)
+class Position:
+    """The end of the primary's WAL; `read_at` is a time of the monotonic clock, just before it was read."""
+
+    timeline: int
+    lsn: int
+    read_at: float
+
+    def is_current(self) -> bool:
+        """Return whether the position was read just before."""
+        return monotonic() - self.read_at < POSITION_SECONDS
 
 
 @dataclass(frozen=True)
@@ -36,10 +61,12 @@ class _Outage:
 class PrimaryWatch:
     """Checks in the background, when asked to, whether the engine of the primary reaches one.
 
-    An engine whose URL accepts standbys needs only reach a server.
+    `position` is that of the latest check that has reached a primary, None before. An engine whose URL
+    accepts standbys needs only reach a server, and no position is read.
     """
 
     def __init__(self, engine: Engine) -> None:
+        self.position: Position | None = None
         self._engine = engine
         self._lock = Lock()
         self._next_check = 0.0
@@ -114,7 +141,12 @@ class PrimaryWatch:
     def _reaches_primary(self) -> bool:
         try:
             with self._engine.connect() as connection:
-                if may_be_read_only(self._engine.url) or not connection.scalar(_IS_STANDBY):
+                if may_be_read_only(self._engine.url):
+                    return True
+                if not connection.scalar(_IS_STANDBY):
+                    read_at = monotonic()
+                    timeline, lsn = connection.execute(_POSITION).one()
+                    self.position = Position(timeline, lsn, read_at)
                     return True
                 # A primary that was demoted: the next check connects anew.
                 connection.invalidate()

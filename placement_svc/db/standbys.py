@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from placement_svc.db.cancellation import canceled_at_deadline
 from placement_svc.db.engine import Database, connect, use_snapshot
 from placement_svc.db.errors import QUERY_CANCELED, map_driver_errors, sqlstate
-from placement_svc.db.primary_watch import PrimaryWatch, is_exhausted
+from placement_svc.db.primary_watch import Position, PrimaryWatch, is_exhausted
 from placement_svc.db.urls import server_name
 from placement_svc.domain.errors import BadQueryValue, NotFound, UnknownName
 from placement_svc.observability import request_stats
@@ -32,16 +32,16 @@ RECHECK_SECONDS = 1.0
 CHECK_SECONDS = 5.0
 """Seconds after which another thread examines a standby whose examination has not ended."""
 
-BEHIND_SECONDS = 1.0
-"""Seconds of lag from which on the primary is examined too: it may be frozen."""
-
-# A standby that has replayed all that it has received from the primary is up to date. Otherwise, its data is
-# that of the last transaction that it has replayed; `age` is the difference of two clocks.
+# The data of a standby is that of the last transaction that it has replayed; `age` is the difference of two
+# clocks. `lsn` is the end of what it has both received and replayed: an old primary that was started as a
+# standby may have replayed more than it can receive. Only a role with pg_read_all_stats sees `timeline`.
 _STATE = text("""
     SELECT pg_is_in_recovery() AS is_standby,
            pg_postmaster_start_time() AS started_at,
            EXISTS (SELECT FROM pg_stat_wal_receiver) AS is_connected,
            pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn() AS has_replayed_all,
+           (SELECT received_tli FROM pg_stat_wal_receiver) AS timeline,
+           (least(pg_last_wal_replay_lsn(), pg_last_wal_receive_lsn()) - '0/0')::bigint AS lsn,
            extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8 AS age
 """)
 
@@ -160,15 +160,19 @@ class Standby:
         This is the age of its last transaction, which is long ago if the primary was idle, or the time since
         it was up to date if that is less. Without a primary, nothing newer can exist.
         """
-        if state.is_connected and state.has_replayed_all:
-            self._up_to_date_at[state.started_at] = monotonic()
+        self._primary.check_soon()
+        position = self._primary.position
+        if position is None and state.is_connected and state.has_replayed_all:
+            # No primary has been reached yet: rely on the standby.
             return 0.0
+        if position is not None and state.is_connected and _has_reached(state, position):
+            self._up_to_date_at[state.started_at] = position.read_at
+            if state.has_replayed_all and position.is_current():
+                return 0.0
         ages: list[float] = [] if state.age is None else [state.age]
         if state.started_at in self._up_to_date_at:
             ages.append(monotonic() - self._up_to_date_at[state.started_at])
         lag = min(ages, default=None)
-        if not state.is_connected or lag is None or lag > BEHIND_SECONDS:
-            self._primary.check_soon()
         if lag is None:
             return None
         return max(0.0, lag - self._primary.seconds_without_primary(monotonic() - lag))
@@ -191,6 +195,15 @@ class Standby:
         """Do not use the standby for a while if a statement has lost its connection."""
         if error.connection_invalidated:
             self._failed(error)
+
+
+def _has_reached(state: Row[Any], position: Position) -> bool:
+    """Return whether a standby has replayed all that the primary had written at this position.
+
+    After a failover, a standby of the old timeline may have what the new primary lacks, and lack the rest.
+    """
+    is_on_timeline = state.timeline is None or state.timeline >= position.timeline
+    return is_on_timeline and state.lsn is not None and state.lsn >= position.lsn
 
 
 class StandbyReads:

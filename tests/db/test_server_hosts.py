@@ -255,3 +255,33 @@ def test_a_connection_fails_at_once(
     with pytest.raises(psycopg2.OperationalError, match="read-only"):
         hosts.connect(both)
     assert len(closing_host.accepted) == tried + 1
+
+
+def test_a_connection_waits_in_the_second_outage_too(
+    both: dict[str, Any],
+    closing_host: Listener,
+    primary: Server,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(hosts_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(hosts_module, "RETRY_INTERVAL", 0.0)
+    hosts = Hosts()
+    port(hosts, both)
+    set_read_only(database_url, "on")
+    with monkeypatch.context() as patch:
+        patch.setattr(hosts_module, "FAILOVER_SECONDS", 0.0)
+        with pytest.raises(psycopg2.OperationalError, match="read-only"):
+            hosts.connect(both)
+    for _ in range(3):
+        now[0] += hosts_module.OUTAGE_SECONDS
+        with pytest.raises(psycopg2.OperationalError, match="read-only"):
+            hosts.connect(both)
+    now[0] += hosts_module.OUTAGE_SECONDS + 1
+    tried = len(closing_host.accepted)
+    with ThreadPoolExecutor(1) as threads:
+        connected = threads.submit(port, hosts, both)
+        wait_until(lambda: len(closing_host.accepted) > tried + 1 or connected.done())
+        set_read_only(database_url, "off")
+        assert connected.result() == primary.port

@@ -1,5 +1,7 @@
 """Reads on standbys: which requests use one, and what happens when it lags, is lost or cancels a read."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, event, make_url, text
 from werkzeug.test import TestResponse
 
 from placement_svc.app import create_app
@@ -21,7 +23,7 @@ from placement_svc.db.primary_watch import PrimaryWatch
 from placement_svc.db.urls import each_host
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN
-from tests.support.failover import FailoverPair, failover_pair
+from tests.support.failover import COMMIT, FailoverPair, execute, failover_pair, start, stop, url_of
 from tests.support.postgres_proxy import PostgresProxy
 
 EXTENDED = ADMIN | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
@@ -235,7 +237,7 @@ def test_primary_answers_while_the_standby_is_down(app: Flask, pair: FailoverPai
     finally:
         pair.start_standby()
     wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
-    assert f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text
+    wait_for(lambda: f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text)
 
 
 def test_ready_says_that_a_standby_is_not_examined_and_examines_it(app: Flask) -> None:
@@ -353,3 +355,80 @@ def test_a_standby_that_is_lost_at_the_end_of_its_check_is_not_used(pair: Failov
     standby.engine.dispose()
     proxy.shutdown()
     proxy.server_close()
+
+
+@contextmanager
+def checked_standby(read_url: str, database_url: str) -> Iterator[standbys.Standby]:
+    """Yield a standby after the first check of the primary."""
+    [url] = each_host(read_url)
+    primary = PrimaryWatch(connect(database_url))
+    standby = standbys.Standby(url, MAX_LAG, primary, pool_size=1, statement_timeout=WAIT_SECONDS)
+    standby.check()
+    wait_for(lambda: primary.position is not None)
+    yield standby
+    standby.engine.dispose()
+    primary._engine.dispose()
+
+
+def problem_of(standby: standbys.Standby) -> str | None:
+    standby.check()
+    return standby.problem
+
+
+@contextmanager
+def frozen_sender(pair: FailoverPair) -> Iterator[None]:
+    """Stop the process of the primary that sends to the standby, which stays connected."""
+    process = pair.on_primary("SELECT pid FROM pg_stat_replication")
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("user", ["postgres", "reader"])
+def test_standby_that_has_replayed_all_it_has_received_lags(pair: FailoverPair, user: str) -> None:
+    pair.on_primary("DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN")
+    pair.wait_for_replay()
+    as_user = [url.replace("postgres@", f"{user}@") for url in (pair.standby_url, pair.primary_url)]
+    with checked_standby(*as_user) as standby:
+        wait_for(lambda: problem_of(standby) is None and standby.lag == 0)
+        with frozen_sender(pair):
+            pair.on_primary(COMMIT)
+            wait_for(lambda: problem_of(standby) == f"lags more than {MAX_LAG:g} s")
+            assert pair.on_standby("SELECT count(*) FROM pg_stat_wal_receiver") == 1
+            assert pair.on_standby("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()")
+        wait_for(lambda: problem_of(standby) is None)
+
+
+def test_standby_of_an_idle_primary_is_up_to_date(pair: FailoverPair) -> None:
+    pair.wait_for_replay()
+    age = "SELECT extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())"
+    wait_for(lambda: pair.on_standby(age) > MAX_LAG)
+    with checked_standby(pair.standby_url, pair.primary_url) as standby:
+        wait_for(lambda: problem_of(standby) is None and standby.lag == 0)
+
+
+def test_old_primary_that_cannot_follow_the_new_one_is_not_used(passable_dir: Path) -> None:
+    old = passable_dir / "diverged" / "old"
+    with running_pair(passable_dir / "diverged") as pair:
+        pair.add_standby(old)
+        try:
+            pair.wait_for_replay()
+            pair.on_standby("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+            wait_for(lambda: pair.on_standby("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+            pair.on_primary("INSERT INTO traits (name) VALUES ('CUSTOM_LOST')", COMMIT)
+            lost = "SELECT count(*) FROM traits WHERE name = 'CUSTOM_LOST'"
+            wait_for(lambda: execute(url_of(old), lost) == 1)
+            pair.promote()
+            directory = make_url(pair.standby_url).query["host"]
+            follow = f"ALTER SYSTEM SET primary_conninfo = 'host={directory} user=postgres'"
+            execute(url_of(old), "ALTER SYSTEM SET wal_retrieve_retry_interval = '100ms'", follow)
+            stop(old)
+            start(old)
+            wait_for(lambda: execute(url_of(old), "SELECT status FROM pg_stat_wal_receiver") == "waiting")
+            with checked_standby(url_of(old), pair.standby_url) as standby:
+                for _ in range(50):
+                    assert problem_of(standby) == f"lags more than {MAX_LAG:g} s"
+        finally:
+            stop(old)

@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,7 +37,13 @@ WAITS_FOR_STANDBY = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRe
 """The processes whose commits wait for a synchronous standby."""
 
 
-def _execute(url: str, statements: Iterable[str]) -> Any:
+def url_of(directory: object) -> str:
+    """Return the URL of the server whose socket is in a directory."""
+    return f"postgresql://postgres@/placement?host={directory}&port=5432"
+
+
+def execute(url: str, *statements: str) -> Any:
+    """Execute statements, each on its own; return the value of the last one."""
     engine = create_engine(connect(url).url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
         value = None
@@ -71,6 +77,24 @@ def make_directory(path: Path) -> None:
         os.chown(path, owner.pw_uid, owner.pw_gid)
 
 
+def start(data: Path) -> None:
+    """Start a standby."""
+    # A hot standby needs at least the primary's max_connections.
+    settings = {
+        "listen_addresses": "",
+        "max_connections": SERVER_OPTIONS["max_connections"],
+        "unix_socket_directories": data,
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    log = str(data / "server.log")
+    run_program("pg_ctl", "start", "--wait", "-D", str(data), "-l", log, "--options", options)
+
+
+def stop(data: Path) -> None:
+    """Stop a server immediately."""
+    run_program("pg_ctl", "stop", "--mode=immediate", "-D", str(data))
+
+
 class FailoverPair:
     """A primary with the embedded PostgreSQL in `directory`, and a standby that replicates it."""
 
@@ -78,7 +102,7 @@ class FailoverPair:
         self._primary_data = directory / "primary" / "postgres"
         self._standby_data = directory / "standby"
         self._primary_url = make_url(primary_url)
-        self._copy()
+        self.add_standby(self._standby_data)
 
     @property
     def url(self) -> str:
@@ -89,29 +113,20 @@ class FailoverPair:
     @property
     def standby_url(self) -> str:
         """The URL of the standby alone."""
-        return f"postgresql://postgres@/placement?host={self._standby_data}&port=5432"
+        return url_of(self._standby_data)
 
-    def _copy(self) -> None:
-        make_directory(self._standby_data)
+    def add_standby(self, data: Path) -> None:
+        """Copy the primary to a directory, and start the copy as a standby."""
+        make_directory(data)
         source = ("--host", str(self._primary_url.query["host"]), "--username", "postgres")
-        run_program("pg_basebackup", *source, "-D", str(self._standby_data), "-R", "--checkpoint=fast")
+        run_program("pg_basebackup", *source, "-D", str(data), "-R", "--checkpoint=fast")
         # The primary's socket is in its data directory.
-        (self._standby_data / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
-        self.start_standby()
+        (data / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
+        start(data)
 
     def start_standby(self) -> None:
         """Start the standby."""
-        # A hot standby needs at least the primary's max_connections.
-        settings = {
-            "listen_addresses": "",
-            "max_connections": SERVER_OPTIONS["max_connections"],
-            "unix_socket_directories": self._standby_data,
-        }
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        log = str(self._standby_data / "server.log")
-        run_program(
-            "pg_ctl", "start", "--wait", "-D", str(self._standby_data), "-l", log, "--options", options
-        )
+        start(self._standby_data)
 
     def promote(self) -> None:
         """Make the standby a primary."""
@@ -132,11 +147,11 @@ class FailoverPair:
     @property
     def primary_url(self) -> str:
         """The URL of the primary alone."""
-        return f"postgresql://postgres@/placement?host={self._primary_url.query['host']}&port=5432"
+        return url_of(self._primary_url.query["host"])
 
     def on_primary(self, *statements: str) -> Any:
         """Execute statements on the primary, each on its own; return the value of the last one."""
-        return _execute(self.primary_url, statements)
+        return execute(self.primary_url, *statements)
 
     def configure_primary(self, setting: str) -> None:
         """Change a setting of the primary: it applies to all statements that begin after this.
@@ -165,7 +180,7 @@ class FailoverPair:
 
     def on_standby(self, *statements: str) -> Any:
         """Execute statements on the standby, each on its own; return the value of the last one."""
-        return _execute(self.standby_url, statements)
+        return execute(self.standby_url, *statements)
 
     def wait_for_replay(self) -> None:
         """Wait until the standby has replayed all that the primary has written."""
@@ -177,7 +192,7 @@ class FailoverPair:
 
     def stop_standby(self) -> None:
         """Stop the standby."""
-        run_program("pg_ctl", "stop", "--mode=immediate", "-D", str(self._standby_data))
+        stop(self._standby_data)
 
 
 @contextmanager
