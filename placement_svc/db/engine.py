@@ -21,7 +21,6 @@ from placement_svc.db import names
 from placement_svc.db.cancellation import IS_CANCELED, canceled_at_deadline
 from placement_svc.db.errors import (
     CONCURRENCY_FAILURES,
-    OUTCOME_UNKNOWN,
     READ_ONLY,
     map_driver_errors,
     shorten,
@@ -31,9 +30,9 @@ from placement_svc.db.hang_detection import HangDetector
 from placement_svc.db.prepared import STALE_STATEMENT, Preparation
 from placement_svc.db.schema import map_outdated_schema
 from placement_svc.db.session_options import as_libpq_option, session_options
-from placement_svc.db.terminations import forget_notices, is_rolled_back
+from placement_svc.db.terminations import IS_ROLLED_BACK, is_rolled_back
+from placement_svc.db.transactions import begin
 from placement_svc.db.urls import DRIVER, default_options, host_count, may_be_read_only, parse_url
-from placement_svc.domain.errors import OutcomeUnknown
 from placement_svc.observability import request_stats
 
 P = ParamSpec("P")
@@ -50,9 +49,6 @@ PAUSE = 0.02
 
 RETRIED = CONCURRENCY_FAILURES | STALE_STATEMENT
 """The error codes after which a transaction is attempted again."""
-
-_IS_ROLLED_BACK = "is_rolled_back"
-"""The attribute of a driver error after which nothing of the transaction is committed."""
 
 STATEMENT_CACHE_SIZE = 200
 """How many compiled statements are kept; SQLAlchemy's cache may grow to one and a half times this."""
@@ -167,7 +163,7 @@ def _mark_disconnect(context: Any) -> None:
         context.invalidate_pool_on_disconnect = False
     is_lost = connection is not None and context.is_disconnect and not connection.invalidated
     if is_lost and is_rolled_back(connection.connection.driver_connection):
-        setattr(context.original_exception, _IS_ROLLED_BACK, True)
+        setattr(context.original_exception, IS_ROLLED_BACK, True)
     if context.original_exception is not None and is_demoted(context.engine, context.original_exception):
         context.is_disconnect = True
 
@@ -245,17 +241,8 @@ class Database:
     def _write_once(
         self, change: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        is_committing = False
-        try:
-            with self.engine.begin() as connection:
-                result = change(connection, *args, **kwargs)
-                forget_notices(connection.connection.driver_connection)
-                is_committing = True
-            return result
-        except DBAPIError as error:
-            if is_committing and error.connection_invalidated and not hasattr(error.orig, _IS_ROLLED_BACK):
-                raise OutcomeUnknown(OUTCOME_UNKNOWN) from error
-            raise
+        with begin(self.engine) as connection:
+            return change(connection, *args, **kwargs)
 
     def run_with_retries(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`, which runs one transaction on this database.

@@ -16,6 +16,7 @@ from placement_svc.db import import_statements as statements
 from placement_svc.db.engine import Database
 from placement_svc.db.errors import map_driver_errors
 from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
+from placement_svc.db.transactions import begin
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.records import (
     MAX_PROBLEMS,
@@ -46,15 +47,12 @@ def load(
     violate the units of an inventory, as existing allocations do after an inventory has shrunk
     (`docs/spec/resources.md 4`). The generation of a new provider counts one change each for its inventories,
     its traits, its aggregates and each of its consumers. The generation of a consumer is 1. With `dry_run`,
-    everything is checked and rolled back. Raises `ImportRefused`.
+    everything is checked and rolled back. Raises `ImportRefused`, and `OutcomeUnknown` if the connection is
+    lost during the commit.
     """
     database.prepare()
     # Database.write would retry the transaction after a conflict, but the records can be read only once.
-    with (
-        map_driver_errors(),
-        database.engine.connect() as connection,
-        connection.begin() as transaction,
-    ):
+    with map_driver_errors(), begin(database.engine) as connection:
         disable_timeouts(connection)
         counts = _stage(connection, records)
         lock_out_writers(connection)
@@ -70,7 +68,7 @@ def load(
         if not allow_overcommitted:
             _refuse(overcommitted)
         if dry_run:
-            transaction.rollback()
+            connection.rollback()
         else:
             connection.execute(text(statements.ANALYZE))
     return ImportResult(

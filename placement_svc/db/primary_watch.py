@@ -22,9 +22,6 @@ INTERVAL = 1.0
 VALID_SECONDS = 10.0
 """Seconds for which the result of a check holds."""
 
-POSITION_SECONDS = 3.0
-"""Seconds for which a standby that has reached the position of the primary counts as up to date."""
-
 _IS_STANDBY = text("SELECT pg_is_in_recovery()")
 
 # A standby receives only what is flushed. The name of a WAL file begins with its timeline, in eight digits.
@@ -41,10 +38,6 @@ class Position:
     timeline: int
     lsn: int
     read_at: float
-
-    def is_current(self) -> bool:
-        """Return whether the position was read just before."""
-        return monotonic() - self.read_at < POSITION_SECONDS
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from placement_svc.db.errors import (
     map_driver_errors,
     sqlstate,
 )
+from placement_svc.db.transactions import begin
 from placement_svc.domain.errors import Unavailable
 
 SCHEMA_LOCK = 8777
@@ -196,7 +197,8 @@ def upgrade(
     `db upgrade`.
 
     `lock_timeout` and `statement_timeout` are in seconds. Raise `Unavailable` if one of them expires, or if
-    the schema cannot be upgraded to `revision` (`check_upgrade`); nothing has changed then.
+    the schema cannot be upgraded to `revision` (`check_upgrade`); nothing has changed then. Raise
+    `OutcomeUnknown` if the connection is lost during the commit.
     """
     with _exclusive_transaction(engine, lock_timeout, statement_timeout) as connection:
         before = revision_of(connection)
@@ -225,7 +227,7 @@ def _exclusive_transaction(
     engine: Engine, lock_timeout: float, statement_timeout: float
 ) -> Iterator[Connection]:
     """Yield a connection in a transaction that holds the lock of the schema."""
-    with map_driver_errors(), _map_timeouts(lock_timeout, statement_timeout), engine.begin() as connection:
+    with map_driver_errors(), _map_timeouts(lock_timeout, statement_timeout), begin(engine) as connection:
         # Wait for another transaction that changes the schema without a limit: its own timeouts limit it.
         _set_timeouts(connection, lock_timeout=0, statement_timeout=0)
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 RECHECK_SECONDS = 1.0
 """Seconds after which a thread examines a standby that is not usable, or that no request has used."""
 
+UP_TO_DATE_SECONDS = 3.0
+"""Seconds for which a standby that has reached the position of the primary counts as up to date."""
+
 CHECK_SECONDS = 5.0
 """Seconds after which another thread examines a standby whose examination has not ended."""
 
@@ -167,11 +170,13 @@ class Standby:
             return 0.0
         if position is not None and state.is_connected and _has_reached(state, position):
             self._up_to_date_at[state.started_at] = position.read_at
-            if state.has_replayed_all and position.is_current():
-                return 0.0
         ages: list[float] = [] if state.age is None else [state.age]
         if state.started_at in self._up_to_date_at:
-            ages.append(monotonic() - self._up_to_date_at[state.started_at])
+            since_up_to_date = monotonic() - self._up_to_date_at[state.started_at]
+            if state.is_connected and state.has_replayed_all and since_up_to_date < UP_TO_DATE_SECONDS:
+                # It takes a moment to replay what the primary has written since then.
+                return 0.0
+            ages.append(since_up_to_date)
         lag = min(ages, default=None)
         if lag is None:
             return None

@@ -5,6 +5,9 @@ from typing import Any
 _TERMINATION = "terminating connection due to administrator command"
 """The message of the error with which PostgreSQL ends a session, in English."""
 
+IS_ROLLED_BACK = "is_rolled_back"
+"""The attribute of a driver error after which nothing of the transaction is committed."""
+
 
 def forget_notices(driver_connection: Any) -> None:
     """Forget what PostgreSQL has sent, so that `is_rolled_back` is about the next statement."""

@@ -17,7 +17,8 @@ from sqlalchemy import Engine, update
 from placement_svc import console
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.console.formatting import Bar
-from placement_svc.console.views import ask
+from placement_svc.console.views import ask, host
+from placement_svc.console.views import consumers as consumer_views
 from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.db.tables import consumers
@@ -278,6 +279,33 @@ def test_filters_find_ids_and_names_of_blanks(get: Get, hostile_cloud: None) -> 
     assert len(re.findall(r'scope="row"', get("/projects?project_id=%20").text)) == 1
     assert get("/consumers?project_id=").text.count('scope="row"') > 1
     assert get("/hosts?text=%20").text.count('scope="row"') == sum(" " in name for name in HOSTILE)
+
+
+def test_pages_say_that_they_show_the_first_providers_only(
+    get: Get, load_cloud: LoadCloud, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_cloud(read("cn1; numa0<cn1{VCPU8}; numa1<cn1{VCPU8}"))
+    nodes = sorted(["numa0", "numa1"], key=uuid_of)
+    consumers = {"first": nodes, "last": nodes[1:]}
+    for name, suppliers in consumers.items():
+        body = {
+            "allocations": {uuid_of(node): {"resources": {"VCPU": 1}} for node in suppliers},
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+            "project_id": "project",
+            "user_id": "user",
+        }
+        call("PUT", f"/allocations/{uuid_of(name)}", body)
+    path = f"/consumers/{uuid_of('first')}"
+    assert "The first" not in words(get(path).text)
+    monkeypatch.setattr(consumer_views, "MAX_PROVIDERS", 1)
+    assert "The first 1 of 2 providers." in words(get(path).text)
+    path = f"/hosts/{uuid_of('cn1')}"
+    assert "of providers not shown" not in get(path).text
+    monkeypatch.setattr(host, "MAX_PROVIDERS", 2)
+    rows = {name: row for row in get(path).text.split("<tr>") for name in consumers if uuid_of(name) in row}
+    assert "of providers not shown" not in rows["first"]
+    assert "<td>of providers not shown</td>" in rows["last"]
 
 
 def test_consumer_of_unknown_age(get: Get, cloud: None, engine: Engine) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Barrier
 from typing import Any
 from uuid import uuid4
@@ -14,10 +15,11 @@ from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 from werkzeug.test import TestResponse
 
-from placement_svc.db import providers, schema
+from placement_svc.db import imports, providers, schema
 from placement_svc.db.claims import procedures
 from placement_svc.db.engine import MAX_ATTEMPTS, Database, connect
 from placement_svc.domain.errors import Conflict, OutcomeUnknown, Unavailable
+from placement_svc.domain.records import TraitRecord
 from tests.conftest import ADMIN, Api, NewApp
 from tests.support.postgres_proxy import PostgresProxy
 
@@ -301,6 +303,42 @@ def test_transaction_whose_commit_gets_no_response_has_an_unknown_outcome(
             proxied.write(create)
         assert names(engine) == ["new"] * delivered
     proxied.engine.dispose()
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("delivered", [False, True])
+def test_import_whose_commit_gets_no_response_has_an_unknown_outcome(
+    postgres_proxy: PostgresProxy, engine: Engine, delivered: bool
+) -> None:
+    proxied = Database(connect(postgres_proxy.url))
+    proxied.prepare()
+    postgres_proxy.drop_connection_at("COMMIT", delivered=delivered)
+    with pytest.raises(OutcomeUnknown):
+        imports.load(proxied, [(1, TraitRecord("CUSTOM_IMPORTED"))], allow_overcommitted=False)
+    with engine.connect() as connection:
+        imported = text("SELECT count(*) FROM traits WHERE name = 'CUSTOM_IMPORTED'")
+        assert connection.scalar(imported) == delivered
+    proxied.engine.dispose()
+
+
+def test_migration_whose_commit_gets_no_response_has_an_unknown_outcome(
+    new_database: Callable[[], str],
+) -> None:
+    url = new_database()
+    direct = connect(url)
+    with PostgresProxy(url) as proxy:
+        proxied = connect(proxy.url)
+        for migrate, revision in (
+            (schema.upgrade, schema.newest()),
+            (partial(schema.downgrade, revision="base"), None),
+        ):
+            proxy.drop_connection_at("COMMIT", delivered=True)
+            with pytest.raises(OutcomeUnknown):
+                migrate(proxied)
+            assert schema.current(direct) == revision
+        proxied.dispose()
+        proxy.shutdown()
+    direct.dispose()
 
 
 def test_exception_rolls_the_transaction_back(database: Database, engine: Engine) -> None:
