@@ -146,6 +146,10 @@ class TreeSuppliers(NamedTuple):
             rules = replace(rules, unsuffixed_required=required)
         return combine(rules, suppliers, self.providers, self.deadline, self.memory)
 
+    def has_candidate(self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()) -> bool:
+        """Return whether `combine` yields any candidate."""
+        return next(self.combine(suppliers, together), None) is not None
+
 
 def by_score(trees: Iterable[tuple[Position, RankedCandidates]]) -> Iterator[Candidate]:
     """Yield the candidates of all trees by score; the cost depends on how many are taken.
@@ -202,7 +206,9 @@ def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppl
         for candidate in tree.combine([(id_,) for id_ in best]):
             found += 1
             yield rank, candidate
-    yield from islice(_by_rank(ordering, facts, tree), found, None)
+    # Otherwise, the candidates of each rank would be searched by themselves.
+    if found or tree.has_candidate(tree.suppliers):
+        yield from islice(_by_rank(ordering, facts, tree), found, None)
 
 
 def _best_combination(
@@ -237,7 +243,13 @@ def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> R
     for traits, suppliers in _trait_levels(ordering, facts, tree, by_uuid):
         by_size.setdefault(len(traits), []).append((traits, suppliers))
     for size in sorted(by_size, reverse=True):
-        for key, traits, suppliers in _key_levels(ordering, facts, tree.deadline, by_size[size]):
+        levels = by_size[size]
+        if ordering.preferred and ordering.class_demands:
+            # A set of traits without a candidate has none for any of its keys.
+            levels = [
+                (traits, suppliers) for traits, suppliers in levels if tree.has_candidate(suppliers, traits)
+            ]
+        for key, traits, suppliers in _key_levels(ordering, facts, tree.deadline, levels):
             for candidate in tree.combine(suppliers, traits):
                 yield (-size, key), candidate
 

@@ -8,7 +8,7 @@ import pytest
 from placement_svc.domain.claim_amounts import SimulatedInventories
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
-from placement_svc.domain.groups import OrderBy, OrderMethod
+from placement_svc.domain.groups import GroupPolicy, OrderBy, OrderMethod
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.domain.ordering import Ordering, SupplierFacts, TreeSuppliers, ordered_candidates
 
@@ -41,6 +41,46 @@ class CountedAmounts(dict[int, int]):
     def __getitem__(self, key: int) -> int:
         self._deadline.lookups += 1
         return super().__getitem__(key)
+
+
+@dataclass
+class CheckCounter(CountingDeadline):
+    """A deadline that counts its checks."""
+
+    checks: int = 0
+
+    def check(self) -> None:
+        self.checks += 1
+
+
+@pytest.mark.parametrize("preferred", [frozenset[int](), frozenset({1, 2, 3})])
+@pytest.mark.parametrize("demand_count", [6, 7])
+def test_ranks_without_candidates_are_not_searched(preferred: frozenset[int], demand_count: int) -> None:
+    """Six isolated groups fit on six children in one way for each order, and seven do not fit."""
+    ids = range(2, 8)
+    rules = CombinationRules(
+        (Demand("", (("OTHER", 1),)), *(Demand(f"_{n}", (("CLASS", 1),)) for n in range(demand_count))),
+        group_policy=GroupPolicy.ISOLATE,
+    )
+    ordering = Ordering.of(rules, preferred, OrderBy(OrderMethod.PACK, "CLASS"))
+    assert ordering is not None
+    facts = SupplierFacts(
+        free={id_: id_ for id_ in ids},
+        preferred={id_: frozenset({id_ % 4}) & preferred for id_ in ids},
+        uuids={id_: f"{id_:08}" for id_ in (1, *ids)},
+    )
+    lookup: Any = SimulatedInventories(
+        traits={id_: facts.preferred[id_] for id_ in ids}, paths={id_: (1, id_) for id_ in ids}
+    )
+    deadline = CheckCounter(3600, 0, None, 0)
+    suppliers = [list(ids) for _ in rules.demands]
+    tree = TreeSuppliers(1, rules, suppliers, lookup, deadline, MemoryBudget(64 * MEGABYTE))
+    first = next(tree.combine(suppliers), None)
+    unordered, deadline.checks = deadline.checks, 0
+    ranked = next(ordered_candidates(ordering, facts, tree), None)
+    assert (ranked is None) == (first is None) == (demand_count == 7)
+    # Each set of preferred traits and each amount would be searched like the whole.
+    assert deadline.checks <= 4 * unordered + 150
 
 
 @pytest.mark.parametrize("alike", [True, False])
