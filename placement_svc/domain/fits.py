@@ -15,7 +15,7 @@ OTHER = "other"
 """The binding of a root at which the maximum number of claims ended the count."""
 
 END_OF_COUNT = "end of the count"
-"""What people read instead of `OTHER`."""
+"""The text that people read instead of `OTHER`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,7 +181,7 @@ def test_fits_counts_how_often_the_request_fits(run: Run) -> None:
 @pytest.mark.usefixtures("cloud")
 @pytest.mark.parametrize(
     ("maximum", "binding", "limit"),
-    # Of cn1, the second count has all claims.
+    # The second count has all claims at cn1.
     [(2, "other", "end of the count"), (3, "VCPU", "VCPU")],
 )
 def test_fits_tells_what_is_free_when_counting_stops(
