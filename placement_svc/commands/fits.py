@@ -1,6 +1,6 @@
 """The command `fits`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,8 +11,6 @@ from placement_svc.commands.listing import Listing
 from placement_svc.commands.query import limit_option, query_command, request_path
 from placement_svc.commands.report import Part, Report, amounts, sentence
 from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER
-
-_HEADINGS = ("Host", "UUID", "Fits", "Limited by")
 
 
 @query_command("fits")
@@ -25,9 +23,8 @@ def count_fits(service: ServiceClient, request: str, limit: int) -> Report:
     leave out hosts. The exit status is 1 if it does not fit at all.
     """
     body = service.get(request_path("/allocation_candidates/capacity", request, limit=str(limit)))
-    rows = [[root["name"], root["uuid"], root["fits"], root["binding"]] for root in body["roots"]]
     maximum = int(dict(parse_qsl(request.lstrip("?"))).get("max", DEFAULT_MAX))
-    return Report(body, Listing(_HEADINGS, rows), list(_parts(body, maximum)), is_success=body["fits"] > 0)
+    return Report(body, _listing(body, str), list(_parts(body, maximum)), is_success=body["fits"] > 0)
 
 
 def _parts(body: Mapping[str, Any], maximum: int) -> Iterator[Part]:
@@ -42,13 +39,18 @@ def _parts(body: Mapping[str, Any], maximum: int) -> Iterator[Part]:
         free = f"Still free when counting stopped at {fits}" if is_stopped else unusable
         yield sentence(f"{free}: {amounts(body['stranded'])}")
     if body["roots"]:
-        rows = [[root["name"], root["uuid"], root["fits"], _limit(root["binding"])] for root in body["roots"]]
-        yield Listing(_HEADINGS, rows)
+        yield _listing(body, _limit)
     if body.get("links"):
         yield sentence("More hosts: raise --limit.")
     if body.get("groups"):
         groups = [[group["aggregate"], group["fits"]] for group in body["groups"]]
         yield Listing(("Aggregate", "Fits"), groups)
+
+
+def _listing(body: Mapping[str, Any], limit: Callable[[str], str]) -> Listing:
+    """Return the hosts; `limit` returns the text of a binding."""
+    rows = [[root["name"], root["uuid"], root["fits"], limit(root["binding"])] for root in body["roots"]]
+    return Listing(("Host", "UUID", "Fits", "Limited by"), rows)
 
 
 def _limit(binding: str) -> str:

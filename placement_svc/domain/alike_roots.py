@@ -76,10 +76,10 @@ class AlikeRoots:
 
     def _shape(self, root: RootSuppliers) -> _Shape:
         """Return the shape: the suppliers in an order that does not depend on their ids, if they differ."""
-        lists = {id(ids): ids for ids in root.suppliers}
-        list_numbers = {key: number for number, key in enumerate(lists)}
+        list_numbers: dict[int, int] = {}
         lists_of: dict[int, list[int]] = {}
-        for number, ids in enumerate(lists.values()):
+        for number, ids in enumerate(root.distinct_lists):
+            list_numbers[id(ids)] = number
             for id_ in self._deadline.checked(ids):
                 lists_of.setdefault(id_, []).append(number)
         described = [

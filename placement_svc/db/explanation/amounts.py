@@ -30,7 +30,7 @@ class _Failing(NamedTuple):
 
 
 class FilterAmounts:
-    """What the inventories of the requested classes could supply of the amounts of filters."""
+    """The amounts that inventories of the requested classes could supply, for the filters on amounts."""
 
     def __init__(
         self, failing: Mapping[tuple[int, int], _Failing], units: Mapping[int, Collection[UnitLimits]]

@@ -107,6 +107,7 @@ class AnchorSource:
         self._is_in_order = self._orders_roots
         self._batches = 0
         self._last_batch = 0
+        """How many roots the last batch had."""
         self._examined = 0
         self._before_horizon = 0
         """How many anchors have been delivered whose bounds are before the horizon."""
@@ -139,7 +140,7 @@ class AnchorSource:
         self._last_batch = len(root_ids)
         self._examined += len(root_ids)
         found = self._with_bounds(anchors)
-        self._is_in_order = not self._should_find_all(len(root_ids), len(anchors))
+        self._is_in_order = not self._should_find_all(len(anchors))
         if self._roots.exhausted:
             self._end_score()
         else:
@@ -147,11 +148,11 @@ class AnchorSource:
             self._before_horizon += sum(bound <= self.horizon for bound, _ in found)
         return found
 
-    def _should_find_all(self, root_count: int, anchor_count: int) -> bool:
-        """Return whether to find all anchors at once after a batch of so many roots with so many anchors."""
+    def _should_find_all(self, anchor_count: int) -> bool:
+        """Return whether to find all anchors at once after a batch with so many anchors."""
         if self._batches == MAX_ORDERED_BATCHES or not self._useless_left():
             return True
-        are_few = root_count >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * root_count
+        are_few = self._last_batch >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * self._last_batch
         return are_few and self._score_criteria.has_filters
 
     def _useless_left(self) -> int:
@@ -167,7 +168,7 @@ class AnchorSource:
         factor, more = FIRST_FILTERED_BATCH if self._score_criteria.has_filters else FIRST_BATCH
         if self._batches == 0:
             return int(factor * wanted) + more
-        # The roots of one key that are read by uuid can be fewer than were asked for, also none.
+        # A batch of roots of one key can have fewer roots than requested, even none.
         most = max(BATCH_GROWTH * self._last_batch, self._examined) + more
         if self._batches > 1:
             return min(most, wanted + self._useless_left())
