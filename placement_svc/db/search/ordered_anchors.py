@@ -140,12 +140,12 @@ class AnchorSource:
         self._last_batch = len(root_ids)
         self._examined += len(root_ids)
         found = self._with_bounds(anchors)
-        self._is_in_order = not self._should_find_all(len(anchors))
         if self._roots.exhausted:
             self._end_score()
         else:
             self.horizon = (-self._score, *self._roots.next_position)
             self._before_horizon += sum(bound <= self.horizon for bound, _ in found)
+            self._is_in_order = not self._should_find_all(len(anchors))
         return found
 
     def _should_find_all(self, anchor_count: int) -> bool:

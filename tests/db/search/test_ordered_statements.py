@@ -164,3 +164,15 @@ def test_fullest_hosts_lack_another_class(
     summaries = response.json["provider_summaries"].values()
     assert [each["resources"]["VCPU"]["capacity"] for each in summaries] == [4] * 10
     assert len(statements) <= 3 * FEW_STATEMENTS
+
+
+def test_anchors_of_a_batch_are_not_counted_as_useless(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch has 20 roots that are no anchors and 35 that are; 15 are missing."""
+    monkeypatch.setattr(ordered_anchors, "MAX_USELESS", 30)
+    monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
+    full = [f"h{number}{{VCPU2}}" for number in range(20)]
+    load_cloud(read("; ".join([*full, *(f"g{number}{{VCPU4,MEMORY_MB8}}" for number in range(220))])))
+    path = "/allocation_candidates?resources_N=VCPU:1,MEMORY_MB:1&order_by=pack:VCPU&limit=50"
+    assert len(api("GET", path, version=EXTENDED).json["allocation_requests"]) == 50
