@@ -65,6 +65,7 @@ class CandidatesResponse:
         """Yield the JSON of each allocation request, and add its suppliers to `supplier_ids`."""
         uuids = self._result.trees.uuids
         has_resources = [bool(demand.resources) for demand in self._result.demands]
+        all_have_resources = all(has_resources)
         template_of = lru_cache(TEMPLATE_CACHE_SIZE)(self._template)
         stats = request_stats.current()
         stats.candidates = 0
@@ -76,7 +77,7 @@ class CandidatesResponse:
                 text, pick = template_of(tuple(map(ids.index, ids)), tuple(demands))
                 yield text % pick([uuids[id_] for id_ in ids])
                 continue
-            supplier_ids.update(compress(candidate, has_resources))
+            supplier_ids.update(candidate if all_have_resources else compress(candidate, has_resources))
             text, pick = template_of(tuple(map(candidate.index, candidate)))
             yield text % pick([uuids[id_] for id_ in candidate])
 

@@ -118,12 +118,12 @@ def combine(
             return _combine_constrained(combining, constraints)
     if max(counts, default=1) == 1:
         # Most hosts that are one provider: a generator would take longer than the only combination.
-        return iter([_first_of_each(suppliers)])
+        return iter([first_combination(suppliers)])
     return _products(suppliers, order, deadline)
 
 
-def _first_of_each(suppliers: SuppliersByDemand) -> Candidate:
-    """Return the combination that the search tries first."""
+def first_combination(suppliers: SuppliersByDemand) -> Candidate:
+    """Return the combination that `combine` tries first."""
     return tuple([ids[0] for ids in suppliers])
 
 
@@ -132,7 +132,7 @@ def _combine_constrained(combining: Combining, constraints: Sequence[Constraint]
 
     A limited search wants one candidate of most trees.
     """
-    first = _first_of_each(combining.suppliers)
+    first = first_combination(combining.suppliers)
     is_candidate = all(constraint.accepts(first) for constraint in constraints)
     if is_candidate:
         yield first

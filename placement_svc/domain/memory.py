@@ -24,7 +24,9 @@ class MemoryBudget:
 
     def reserve(self, size: int) -> None:
         """Reserve so many bytes; raise `Invalid` if the limit leaves fewer."""
-        if not self.reserves(size):
+        self.reserved += size
+        if self.reserved > self.limit:
+            self.reserved -= size
             raise Invalid(
                 f"This search needs more than {self.limit / MEGABYTE:g} MB of memory: ask for fewer groups,"
                 " or with a lower limit."

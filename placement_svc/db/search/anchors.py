@@ -235,26 +235,32 @@ class _Statement(NamedTuple):
     def anchor(self, row: Sequence[Any], sharing: SharingSuppliers, memory: MemoryBudget) -> Anchor:
         """Return the anchor of a row; demands with the same criteria share one tuple."""
         columns = row[ANCHOR_COLUMN + 1 :]
-        shared_lists: Mapping[int, tuple[int, ...]] = {}
         if self.serving_sets:
             *columns, set_numbers = columns
-            shared_lists = sharing.lists(set_numbers)
         if self.has_text:
             lists = parse_id_lists(*columns)
         else:
             lists = [tuple(ids) if len(ids) == 1 else tuple(sorted(ids)) for ids in columns]
-        own_count = sum(map(len, lists))
-        for index, shared_ids in shared_lists.items():
-            # Most trees have none of their own; a sharing provider may be in a tree that it serves.
-            own_ids = set(lists[index]).difference(shared_ids) if lists[index] else ()
-            if own_ids:
-                lists[index] = tuple(sorted((*shared_ids, *own_ids)))
-                own_count += len(shared_ids)
-            else:
-                lists[index] = shared_ids
+        id_count = sum(map(len, lists))
+        if self.serving_sets:
+            id_count += _add_sharing_ids(lists, sharing.lists(set_numbers))
         indexes = self.id_list_of_demand
-        memory.reserve(ANCHOR_SIZE + ID_SIZE * own_count + 8 * len(indexes))
+        memory.reserve(ANCHOR_SIZE + ID_SIZE * id_count + 8 * len(indexes))
         return Anchor(row[ANCHOR_COLUMN], tuple([lists[index] for index in indexes]))
+
+
+def _add_sharing_ids(lists: list[tuple[int, ...]], shared_lists: Mapping[int, tuple[int, ...]]) -> int:
+    """Add the ids in `shared_lists` to the lists at these indexes; return how many of them were copied."""
+    copied_count = 0
+    for index, shared_ids in shared_lists.items():
+        # Most trees have none of their own; a sharing provider may be in a tree that it serves.
+        own_ids = set(lists[index]).difference(shared_ids) if lists[index] else ()
+        if own_ids:
+            lists[index] = tuple(sorted((*shared_ids, *own_ids)))
+            copied_count += len(shared_ids)
+        else:
+            lists[index] = shared_ids
+    return copied_count
 
 
 def _build_statement(

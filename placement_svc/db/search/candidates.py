@@ -23,6 +23,7 @@ from placement_svc.domain.candidates import (
     Candidate,
     candidate_size,
     combine_around,
+    first_combination,
     round_robin,
     split_candidate_size,
 )
@@ -145,7 +146,12 @@ class CandidateSearch:
         self._options = options
         self._fetcher = fetcher
         self._repeated = RepeatedCandidates(shared_supplies, options.deadline, options.memory)
-        self._size = split_candidate_size if criteria.rules.splittable else candidate_size
+        rules = criteria.rules
+        self._every_combination_is_candidate = not (
+            rules.may_exclude or rules.splittable or shared_supplies or options.randomize
+        )
+        """Whether each anchor has a candidate that no other anchor has: its `first_combination`."""
+        self._size = split_candidate_size if rules.splittable else candidate_size
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all anchors and their trees are fetched at once."""
@@ -173,9 +179,7 @@ class CandidateSearch:
             root_count=self._criteria.root_count,
         ):
             anchors, state = self._fetch_batch(state, batch_size)
-            for anchor in anchors:
-                generator = self._combine(anchor)
-                first = next(generator, None)
+            for first, generator in self._each_first(anchors):
                 if first is None:
                     continue
                 self._reserve(first)
@@ -222,6 +226,23 @@ class CandidateSearch:
         return anchors, replace(
             state, cursor=cursor, batches=state.batches + 1, anchors=state.anchors + len(all_anchors)
         )
+
+    def _each_first(
+        self, anchors: Iterable[Anchor]
+    ) -> Iterator[tuple[Candidate | None, Iterator[Candidate]]]:
+        """Yield for each anchor its first candidate, None if it has none, and a generator of the others."""
+        if self._every_combination_is_candidate:
+            # Most searches want no other candidates, so the generators are not started here.
+            for anchor in self._options.deadline.checked(anchors):
+                yield first_combination(anchor.supplier_ids), self._others(anchor)
+            return
+        for anchor in anchors:
+            generator = self._combine(anchor)
+            yield next(generator, None), generator
+
+    def _others(self, anchor: Anchor) -> Iterator[Candidate]:
+        """Yield the candidates around an anchor, except for the first one."""
+        yield from islice(self._combine(anchor), 1, None)
 
     def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates, and reserve the memory that keeping them needs."""
