@@ -204,16 +204,12 @@ def _any_choice_has_required(combining: Combining) -> bool:
     It is enough if, for the unsuffixed demand with the fewest suppliers, each supplier has a trait of every
     required set. That is so where hosts have no children, or have them for other groups only.
     """
-    rules, trait_ids = combining.rules, combining.trait_ids
-    unsuffixed = (
-        ids for ids, suffixed in zip(combining.suppliers, rules.suffixed, strict=True) if not suffixed
+    rules = combining.rules
+    fewest = next(
+        (combining.suppliers[demand] for demand in combining.order if not rules.suffixed[demand]), ()
     )
-    fewest = min(unsuffixed, key=len, default=())
-    return bool(fewest) and not any(
-        any_of.isdisjoint(trait_ids(id_))
-        for id_ in fewest
-        for any_of in combining.deadline.checked(rules.unsuffixed_required)
-    )
+    traits_of_each = map(combining.trait_ids, combining.deadline.checked(fewest))
+    return bool(fewest) and all(map(rules.has_unsuffixed_required, traits_of_each))
 
 
 class _UnsuffixedRequired(Constraint):

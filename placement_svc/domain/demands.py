@@ -6,10 +6,13 @@ unsuffixed group (`docs/spec/candidates.md 3`). Only a class in `can_split` may 
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup, SameSubtree
+
+TRAITS_CACHE_SIZE = 1000
+"""The sets of traits for which the result of `CombinationRules.has_unsuffixed_required` is cached."""
 
 Resources = tuple[tuple[str, int], ...]
 """Amounts by resource class."""
@@ -60,9 +63,13 @@ class CombinationRules:
     @functools.cached_property
     def may_exclude(self) -> bool:
         """Whether any combination of suppliers can be excluded."""
+        return bool(self.unsuffixed_required) or self.may_exclude_with_traits
+
+    @functools.cached_property
+    def may_exclude_with_traits(self) -> bool:
+        """Whether any combination can be excluded that has the traits in `unsuffixed_required`."""
         return bool(
-            self.unsuffixed_required
-            or self.same_subtree
+            self.same_subtree
             or self.isolated
             or self.subtree_exclusions
             or self.one_provider_per_tree
@@ -73,6 +80,16 @@ class CombinationRules:
     def suffixed(self) -> tuple[bool, ...]:
         """For each demand, whether it is a suffixed group; all others belong to the unsuffixed group."""
         return tuple(bool(demand.suffix) for demand in self.demands)
+
+    @functools.cached_property
+    def has_unsuffixed_required(self) -> Callable[[frozenset[int]], bool]:
+        """The function that returns whether these trait ids have one of each set in `unsuffixed_required`.
+
+        It caches its results, as most providers have the same traits.
+        """
+        return functools.lru_cache(TRAITS_CACHE_SIZE)(
+            lambda trait_ids: not any(map(trait_ids.isdisjoint, self.unsuffixed_required))
+        )
 
     @functools.cached_property
     def isolated(self) -> frozenset[int]:
