@@ -4,13 +4,15 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import URL, create_engine, make_url, text
 
 from placement_svc.cli import main
 from placement_svc.db import schema
@@ -297,21 +299,71 @@ def test_a_restore_is_refused_while_a_service_is_connected(
     assert placement_svc("db", "restore", dumped, database_url=target).exit_code == 0
 
 
-def test_the_password_is_not_an_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    arguments = tmp_path / "arguments"
+@pytest.fixture
+def closing_port() -> Iterator[int]:
+    """A port of loopback that accepts connections and closes them, as a proxy whose server is down."""
+    with ThreadingTCPServer(("127.0.0.1", 0), BaseRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def after_closing_host(url: str, closing_port: int) -> URL:
+    """Return a URL with two hosts: one that closes connections, and that of a URL."""
+    parsed = make_url(url)
+    host, port = parsed.host or parsed.query["host"], parsed.port or parsed.query.get("port", 5432)
+    query = {"host": f"127.0.0.1,{host}", "port": f"{closing_port},{port}"}
+    return parsed.set(host=None, port=None).update_query_dict(query)
+
+
+def test_a_host_that_closes_connections_is_passed_over(
+    dumped: Path, database_url: str, new_database: Callable[[], str], closing_port: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "passed_over.dump"
+    done = placement_svc("db", "dump", file, database_url=after_closing_host(database_url, closing_port))
+    assert done.exit_code == 0, done.stderr
+    empty = new_database()
+    done = placement_svc("db", "restore", file, database_url=after_closing_host(empty, closing_port))
+    assert done.exit_code == 0, done.stderr
+    assert contents(empty) == contents(database_url)
+    assert contents(empty)["allocations"]
+
+
+@pytest.fixture
+def dump_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str | URL], tuple[str, set[str]]]:
+    """A function that returns the arguments of pg_dump and the lines of its service file, for a URL."""
+    arguments, service = tmp_path / "arguments", tmp_path / "service"
     program = tmp_path / "pg_dump"
-    program.write_text(f'#!/bin/sh\necho "$@" > {arguments}\ncat "$PGSERVICEFILE" >> {arguments}.service\n')
+    program.write_text(f'#!/bin/sh\necho "$@" > {arguments}\ncat "$PGSERVICEFILE" > {service}\n')
     program.chmod(0o755)
     monkeypatch.setattr(dump, "binary", lambda name: program)
-    engine = connect("postgresql://u:s3cret@h1:5432,h2:5433/placement?sslpassword=t0psecret")
-    dump.dump(engine, str(tmp_path / "file"), force=False)
-    assert "s3cret" not in arguments.read_text()
-    assert "t0psecret" not in arguments.read_text()
-    service = (tmp_path / "arguments.service").read_text().splitlines()
-    assert {"[placement]", "dbname=placement", "host=h1,h2", "port=5432,5433", "password=s3cret"} < set(
-        service
-    )
+
+    def call(url: str | URL) -> tuple[str, set[str]]:
+        engine = connect(url)
+        dump.dump(engine, str(tmp_path / "file"), force=False)
+        engine.dispose()
+        return arguments.read_text(), set(service.read_text().splitlines())
+
+    return call
+
+
+def test_the_password_is_not_an_argument(
+    dump_call: Callable[[str | URL], tuple[str, set[str]]], database_url: str, closing_port: int
+) -> None:
+    url = after_closing_host(database_url, closing_port).set(password="s3cret")
+    arguments, service = dump_call(url.update_query_dict({"sslpassword": "t0psecret"}))
+    assert "s3cret" not in arguments
+    assert "t0psecret" not in arguments
+    server = {f"{name}={str(url.query[name]).split(',')[1]}" for name in ("host", "port")}
+    assert {"[placement]", f"dbname={url.database}", "password=s3cret", *server} < service
     assert "target_session_attrs=read-write" in service
+
+
+def test_hosts_with_addresses_are_left_to_libpq(
+    dump_call: Callable[[str | URL], tuple[str, set[str]]],
+) -> None:
+    _, service = dump_call("postgresql://h1:5432,h2:5433/placement?hostaddr=127.0.0.1,127.0.0.2")
+    assert {"host=h1,h2", "port=5432,5433", "hostaddr=127.0.0.1,127.0.0.2"} < service
 
 
 def test_missing_tools_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

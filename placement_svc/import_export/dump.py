@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import URL, Engine, inspect
+from sqlalchemy import Engine, inspect
 
 from placement_svc.db import schema, sessions
 from placement_svc.db.errors import map_driver_errors
-from placement_svc.db.urls import default_options
+from placement_svc.db.urls import default_options, host_count
 from placement_svc.domain.errors import Unavailable
 from placement_svc.import_export.files import TransferError, open_output, progress_bars
 from placement_svc.provisioning.errors import EmbeddedError
@@ -38,14 +38,14 @@ RESET_TRANSACTION_TIMEOUT = (
 def dump(engine: Engine, path: str, *, force: bool) -> None:
     """Write a database, from one snapshot, to a file in the custom format of pg_dump.
 
-    The file is that of `open_output`. Raises `TransferError`.
+    The file is that of `open_output`. Raises `TransferError`, and `Unavailable` without a connection.
     """
+    arguments = [_tool("pg_dump"), "--format=custom", f"--dbname=service={SERVICE}", "--no-password"]
     with (
-        _libpq_service(engine.url) as env,
+        _libpq_service(engine) as env,
         open_output(path, force=force) as file,
         tempfile.TemporaryFile() as errors,
     ):
-        arguments = [_tool("pg_dump"), "--format=custom", f"--dbname=service={SERVICE}", "--no-password"]
         with (
             progress_bars() as progress,
             _running(arguments, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=errors) as process,
@@ -71,7 +71,7 @@ def restore(engine: Engine, path: str, *, force: bool) -> str:
             " version of placement-svc that has written it, or a newer one"
         )
     _check_target(engine, revision, force)
-    with _libpq_service(engine.url) as env, _open_input(path) as file:
+    with _libpq_service(engine) as env, _open_input(path) as file:
         if error := _execute(file, env):
             raise TransferError(f"{path} cannot be restored, and nothing has changed: {error}")
     return revision
@@ -182,19 +182,30 @@ def _open_input(path: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _libpq_service(url: URL) -> Iterator[dict[str, str]]:
-    """Yield the environment of a program that connects to `url` as the service `placement` of libpq.
+def _libpq_service(engine: Engine) -> Iterator[dict[str, str]]:
+    """Yield the environment of a program that connects to a database as the service `placement` of libpq.
 
-    The file that defines it contains the password, which is thus not among the arguments of the program.
+    The file that defines it contains the password, which is thus not among the arguments of the program. Of
+    several hosts, it contains the one that the engine uses: libpq fails at one that closes its connections.
     """
+    url = engine.url
     _, arguments = url.get_dialect()().create_connect_args(url)
     options: dict[str, Any] = {**default_options(url), **arguments}
     options["dbname"] = options.pop("database", options.get("dbname"))
+    if host_count(url) > 1 and "hostaddr" not in options:
+        options |= _server(engine)
     with tempfile.NamedTemporaryFile("w", prefix="placement-svc-libpq-") as file:
         file.write(f"[{SERVICE}]\n")
         file.writelines(f"{name}={value}\n" for name, value in options.items())
         file.flush()
         yield os.environ | {"PGSERVICEFILE": file.name}
+
+
+def _server(engine: Engine) -> dict[str, Any]:
+    """Return the host and the port of the server to which an engine connects."""
+    with map_driver_errors(), engine.connect() as connection:
+        driver_connection: Any = connection.connection.driver_connection
+        return {"host": driver_connection.info.host, "port": driver_connection.info.port}
 
 
 def _tool(name: str) -> Path:
