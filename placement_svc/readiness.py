@@ -1,14 +1,16 @@
 """Whether the service can serve requests, and on what its answers and its commits rely."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from sqlalchemy import Connection
 
-from placement_svc.db import schema
+from placement_svc.db import schema, time_limit
 from placement_svc.db.durability import Durability, read_durability
 from placement_svc.db.engine import Database, discard_connections
 from placement_svc.db.sessions import is_read_only
 from placement_svc.db.standbys import Standby
+from placement_svc.db.time_limit import BackgroundCall
 from placement_svc.db.urls import may_be_read_only
 from placement_svc.domain.errors import Unavailable
 
@@ -16,6 +18,8 @@ READ_ONLY_DATABASE = (
     "The database is read-only: it is a standby, or a primary that was demoted. For a service that only"
     " reads, add target_session_attrs=read-only to PLACEMENT_DATABASE_URL."
 )
+
+NO_RESPONSE = "The database has not responded yet."
 
 
 class Readiness:
@@ -28,16 +32,19 @@ class Readiness:
         self._database = database
         self._standbys = standbys
         self._requires_sync = requires_sync
+        self._examination = BackgroundCall(partial(database.read, self._examine))
 
     def state(self) -> tuple[str | None, Sequence[str]]:
         """Return why the service is not ready, None if it is, and a line for each detail.
 
-        Does not wait for standbys.
+        Waits at most `RESPONSE_SECONDS` for the database, and not for standbys.
         """
         try:
-            problem, durability = self._database.read(self._examine)
+            problem, durability = self._examination.start().result(time_limit.RESPONSE_SECONDS)
         except Unavailable as error:
             return str(error), ()
+        except TimeoutError:
+            return NO_RESPONSE, ()
         if problem is None and durability and self._requires_sync:
             problem = durability.problem()
         return problem, [*_commit_lines(durability), *map(_standby_line, self._standbys)]

@@ -1,16 +1,20 @@
 """The metrics of the primary and its standbys: how durable commits are, and which standbys are used."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
 from itertools import chain
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from placement_svc.db import time_limit
 from placement_svc.db.durability import read_durability
 from placement_svc.db.engine import Database
 from placement_svc.db.standbys import Standby, StandbyReads
+from placement_svc.db.time_limit import BackgroundCall
 from placement_svc.domain.errors import Unavailable
 
 
@@ -23,14 +27,14 @@ class DatabaseCollector(Collector):
 
 
 class DatabaseCollectors(Collector):
-    """The metrics of several collectors that read from the database.
+    """The metrics of several collectors that read from the database, at the same time.
 
-    After one raises `Unavailable`, it and the following ones have no samples, so that a request for the
-    metrics waits only once for a server that does not respond.
+    Those that the database does not return within `RESPONSE_SECONDS` have no samples.
     """
 
-    def __init__(self, *collectors: DatabaseCollector) -> None:
+    def __init__(self, collectors: Sequence[DatabaseCollector]) -> None:
         self._collectors = collectors
+        self._collections = [BackgroundCall(collector.collect) for collector in collectors]
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Return the metrics without samples, so that their registration reads nothing."""
@@ -38,14 +42,13 @@ class DatabaseCollectors(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics at this time."""
-        is_available = True
-        for collector in self._collectors:
+        collections = [collection.start() for collection in self._collections]
+        wait(collections, time_limit.RESPONSE_SECONDS)
+        for collector, collection in zip(self._collectors, collections, strict=True):
             families: Iterable[Metric] = collector.describe()
-            if is_available:
-                try:
-                    families = collector.collect()
-                except Unavailable:
-                    is_available = False
+            if collection.done():
+                with suppress(Unavailable):
+                    families = collection.result()
             yield from families
 
 
@@ -88,7 +91,7 @@ class DurabilityCollector(DatabaseCollector):
         ]
 
 
-class StandbyCollector(Collector):
+class StandbyCollector(DatabaseCollector):
     """Which standbys are used for reads, and how far each lags behind."""
 
     def __init__(self, reads: StandbyReads) -> None:

@@ -99,16 +99,15 @@ def mark_worker_dead(pid: int) -> None:
 class Metrics:
     """All metrics of an application. Their names and labels are part of its interface."""
 
-    def __init__(self, database: Database, reads: StandbyReads, others: Sequence[Collector] = ()) -> None:
+    def __init__(
+        self, database: Database, reads: StandbyReads, others: Sequence[DatabaseCollector] = ()
+    ) -> None:
         self.registry = CollectorRegistry()
-        self.collectors = (
-            DatabaseCollectors(_InventoryTotals(reads), DurabilityCollector(database)),
-            StandbyCollector(reads),
-            *others,
+        self.database_collectors = DatabaseCollectors(
+            [_InventoryTotals(reads), DurabilityCollector(database), StandbyCollector(reads), *others]
         )
         """The metrics of the cloud and of the database; they do not depend on the worker."""
-        for collector in self.collectors:
-            self.registry.register(collector)
+        self.registry.register(self.database_collectors)
         self.series: dict[tuple[str, ...], tuple[Counter, Histogram, Histogram, Histogram]] = {}
         self._create_request_metrics()
         self._create_stale_reads()
@@ -258,8 +257,7 @@ class Metrics:
         if directory := shared_directory():
             registry = CollectorRegistry()
             registry.register(_MultiprocessCollector(directory))
-            for collector in self.collectors:
-                registry.register(collector)
+            registry.register(self.database_collectors)
         return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 

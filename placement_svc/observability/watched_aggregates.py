@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from placement_svc.db import capacity
 from placement_svc.db.cancellation import set_deadline
@@ -14,6 +13,7 @@ from placement_svc.domain.capacity import Amounts
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import PlacementError
 from placement_svc.observability import shared_results
+from placement_svc.observability.database_metrics import DatabaseCollector
 from placement_svc.observability.shared_results import SharedResults
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _HELP = {
 }
 
 
-class WatchedAggregates(Collector):
+class WatchedAggregates(DatabaseCollector):
     """The amounts of the aggregates whose uuids `uuids` returns by name.
 
     `directory` is the one that the workers share (None: there is one process). The computation may take

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from placement_svc.db.cancellation import set_deadline
 from placement_svc.db.fits import count_fits
@@ -16,6 +15,7 @@ from placement_svc.domain.errors import PlacementError
 from placement_svc.domain.fits import FitsRequest
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.observability import shared_results
+from placement_svc.observability.database_metrics import DatabaseCollector
 from placement_svc.observability.shared_results import SharedResults
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 RESULTS = "watched_requests.json"
 
 
-class WatchedRequests(Collector):
+class WatchedRequests(DatabaseCollector):
     """How often the requests of `requests` can be claimed.
 
     `directory` is the one that the workers share (None: there is one process). The computation of each

@@ -1,17 +1,18 @@
 """The health probes and the metrics of the application, which are not part of the API."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from flask import Flask
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Engine, event, make_url, text
+from sqlalchemy import Engine, make_url, text
 from werkzeug.test import TestResponse
 
 from placement_svc.config import Settings
-from placement_svc.db import schema
+from placement_svc.db import schema, time_limit
 from placement_svc.db.engine import connect
 from placement_svc.http.probes import PATHS, STOPPING
 from placement_svc.observability import metrics as metrics_module
@@ -102,15 +103,6 @@ def test_service_is_alive_without_a_database_but_not_ready(new_app: NewApp, serv
     assert "placement_requests_total" in get(app, "/metrics").text
 
 
-def test_metrics_try_only_once_to_reach_the_database(new_app: NewApp, server_url: str) -> None:
-    missing = make_url(server_url).set(database=f"placement_test_{uuid4().hex}")
-    app = new_app(database_url=missing.render_as_string(hide_password=False))
-    attempts: list[object] = []
-    event.listen(app.extensions["database"].engine, "do_connect", lambda *call: attempts.append(call))
-    assert "# TYPE placement_synchronous_commit gauge" in get(app, "/metrics").text
-    assert len(attempts) == 1
-
-
 @pytest.fixture
 def upgraded(new_app: NewApp, new_database: Callable[[], str]) -> Iterator[tuple[Flask, Engine]]:
     """A service, and an engine for its database, whose schema is up to date."""
@@ -119,6 +111,37 @@ def upgraded(new_app: NewApp, new_database: Callable[[], str]) -> Iterator[tuple
     schema.upgrade(engine)
     yield new_app(database_url=url), engine
     engine.dispose()
+
+
+@contextmanager
+def locked(engine: Engine, table: str) -> Iterator[None]:
+    """Let all reads of a table wait, for as long as the lock timeout of the service."""
+    with engine.begin() as connection:
+        connection.execute(text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
+        yield
+
+
+@pytest.fixture
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes and metrics wait for the database for a shorter time than the lock timeout."""
+    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("short_wait")
+def test_service_whose_database_does_not_respond_is_not_ready(upgraded: tuple[Flask, Engine]) -> None:
+    app, engine = upgraded
+    with locked(engine, "alembic_version"):
+        response = get(app, "/readyz")
+    assert (response.status_code, response.text) == (503, "The database has not responded yet.\n")
+    assert get(app, "/readyz").status_code == 200
+
+
+@pytest.mark.usefixtures("short_wait")
+def test_metrics_omit_only_what_the_database_does_not_return(upgraded: tuple[Flask, Engine]) -> None:
+    app, engine = upgraded
+    with locked(engine, "inventories"):
+        assert sample(app, "placement_synchronous_standbys_required") == 0
+        assert "# TYPE placement_inventory_capacity gauge" in get(app, "/metrics").text
 
 
 def test_service_is_ready_when_its_schema_is_up_to_date(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from placement_svc.db import time_limit
 from placement_svc.domain.errors import SetupError
 from placement_svc.http.watched_aggregates import read
 from placement_svc.http.watched_names import MAX_NAMES
@@ -28,6 +29,7 @@ def always_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each request for the metrics compute the results."""
     monkeypatch.setattr(shared_results, "MAX_AGE_SECONDS", 0.0)
     monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -111,6 +113,7 @@ def test_changed_uuid_of_a_name_never_shows_the_previous_aggregate(
     new_app: NewApp, load_cloud: LoadCloud, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
     load_cloud(read_cloud("n0{VCPU8}@a; n1{VCPU16}@b"))
     file.write_text(f"zone: {uuid_of('a')}")
     app = new_app(watched_aggregates=file)
@@ -127,6 +130,7 @@ def test_workers_share_the_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
     directory = tmp_path / "shared"
     directory.mkdir()
     monkeypatch.setitem(os.environ, metrics.DIRECTORY, str(directory))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from placement_svc.db import time_limit
 from placement_svc.domain.errors import SetupError
 from placement_svc.http.watched_names import MAX_NAMES
 from placement_svc.http.watched_requests import read
@@ -33,6 +34,7 @@ def always_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each request for the metrics compute the results."""
     monkeypatch.setattr(shared_results, "MAX_AGE_SECONDS", 0.0)
     monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -87,6 +89,7 @@ def test_workers_share_the_results(
     load_cloud: LoadCloud,
 ) -> None:
     monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
+    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
     directory = tmp_path / "shared"
     directory.mkdir()
     monkeypatch.setitem(os.environ, metrics.DIRECTORY, str(directory))
@@ -102,18 +105,26 @@ def test_workers_share_the_results(
 
 
 def test_one_worker_computes_at_a_time(
-    new_app: NewApp, hosts: None, file: Path, always_old: None, monkeypatch: pytest.MonkeyPatch
+    new_app: NewApp,
+    hosts: None,
+    file: Path,
+    always_old: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app = new_app(watched_requests=file)
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    monkeypatch.setitem(os.environ, metrics.DIRECTORY, str(directory))
+    first, second = (new_app(watched_requests=file) for _ in range(2))
     nested: list[list[str]] = []
     count = metric_module.count_fits
 
     def count_slowly(*args: Any) -> Any:
-        nested.append(shown(app))
+        nested.append(shown(second))
         return count(*args)
 
     monkeypatch.setattr(metric_module, "count_fits", count_slowly)
-    assert len(shown(app)) == 2
+    assert len(shown(first)) == 2
     assert nested == [[], []]
 
 
