@@ -37,8 +37,11 @@ _REASONS = {
 }
 """Why a caller with a session has to log in again, by the value of `reason`."""
 
-_NEXT = re.compile(r"/console(?:[/?#][^\x00-\x20\\]*)?")
-"""A page of the console, relative to the mount point."""
+_NEXT = re.compile(r"/console(?:/[^\x00-\x20\\?#]*)?(?:[?#][^\x00-\x20]*)?")
+"""A page of the console, relative to the mount point.
+
+Browsers read a backslash in a path as a slash, but not in a query or fragment.
+"""
 
 
 def authenticate(strategy: AuthStrategy, sessions: Sessions, *, uses_noauth: bool) -> Response | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from http.client import HTTPConnection
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from flask import Flask, Response
@@ -68,6 +68,15 @@ def test_page_without_session_leads_to_the_form_and_back(token_app: Flask, admin
     assert logged_in.status_code == 303
     assert logged_in.location == "/console/hosts?text=a%20b&sort_by=name"
     assert client.get(logged_in.location).status_code == 200
+
+
+def test_log_in_leads_back_to_a_query_with_a_backslash(token_app: Flask, admin: str) -> None:
+    client = token_app.test_client()
+    form = client.get(client.get("/console/search", query_string="query=a\\b").location)
+    [path] = re.findall(r'name="next" value="([^"]+)"', form.text)
+    logged_in = log_in(client, admin, path)
+    assert urlsplit(logged_in.location).path == "/console/search"
+    assert parse_qs(urlsplit(logged_in.location).query) == {"query": ["a\\b"]}
 
 
 def test_session_cookie_is_confined(token_app: Flask, admin: str) -> None:
@@ -191,7 +200,20 @@ def test_form_of_another_site_is_refused(token_app: Flask, admin: str) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["https://example.org", "//example.org", "/\\example.org", "/consolex", "/docs", "/console@example.org"],
+    [
+        "https://example.org",
+        "http:example.org",
+        "//example.org",
+        "/\\example.org",
+        "\\\\example.org",
+        "\t//example.org",
+        "/console\\..\\\\example.org",
+        "/console/..\\\\example.org",
+        "/console/\n",
+        "/consolex",
+        "/docs",
+        "/console@example.org",
+    ],
 )
 def test_log_in_leads_to_pages_of_the_console_only(token_app: Flask, admin: str, target: str) -> None:
     assert log_in(token_app.test_client(), admin, target).location == "/console"
