@@ -4,6 +4,7 @@ import json
 import re
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import urllib3
 
@@ -54,6 +55,11 @@ class ServiceClient:
         """
         if not url.startswith(("http://", "https://")):
             raise ClientError(f"{url} is not a service URL: it must begin with http:// or https://")
+        try:
+            # Unlike urllib3, the standard library says what is wrong with a port.
+            _ = urlsplit(url).port
+        except ValueError as error:
+            raise ClientError(f"{url} is not a service URL: {error}") from error
         if not (token.strip() and token.isascii() and token.isprintable()):
             raise ClientError("The token is empty or has characters that HTTP does not allow")
         self.url = url.rstrip("/")

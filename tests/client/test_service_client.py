@@ -53,6 +53,20 @@ def test_token_is_not_sent_to_another_server(host: str) -> None:
     assert received[0]["X-Auth-Token"] is None
 
 
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://localhost:99999", "Port out of range 0-65535"),
+        ("http://localhost:abc", "Port could not be cast to integer value as 'abc'"),
+        ("http://[::1", "Invalid IPv6 URL"),
+    ],
+)
+def test_error_for_an_invalid_url_says_what_is_wrong(url: str, reason: str) -> None:
+    with pytest.raises(ClientError) as raised:
+        ServiceClient(url, "secret")
+    assert str(raised.value) == f"{url} is not a service URL: {reason}"
+
+
 @pytest.mark.parametrize("status", [200, 400, 404])
 def test_service_without_extensions_is_an_error(status: int) -> None:
     headers = {"OpenStack-API-Version": "placement 1.39"}
