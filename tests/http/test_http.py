@@ -218,6 +218,12 @@ def test_malformed_json(body, send):
     assert " Malformed JSON: " in error["detail"]
 
 
+@pytest.mark.parametrize("blank", [" ", "\t"])
+def test_blank_before_the_parameters_of_the_content_type(blank, send):
+    headers = ADMIN | {"Content-Type": f"application/json{blank};q=1"}
+    assert send("POST", "/resource_providers", b'{"name": "blank"}', headers).json["name"] == "blank"
+
+
 def test_chunked_body(send):
     chunks = {"wsgi.input": io.BytesIO(b'{"name": "chunks"}'), "wsgi.input_terminated": True}
     response = send("POST", "/resource_providers", headers=ADMIN | JSON, **chunks, CONTENT_LENGTH="")
