@@ -448,6 +448,7 @@ def test_fields_have_their_visible_labels_as_names(new_page: NewPage, cloud: Non
         ("order_by", "s", ["spread:VCPU", "spread:MEMORY_MB"]),
         ("root_required", "!numa", ["!HW_NUMA_ROOT"]),
         ("preferred", "HW_NUMA_ROOT,comp", ["HW_NUMA_ROOT,COMPUTE_NODE"]),
+        ("preferred", "HW_NUMA_ROOT, comp", ["HW_NUMA_ROOT, COMPUTE_NODE"]),
     ],
 )
 def test_fields_of_the_whole_request_are_completed(

@@ -42,7 +42,7 @@ async function complete(input) {
   const isAmount = kind === "amounts";
   const isFromForm = kind === "suffixes" || kind === "orders";
   const all = isFromForm ? formNames(input.form, kind) : (await loadNames())[isAmount ? "resource_classes" : kind] ?? [];
-  const start = kind === "orders" ? 0 : input.value.search(/[^,:!]*$/);
+  const start = kind === "orders" ? 0 : input.value.search(/(?!\s)[^,:!]*$/);
   const head = input.value.slice(0, start);
   const typed = input.value.slice(start).toUpperCase();
   const found = isAmount && /:\d*$/.test(input.value) ? [] : all.filter((name) => name.toUpperCase().includes(typed));
