@@ -206,6 +206,17 @@ def test_map_of_many_groups_is_drawn(new_page: NewPage, cloud: None, count: int,
     assert min(colors) > 2
 
 
+@pytest.mark.parametrize(("count", "is_reduced"), [(20, False), (20_000, True)])
+def test_note_says_that_the_map_has_a_lower_resolution(
+    new_page: NewPage, cloud: None, count: int, is_reduced: bool
+) -> None:
+    page = new_page()
+    serve_groups(page, count)
+    page.goto("/console/map?group_by=aggregate")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", str(count))
+    expect(page.get_by_text("drawn in a lower resolution")).to_be_visible(visible=is_reduced)
+
+
 def test_small_groups_of_the_map_are_beside_each_other(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     serve_groups(page, 8)

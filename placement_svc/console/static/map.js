@@ -6,6 +6,7 @@
   const canvas = root.querySelector("canvas");
   const tip = root.querySelector(".tip");
   const status = root.querySelector("#map-status");
+  const reduced = root.querySelector("#map-reduced");
   const context = canvas.getContext("2d");
   const HEADING = 22;
   const HEADING_DISTANCE = 16;
@@ -173,11 +174,13 @@
       return;
     }
     const height = layout(width);
+    const fullScale = window.devicePixelRatio || 1;
     const scale = Math.min(
-      window.devicePixelRatio || 1,
+      fullScale,
       MAX_CANVAS_SIDE / Math.max(width, height),
       Math.sqrt(MAX_CANVAS_AREA / (width * height)),
     );
+    reduced.hidden = scale === fullScale;
     canvas.width = Math.floor(width * scale);
     canvas.height = Math.floor(height * scale);
     canvas.style.height = `${height}px`;
