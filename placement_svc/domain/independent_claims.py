@@ -41,12 +41,12 @@ def independent_claims(
     exhausted = set[str]()
     for demand, quotients in zip(demands, suppliers, strict=True):
         unsupplied = count
-        for of_classes in sorted(quotients, key=min, reverse=True):
-            times = min(of_classes)
+        for by_class in sorted(quotients, key=min, reverse=True):
+            times = min(by_class)
             unsupplied -= times
+            if unsupplied == 0:
+                names = (name for name, _ in demand.resources)
+                exhausted.update(name for name, each in zip(names, by_class, strict=True) if each == times)
             if unsupplied <= 0:
                 break
-        if not unsupplied:
-            names = (name for name, _ in demand.resources)
-            exhausted.update(name for name, each in zip(names, of_classes, strict=True) if each == times)
     return IndependentClaims(count, frozenset(exhausted))

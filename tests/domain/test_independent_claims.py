@@ -30,6 +30,11 @@ def test_last_supplier_of_each_demand_tells_the_exhausted_classes(
     assert (claims.count, claims.exhausted) == (count, exhausted)
 
 
+def test_demand_without_suppliers_exhausts_no_class() -> None:
+    claims = independent_claims([DISK], [[]])
+    assert (claims.count, claims.exhausted) == (0, set())
+
+
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
