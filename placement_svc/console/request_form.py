@@ -118,7 +118,7 @@ class RequestForm:
     more_blank: str
 
 
-def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
+def split_page_keys(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
     """Return the keys and values of the request, and those of the page."""
     own = {key: value for key, value in pairs if key in OWN_KEYS}
     return [pair for pair in pairs if pair[0] not in OWN_KEYS], own

@@ -17,7 +17,7 @@ from placement_svc.console.context import allows
 from placement_svc.console.errors import first_sentence, short_reason
 from placement_svc.console.login import NOAUTH_TOKEN
 from placement_svc.console.relaxations import relaxed
-from placement_svc.console.request_form import Pairs, form_of, is_request, parse_pasted, split_pairs
+from placement_svc.console.request_form import Pairs, form_of, is_request, parse_pasted, split_page_keys
 from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import provider_pages
 from placement_svc.db.engine import Transaction
@@ -72,7 +72,7 @@ class Candidates:
 def show() -> Any:
     """Show the form, and if there is a request, its candidates and its explanation."""
     sent = load_pairs()
-    pairs, own = split_pairs([(key, value) for key, value in sent if value.strip()])
+    pairs, own = split_page_keys([(key, value) for key, value in sent if value.strip()])
     root = [pair for pair in pairs if pair[0] == "root"]
     if "q" in own:
         try:
@@ -116,7 +116,7 @@ def show_code() -> Response:
     """Return the kind and the code of the explanation of a request, or why it is not valid, as a text."""
     if not allows("allocation_candidates:explain"):
         raise Forbidden("Your role may not explain requests.")
-    pairs, _ = split_pairs(parse_pasted(dict(load_pairs()).get("q", "")))
+    pairs, _ = split_page_keys(parse_pasted(dict(load_pairs()).get("q", "")))
     try:
         body = explain_pairs([*pairs, ("relaxations", "0")])
     except (Invalid, NotFound) as error:
@@ -128,7 +128,7 @@ def show_code() -> Response:
 
 def _pasted_request(text: str) -> Pairs:
     """Return the request in a pasted text; raise `Invalid` if it has none."""
-    pairs, _ = split_pairs(parse_pasted(text))
+    pairs, _ = split_page_keys(parse_pasted(text))
     if not is_request(pairs):
         raise Invalid("The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192.")
     return pairs
