@@ -1,7 +1,8 @@
 """A placement group as the rule of one call of POST /claims (`docs/spec/extensions.md 5.2`)."""
 
+import itertools
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection
 
@@ -71,9 +72,22 @@ class PlacementGroupRule:
         domains = self._domains(root_ids)
         if self._group.is_soft:
             return self._occupancy.rank(domains)
-        if not self._occupancy.allows(domains) or not self._tried.isdisjoint(domains):
-            return None
-        return NO_RANK if self._chosen in (None, domains) else None
+        return NO_RANK if self._allows_in_run(domains) and self._occupancy.allows(domains) else None
+
+    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[Rank, Sequence[frozenset[int]]]]:
+        """Yield ranks of sets of these roots for the next consumer, the best ones first, with these sets."""
+        roots_by_domain = defaultdict[Domain, list[int]](list)
+        for root_id in root_ids:
+            roots_by_domain[self._domain_by_root[root_id]].append(root_id)
+        levels: Iterable[tuple[Rank, Sequence[frozenset[Domain]]]]
+        if self._group.is_soft:
+            levels = self._occupancy.levels(roots_by_domain)
+        else:
+            allowed = [domain for domain in roots_by_domain if self._allows_in_run(frozenset([domain]))]
+            levels = [(NO_RANK, self._occupancy.keeping_sets(allowed))]
+        for rank, sets in levels:
+            root_lists = ([roots_by_domain[domain] for domain in domains] for domains in sets)
+            yield rank, [frozenset(itertools.chain(*lists)) for lists in root_lists]
 
     def record(self, root_ids: frozenset[int]) -> Collection[int]:
         """Record a placement; return the roots whose ranks may now be better."""
@@ -110,6 +124,10 @@ class PlacementGroupRule:
                 found.append(placement.claim.consumer_uuid)
             occupancy.add(domains)
         return found
+
+    def _allows_in_run(self, domains: frozenset[Domain]) -> bool:
+        """Return whether the present run may use these domains: it tries one, if affinity has to choose."""
+        return self._tried.isdisjoint(domains) and self._chosen in (None, domains)
 
     def _domains(self, root_ids: frozenset[int]) -> frozenset[Domain]:
         return frozenset(self._domain_by_root[root_id] for root_id in root_ids)

@@ -4,9 +4,11 @@ The *domain* of a root is the root itself or one of the aggregates that the grou
 domains of its roots: mostly one. None stands for a root that is in none of the listed aggregates.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 
 AFFINITY = "affinity"
 ANTI_AFFINITY = "anti-affinity"
@@ -17,6 +19,9 @@ POLICIES = (*HARD_POLICIES, *(SOFT + policy for policy in HARD_POLICIES))
 
 Domain = str | None
 Domains = Collection[Domain]
+
+SoftRank = tuple[bool, bool, int]
+"""The rank of a set of domains under a soft policy: see `Occupancy.rank`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,14 @@ class Occupancy:
             return max(counts) < self._group.max_per_domain
         return len(domains) == 1 and counts[0] == self._most
 
-    def rank(self, domains: Domains) -> tuple[bool, bool, int]:
+    def keeping_sets(self, domains: Iterable[Domain]) -> Sequence[frozenset[Domain]]:
+        """Return disjoint sets of these domains: a set keeps the policy if it is a subset of one of them."""
+        keeping = [domain for domain in domains if self.allows([domain])]
+        if self._group.is_anti_affinity:
+            return [frozenset(keeping)]
+        return [frozenset([domain]) for domain in keeping]
+
+    def rank(self, domains: Domains) -> SoftRank:
         """Return the rank of these domains for one more member; the lowest is best under a soft policy.
 
         Those that keep the policy are first, those of a root without a domain last. Among the others,
@@ -104,6 +116,23 @@ class Occupancy:
         counts = [0 if domain is None else self._members[domain] for domain in domains]
         preference = max(counts) if self._group.is_anti_affinity else self._most - min(counts)
         return not self.allows(domains), None in domains, preference
+
+    def levels(self, domains: Collection[Domain]) -> Iterator[tuple[SoftRank, Sequence[frozenset[Domain]]]]:
+        """Yield ranks under a soft policy, the best ones first, each with disjoint sets of these domains.
+
+        No subset of them has a worse rank. Each set of domains is a subset of one that comes with its rank.
+        """
+        of_one = {domain: self.rank([domain]) for domain in domains}
+        if not self._group.is_anti_affinity:
+            yield (False, False, 0), self.keeping_sets(domains)
+            # Several domains never keep the policy.
+            of_one = {domain: (True, *rank[1:]) for domain, rank in of_one.items()}
+        # Now each part of a rank is the greatest of this part of the ranks of the single domains.
+        flags = {rank[:2] for rank in of_one.values()}
+        preferences = {rank[2] for rank in of_one.values()}
+        for (breaks, lacks_domain), preference in sorted(itertools.product(flags, preferences)):
+            level = breaks, lacks_domain, preference
+            yield level, [frozenset(domain for domain, rank in of_one.items() if all(map(le, rank, level)))]
 
 
 def violations(group: PlacementGroup, members: Mapping[str, Domains]) -> list[str]:

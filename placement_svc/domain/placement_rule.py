@@ -4,7 +4,7 @@ A placement group is such a rule (`docs/spec/extensions.md 5`). The search asks 
 of each placement; it never sees amounts.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 Rank = tuple[int, ...]
@@ -40,6 +40,14 @@ class PlacementRule(Protocol):
 
     def rank(self, root_ids: frozenset[int]) -> Rank | None:
         """Return the rank of these roots for the next consumer; None if the rule excludes them."""
+
+    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[Rank, Sequence[frozenset[int]]]]:
+        """Yield ranks of sets of these roots for the next consumer, the best ones first.
+
+        With each rank come disjoint sets of roots. No subset of them has a worse rank. Each set that the rule
+        does not exclude is a subset of one of those that come with its rank. So the first rank with a
+        candidate within one of its sets is the best of all candidates with these roots.
+        """
 
     def record(self, root_ids: frozenset[int]) -> Collection[int]:
         """Record that a consumer was placed on these roots; return the roots whose ranks may now be better.

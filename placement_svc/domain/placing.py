@@ -10,13 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers, SimulatedInventories, amounts_of
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.placement_rule import PlacementRule, Rank
 from placement_svc.domain.split_suppliers import provider_ids_of
@@ -94,6 +94,13 @@ class _Tree:
     entry: int = 0
     found: tuple[Key, Placed] | None = None
     is_current: bool = False
+
+
+class _Part(NamedTuple):
+    """Suppliers around a root, of whose candidates those count whose roots are among `root_ids`."""
+
+    root_ids: frozenset[int]
+    suppliers: RootSuppliers
 
 
 class Placer:
@@ -243,48 +250,146 @@ class Placer:
         return tree.found
 
     def _options(self, root: RootSuppliers) -> Iterator[tuple[tuple[Rank, Key], Placed]]:
-        """Yield the best candidate around a root for each rank that the rule may give them."""
+        """Yield the best candidate around a root; under a rule, also the best one of sharing providers alone.
+
+        A candidate of the latter that is certainly worse than the former is left out.
+        """
         available = RootSuppliers(root.id, self._available(root.suppliers))
         if self._rule is None:
             for key, candidate in self._order.candidates(available):
                 yield ((), key), Placed(candidate, self._roots_of(candidate))
                 return
             return
-        own = frozenset([root.id])
-        rank = self._rule.rank(own)
-        if rank is not None:
-            for key, candidate in self._order.candidates(available):
-                if self._roots_of(candidate) == own:
-                    yield (rank, key), Placed(candidate, own)
-                    break
+        split = self._split_demands(available)
+        own_rank = self._rule.rank(frozenset([root.id]))
+        if own_rank is not None:
+            if found := self._first(self._with_own_suppliers(available, split)):
+                yield (own_rank, found[0]), found[1]
+            else:
+                own_rank = None
+        if not self._sharing_ids:
+            return
         # Candidates of sharing providers alone have other roots.
-        for key, candidate in self._order.candidates(self._only_sharing(available)):
-            root_ids = self._roots_of(candidate)
-            if (rank := self._rule.rank(root_ids)) is not None:
-                yield (rank, key), Placed(candidate, root_ids)
+        sharing = self._only_sharing(available, split)
+        if not all(sharing.suppliers):
+            return
+        for rank, sets in self._rule.levels(self._supplying_roots(sharing)):
+            if own_rank is not None and own_rank < rank:
+                return
+            if found := self._first(self._within(sharing, sets)):
+                yield (rank, found[0]), found[1]
+                return
 
-    def _only_sharing(self, root: RootSuppliers) -> RootSuppliers:
+    def _first(self, parts: Iterable[_Part]) -> tuple[Key, Placed] | None:
+        """Return the candidate with the best key of all parts; None if they have none."""
+        best: tuple[Key, Placed] | None = None
+        several = list(parts)
+        if len(several) > 1:
+            several.sort(key=lambda part: self._order.bound(part.suppliers))
+        for part in several:
+            if best is not None and best[0] <= self._order.bound(part.suppliers):
+                break
+            for key, candidate in self._order.candidates(part.suppliers):
+                root_ids = self._roots_of(candidate)
+                # Only the providers of a split can have other roots.
+                if root_ids <= part.root_ids:
+                    if best is None or key < best[0]:
+                        best = key, Placed(candidate, root_ids)
+                    break
+        return best
+
+    def _with_own_suppliers(self, root: RootSuppliers, split: Collection[int]) -> Iterator[_Part]:
+        """Yield parts with all candidates that do not consist of sharing providers alone.
+
+        In each part, another demand is the first one whose supplier does not share.
+        """
+        if not self._sharing_ids:
+            yield _Part(frozenset([root.id]), root)
+            return
+        suppliers = list(root.suppliers)
+        sharing = self._only_sharing(root, split).suppliers
+        for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True)):
+            if not demand.resources:
+                continue
+            own = [id_ for id_ in self._deadline.checked(ids) if id_ not in self._sharing_ids]
+            suppliers[number] = ids if own and number in split else own
+            if all(suppliers):
+                yield _Part(frozenset([root.id]), RootSuppliers(root.id, list(suppliers)))
+            suppliers[number] = sharing[number]
+
+    def _within(self, root: RootSuppliers, sets: Sequence[frozenset[int]]) -> Iterator[_Part]:
+        """Yield a part for each set of roots: the suppliers of these roots, if they supply all demands."""
+        set_numbers = {root_id: number for number, root_ids in enumerate(sets) for root_id in root_ids}
+        lists: list[Sequence[Sequence[int]]] = []
+        for demand, ids in zip(self._rules.demands, root.suppliers, strict=True):
+            if not demand.resources:
+                lists.append([ids] * len(sets))
+                continue
+            of_sets: list[list[int]] = [[] for _ in sets]
+            for id_ in self._deadline.checked(ids):
+                set_number = set_numbers.get(self._root_id(id_))
+                if set_number is not None:
+                    of_sets[set_number].append(id_)
+            lists.append(of_sets)
+        for root_ids, *suppliers in zip(sets, *lists, strict=True):
+            if all(suppliers):
+                yield _Part(root_ids, RootSuppliers(root.id, suppliers))
+
+    def _supplying_roots(self, root: RootSuppliers) -> Collection[int]:
+        """Return the roots of the suppliers of resources, each once, in the order of the suppliers."""
+        return dict.fromkeys(
+            self._root_id(id_)
+            for demand, ids in zip(self._rules.demands, root.suppliers, strict=True)
+            if demand.resources
+            for id_ in self._deadline.checked(ids)
+        )
+
+    def _split_demands(self, root: RootSuppliers) -> Collection[int]:
+        """Return the demands that no single provider can supply, of those that `_available` kept.
+
+        Which splits there are depends on all suppliers of a class, so these lists must stay complete.
+        """
+        return [
+            number
+            for number in self._rules.splittable
+            if not self._whole_suppliers(self._rules.demands[number], root.suppliers[number][:1])
+        ]
+
+    def _only_sharing(self, root: RootSuppliers, split: Collection[int] = ()) -> RootSuppliers:
         """Return a root without the suppliers of resources that are not sharing providers.
 
-        Which splits there are depends on all suppliers of a class, so it keeps those if one of them shares.
+        A demand in `split` keeps those if one of the providers that may be parts of a split shares.
         """
         suppliers: list[Sequence[int]] = []
         for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True)):
             sharing = [id_ for id_ in ids if id_ in self._sharing_ids]
-            keeps_all = not demand.resources or (sharing and number in self._rules.splittable)
-            suppliers.append(ids if keeps_all else sharing)
+            if number in split:
+                suppliers.append(ids if any(self._root_id(id_) == root.id for id_ in sharing) else [])
+            else:
+                suppliers.append(sharing if demand.resources else ids)
         return RootSuppliers(root.id, suppliers)
 
     def _available(self, suppliers: SuppliersByDemand) -> list[Sequence[int]]:
-        """Return for each demand the suppliers that can still supply it, all of a class that may be split."""
+        """Return for each demand the suppliers that can still supply it.
+
+        If none can supply a demand that may be split, all are left.
+        """
         times_of, checked = self._inventories.times_of, self._deadline.checked
-        splittable = self._rules.splittable
-        return [
-            [id_ for id_ in checked(ids) if times_of(demand, id_)]
-            if demand.resources and number not in splittable
-            else ids
-            for number, (demand, ids) in enumerate(zip(self._rules.demands, suppliers, strict=True))
-        ]
+        available: list[Sequence[int]] = []
+        for number, (demand, ids) in enumerate(zip(self._rules.demands, suppliers, strict=True)):
+            if number in self._rules.splittable:
+                available.append(self._whole_suppliers(demand, ids) or ids)
+            elif demand.resources:
+                available.append([id_ for id_ in checked(ids) if times_of(demand, id_)])
+            else:
+                available.append(ids)
+        return available
+
+    def _whole_suppliers(self, demand: Demand, ids: Sequence[int]) -> Sequence[int]:
+        """Return the providers that can supply the whole amount of a demand that may be split."""
+        [(name, amount)] = demand.resources
+        units = self._inventories.units
+        return [id_ for id_ in self._deadline.checked(ids) if units(id_, name).fits_units(amount)]
 
     def _roots_of(self, candidate: Candidate) -> frozenset[int]:
         """Return the roots of a consumer with this candidate."""

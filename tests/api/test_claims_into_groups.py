@@ -1,12 +1,16 @@
 """POST /claims into placement groups (`docs/spec/extensions.md 5.2`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
-from placement_svc.domain.claim_amounts import SimulatedInventories
+from placement_svc.domain.candidates import Candidate
+from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
+from placement_svc.domain.placement_groups import POLICIES
+from placement_svc.domain.placing import Key, Rotation, TreeOrder
+from placement_svc.domain.ranked_placing import RankedOrder
 from tests.conftest import Api, LoadCloud
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of
@@ -191,6 +195,81 @@ def test_soft_affinity_regards_sharing_providers_of_other_trees(
     suppliers = [set(claim["allocations"]) for claim in placed.json["claims"]]
     pair = {uuid_of(second), uuid_of(child)}
     assert suppliers[1:] == [pair, {uuid_of(child)}, pair]
+
+
+@pytest.fixture
+def generated(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
+    """All candidates that a claim generates, in any order of trees."""
+    found: list[Candidate] = []
+
+    def recorded(method: Any) -> Any:
+        def candidates(order: TreeOrder, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
+            for key, candidate in method(order, root):
+                found.append(candidate)
+                yield key, candidate
+
+        return candidates
+
+    for order in (Rotation, RankedOrder):
+        monkeypatch.setattr(order, "candidates", recorded(order.candidates))
+    return found
+
+
+@pytest.mark.parametrize("order", ["", "&order_by=spread:DISK_GB"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_few_combinations_of_pools_are_tried(
+    api: Api, load_cloud: LoadCloud, group: Call, generated: list[Candidate], policy: str, order: str
+) -> None:
+    """Around each of the seven roots, the four groups have 6 ** 4 candidates."""
+    load_cloud(read("; ".join(["h{VCPU8}@X", *(f"s{number}{{DISK_GB9}}$@X" for number in range(6))])))
+    group(policy)
+    groups = "&".join(f"resources{number}=DISK_GB:1" for number in range(4))
+    placed = api("POST", "/claims", body("1", "2", request=groups + order))
+    first, second = (set(claim["allocations"]) for claim in placed.json["claims"])
+    if policy.endswith("anti-affinity"):
+        assert first.isdisjoint(second)
+    else:
+        assert (first, len(first)) == (second, 1)
+    assert len(generated) < 50
+
+
+@pytest.mark.parametrize("order", ["", "&order_by=spread:DISK_GB"])
+def test_pools_of_excluded_roots_are_not_combined(
+    api: Api, load_cloud: LoadCloud, group: Call, generated: list[Candidate], order: str
+) -> None:
+    """The members of the group leave only the host, whose disk shares with nobody."""
+    pools = [f"s{number}" for number in range(6)]
+    load_cloud(read("; ".join(["h{DISK_GB4}@X", *(f"{name}{{DISK_GB9}}$@X" for name in pools)])))
+    group("anti-affinity")
+    for name in pools:
+        request = f"resources=DISK_GB:1&in_tree={uuid_of(name)}"
+        assert roots(api("POST", "/claims", body(f"in {name}", request=request))) == [name]
+    generated.clear()
+    groups = "&".join(f"resources{number}=DISK_GB:1" for number in range(4))
+    assert roots(api("POST", "/claims", body("1", request=groups + order))) == ["h"]
+    assert len(generated) < 50
+
+
+@pytest.mark.parametrize("policy", ["affinity", "soft-affinity"])
+def test_affinity_prefers_the_domain_of_the_best_pools(
+    api: Api, load_cloud: LoadCloud, group: Call, policy: str
+) -> None:
+    """In each domain, some disk pool has each of the preferred traits, but only in Y one pool has both."""
+    load_cloud(
+        read(
+            "h{VCPU8}@A,B;"
+            " x1@X; s1<x1{DISK_GB9}$#COMPUTE_NODE@A; x2@X; s2<x2{DISK_GB9}$#STORAGE_DISK_SSD@A;"
+            " x3@X; g1<x3{VGPU9}$@B;"
+            " y1@Y; s3<y1{DISK_GB9}$#COMPUTE_NODE,STORAGE_DISK_SSD@A; y2@Y; g2<y2{VGPU9}$@B;"
+            " z1@Z; s4<z1{DISK_GB9}$#COMPUTE_NODE@A; s5<z1{DISK_GB9}$#STORAGE_DISK_SSD@A; z2@Z;"
+            " g3<z2{VGPU9}$@B"
+        )
+    )
+    group(policy, [uuid_of(name) for name in "XYZ"])
+    request = "resources=DISK_GB:1&resources_G=VGPU:1&preferred=COMPUTE_NODE,STORAGE_DISK_SSD"
+    for _ in range(10):  # The order of the suppliers is random.
+        placed = api("POST", "/claims", body("1", request=request, dry_run=True)).json
+        assert set(placed["claims"][0]["allocations"]) == {uuid_of("s3"), uuid_of("g2")}
 
 
 def test_soft_affinity_reports_who_is_apart(api: Api, load_cloud: LoadCloud, group: Call, call: Call) -> None:

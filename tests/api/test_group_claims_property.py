@@ -16,7 +16,7 @@ from tests.support.claims_oracle import consumer, root_name
 from tests.support.cloud import Cloud, uuid_of
 from tests.support.fits_oracle import claimed
 from tests.support.oracle import Candidate, Request, candidates, read_candidate
-from tests.support.strategies import scenarios, scenarios_with_pools
+from tests.support.strategies import scenarios, scenarios_of_pools, scenarios_with_pools
 
 Domains = frozenset[str | None]
 
@@ -53,7 +53,7 @@ def domains(group: Mapping[str, Any], cloud: Cloud, candidate: Candidate) -> Dom
     max_examples=examples(40),
 )
 @given(
-    scenario=scenarios() | scenarios_with_pools(),
+    scenario=scenarios() | scenarios_with_pools() | scenarios_of_pools(),
     group=policies(),
     numbers=st.lists(st.integers(1, 4), min_size=1, max_size=3),
 )

@@ -1,6 +1,6 @@
 """The rules of placement groups, compared with a brute-force oracle."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from hypothesis import given, settings
@@ -46,6 +46,25 @@ def test_ranks_follow_the_policy(
         if len(better) == len(worse) == 1 and None not in better | worse and kept[better] == kept[worse]:
             first, second = (sum(not mine.isdisjoint(each) for each in members) for mine in (better, worse))
             assert first <= second if group.is_anti_affinity else first >= second
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(group=GROUPS, members=MEMBERS, domains=st.frozensets(st.sampled_from(["a", "b", "c", "d", None])))
+def test_first_level_with_a_set_of_domains_has_its_rank(
+    group: PlacementGroup, members: list[frozenset[Any]], domains: frozenset[Any]
+) -> None:
+    occupancy = Occupancy(group, members)
+    levels = list(occupancy.levels(domains))
+    ranks = [rank for rank, _ in levels]
+    assert ranks == sorted(set(ranks))
+    keeping = occupancy.keeping_sets(domains)
+    for sets in (keeping, *(sets for _, sets in levels)):
+        assert sum(map(len, sets)) == len(frozenset[Any]().union(*sets))
+    for size in range(1, len(domains) + 1):
+        for mine in map(frozenset, combinations(domains, size)):
+            first = next(rank for rank, sets in levels if any(mine <= each for each in sets))
+            assert first == occupancy.rank(mine)
+            assert any(mine <= each for each in keeping) == occupancy.allows(mine)
 
 
 def test_members_of_a_tie_all_violate_affinity() -> None:

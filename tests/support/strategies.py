@@ -256,6 +256,43 @@ def scenarios_with_pools(draw: st.DrawFn) -> tuple[Cloud, list[Request]]:
 
 
 @st.composite
+def scenarios_of_pools(draw: st.DrawFn) -> tuple[Cloud, list[Request]]:
+    """Draw pools, some in one tree and some in the tree of a host, and requests of several groups for them.
+
+    A host may supply the same, from itself or from a child that does not share.
+    """
+    providers = [Provider("a", aggregates=frozenset("A"), inventories=draw(_disks(0)))]
+    for name in "vwxyz"[: draw(st.integers(2, 5))]:
+        is_pool = not one_in_four(draw)
+        providers.append(
+            Provider(
+                name,
+                parent=draw(st.sampled_from([None, *(each.name for each in providers if not each.parent)])),
+                inventories=draw(_disks(1)),
+                traits=draw(subsets(TRAITS[:1])) | (frozenset([SHARING]) if is_pool else frozenset()),
+                aggregates=draw(subsets(AGGREGATES[1:])) | (frozenset("A") if is_pool else frozenset()),
+            )
+        )
+    requests = []
+    for _ in range(draw(st.integers(1, 3))):
+        suffixes = ["", *SUFFIXES][draw(st.integers(0, 1)) :][: draw(st.integers(2, 4))]
+        groups = tuple(Group(suffix, {"DISK_GB": draw(st.integers(1, 3))}) for suffix in suffixes)
+        request = Request(
+            groups,
+            group_policy=draw(st.sampled_from(["none", "none", "isolate"])),
+            can_split=frozenset(["DISK_GB"]) if "" in suffixes and one_in_four(draw) else frozenset(),
+        )
+        requests.append(replace(request, **draw(_order(request))))
+    return Cloud(tuple(providers)), requests
+
+
+def _disks(least: int) -> st.SearchStrategy[dict[str, Inventory]]:
+    """Draw the inventory of a pool; with `least` 0, there may be none."""
+    disk = st.sampled_from([4, 2, 6, 8]).map(lambda total: {"DISK_GB": Inventory(total)})
+    return disk if least else st.just({}) | disk
+
+
+@st.composite
 def _suffixed_group(
     draw: st.DrawFn, request: Request, cloud: Cloud, targets: Sequence[Provider], suffix: str
 ) -> Group:
