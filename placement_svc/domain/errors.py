@@ -150,7 +150,13 @@ class NoCandidates(Conflict):
         self.extra: dict[str, Any] = {"placeable": placeable, "explanation": explanation}
         self.group = group
         if group is not None:
-            text += f" The {group.policy} of placement group {group.uuid} excludes the others."
+            policy = f"{group.policy} of placement group {group.uuid}"
+            # A soft policy excludes no candidate, but those that it prefers may use what the others need.
+            text += (
+                f" Without the {policy}, there are enough."
+                if group.is_soft
+                else f" The {policy} excludes the others."
+            )
             self.extra["placement_group"] = group.uuid
         super().__init__(text)
 

@@ -197,6 +197,27 @@ def test_soft_affinity_regards_sharing_providers_of_other_trees(
     assert suppliers[1:] == [pair, {uuid_of(child)}, pair]
 
 
+def test_a_soft_policy_that_leaves_too_few_candidates_is_named(
+    api: Api, load_cloud: LoadCloud, group: Call
+) -> None:
+    """The member draws a consumer to its host, where the order takes the disk that the other host needs."""
+    first, second = sorted(["g", "h"], key=uuid_of)
+    load_cloud(read(f"{first}{{VCPU1}}@X; {second}{{VCPU2, DISK_GB2}}@X; i{{DISK_GB3}}$@X"))
+    group("soft-affinity")
+    member = api("POST", "/claims", body("1", request=f"resources=VCPU:1&in_tree={uuid_of(second)}"))
+    assert roots(member) == [second]
+    request = "resources=VCPU:1,DISK_GB:2&order_by=spread:DISK_GB"
+    refused = api("POST", "/claims", body("2", "3", request=request))
+    assert refused.status_code == 409
+    assert (error(refused)["placement_group"], error(refused)["placeable"]) == (GROUP, 1)
+    reason = f" Without the soft-affinity of placement group {GROUP}, there are enough.  "
+    assert error(refused)["detail"].endswith(reason)
+    without_group = body("2", "3", request=request)
+    del without_group["placement_group"]
+    both = api("POST", "/claims", without_group)
+    assert sorted(roots(both)) == sorted([first, second])
+
+
 @pytest.fixture
 def generated(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
     """All candidates that a claim generates, in any order of trees."""
