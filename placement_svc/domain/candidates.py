@@ -110,21 +110,36 @@ def combine(
     if not all(suppliers):
         return iter(())
     counts = tuple(map(len, suppliers))
+    is_single = max(counts, default=1) == 1
+    # Most hosts that are one provider: a generator would take longer than the only combination.
+    if is_single and is_surely_candidate(rules, first_combination(suppliers), providers):
+        return iter([first_combination(suppliers)])
     order = _fewest_first(counts)
     if rules.may_exclude:
         combining = Combining(rules, suppliers, order, providers, deadline, memory)
         constraints = constraints_of(combining)
         if constraints:
             return _combine_constrained(combining, constraints)
-    if max(counts, default=1) == 1:
-        # Most hosts that are one provider: a generator would take longer than the only combination.
-        return iter([first_combination(suppliers)])
     return _products(suppliers, order, deadline)
 
 
 def first_combination(suppliers: SuppliersByDemand) -> Candidate:
     """Return the combination that `combine` tries first."""
     return tuple([ids[0] for ids in suppliers])
+
+
+def is_surely_candidate(rules: CombinationRules, combination: Candidate, providers: ProviderLookup) -> bool:
+    """Return True if only its traits could exclude a combination, and they do not; False if unknown.
+
+    One supplier of the unsuffixed group has all traits that the group requires.
+    """
+    if rules.may_exclude_with_traits or rules.splittable:
+        return False
+    return not rules.unsuffixed_required or any(
+        rules.has_unsuffixed_required(providers.trait_ids(id_))
+        for id_, suffixed in zip(combination, rules.suffixed, strict=True)
+        if not suffixed
+    )
 
 
 def _combine_constrained(combining: Combining, constraints: Sequence[Constraint]) -> Iterator[Candidate]:

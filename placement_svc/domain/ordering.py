@@ -28,7 +28,7 @@ ID_SIZE = 100
 
 T = TypeVar("T")
 
-Rank = tuple[int, int]
+Rank = tuple[float, float]
 """The negative score, and the key: what is free of the class, negative for `spread`, 0 without a class."""
 
 Position = tuple[float, float, str]
@@ -179,11 +179,14 @@ def by_score(trees: Iterable[tuple[Position, RankedCandidates]]) -> Iterator[Can
     yield from until((inf, 0, ""))
 
 
-def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
-    """Yield the candidates of a tree by rank, with their ranks; the cost depends on how many are taken.
+def ordered_candidates(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best: Rank
+) -> RankedCandidates:
+    """Yield the candidates of a tree by rank, with their ranks.
 
-    Candidates of the same rank are in an order that depends on uuids only. The candidates of each rank are
-    found by themselves: a rank restricts the suppliers, and demands that they have certain traits together.
+    The cost depends on how many are taken. `best` is the `best_rank` of the suppliers. Candidates of the same
+    rank are in an order that depends on uuids only. The candidates of each rank are found by themselves: a
+    rank restricts the suppliers, and demands that they have certain traits together.
     """
     if tree.rules.splittable:
         with_splits = tree.with_splits()
@@ -191,28 +194,27 @@ def ordered_candidates(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppl
             return
         tree = with_splits
         facts = _facts_with_splits(ordering, facts, tree.suppliers)
+        best = best_rank(ordering, facts, tree.suppliers, tree.deadline)
     if not all(tree.suppliers):
         return
     if max(map(len, tree.suppliers), default=1) == 1:
-        rank = best_rank(ordering, facts, tree.suppliers, tree.deadline)
         for candidate in tree.combine(tree.suppliers):
-            yield rank, candidate
+            yield best, candidate
         return
     found = 0
     if not ordering.preferred:
         # A limited search wants one candidate of most trees.
-        rank = best_rank(ordering, facts, tree.suppliers, tree.deadline)
-        best = _best_combination(ordering, facts, tree, rank[1])
-        for candidate in tree.combine([(id_,) for id_ in best]):
+        combination = _best_combination(ordering, facts, tree, best[1])
+        for candidate in tree.combine([(id_,) for id_ in combination]):
             found += 1
-            yield rank, candidate
+            yield best, candidate
     # Otherwise, the candidates of each rank would be searched by themselves.
     if found or tree.has_candidate(tree.suppliers):
         yield from islice(_by_rank(ordering, facts, tree), found, None)
 
 
 def _best_combination(
-    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best_key: int
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best_key: float
 ) -> Sequence[int]:
     """Return the suppliers of the first candidate, unless a constraint excludes them.
 

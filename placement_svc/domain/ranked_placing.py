@@ -56,7 +56,8 @@ class RankedOrder:
         tree = self._to_tree(root)
         reserved = tree.memory.reserved
         try:
-            for rank, candidate in ordered_candidates(self._ordering, self._facts, tree):
+            best = best_rank(self._ordering, self._facts, tree.suppliers, tree.deadline)
+            for rank, candidate in ordered_candidates(self._ordering, self._facts, tree, best):
                 yield (*rank, self._text(root)), candidate
         finally:
             # The tree is combined anew for the next consumer.

@@ -10,7 +10,13 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.groups import GroupPolicy, OrderBy, OrderMethod
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
-from placement_svc.domain.ordering import Ordering, SupplierFacts, TreeSuppliers, ordered_candidates
+from placement_svc.domain.ordering import (
+    Ordering,
+    SupplierFacts,
+    TreeSuppliers,
+    best_rank,
+    ordered_candidates,
+)
 
 CHILDREN = 2000
 GROUPS = 50
@@ -77,7 +83,8 @@ def test_ranks_without_candidates_are_not_searched(preferred: frozenset[int], de
     tree = TreeSuppliers(1, rules, suppliers, lookup, deadline, MemoryBudget(64 * MEGABYTE))
     first = next(tree.combine(suppliers), None)
     unordered, deadline.checks = deadline.checks, 0
-    ranked = next(ordered_candidates(ordering, facts, tree), None)
+    best = best_rank(ordering, facts, suppliers, deadline)
+    ranked = next(ordered_candidates(ordering, facts, tree, best), None)
     assert (ranked is None) == (first is None) == (demand_count == 7)
     # Each set of preferred traits and each amount would be searched like the whole.
     assert deadline.checks <= 4 * unordered + 150
@@ -101,7 +108,8 @@ def test_free_amounts_of_many_groups(alike: bool) -> None:
     )
     suppliers = [ids if alike else list(ids) for _ in range(GROUPS)]
     tree = TreeSuppliers(1, rules, suppliers, lookup, deadline, MemoryBudget(64 * MEGABYTE))
-    rank, candidate = next(ordered_candidates(ordering, facts, tree))
+    best = best_rank(ordering, facts, suppliers, deadline)
+    rank, candidate = next(ordered_candidates(ordering, facts, tree, best))
     assert rank == (0, 9)
     assert len(candidate) == GROUPS
     assert deadline.most < MOST_LOOKUPS

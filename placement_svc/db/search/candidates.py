@@ -24,6 +24,7 @@ from placement_svc.domain.candidates import (
     candidate_size,
     combine_around,
     first_combination,
+    is_surely_candidate,
     round_robin,
     split_candidate_size,
 )
@@ -146,14 +147,11 @@ class CandidateSearch:
         self._options = options
         self._fetcher = fetcher
         self._repeated = RepeatedCandidates(shared_supplies, options.deadline, options.memory)
-        rules = criteria.rules
-        self._may_skip_combining = not (
-            rules.may_exclude_with_traits or rules.splittable or shared_supplies or options.randomize
-        )
-        """Whether `first_combination` of an anchor is its first candidate, and no other anchor has it, if
-        `_has_required` is true.
+        self._may_skip_combining = not (shared_supplies or options.randomize)
+        """Whether `first_combination` is the first candidate of an anchor, and no other one has it, if
+        `is_surely_candidate`.
         """
-        self._size = split_candidate_size if rules.splittable else candidate_size
+        self._size = split_candidate_size if criteria.rules.splittable else candidate_size
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all anchors and their trees are fetched at once."""
@@ -233,24 +231,16 @@ class CandidateSearch:
         self, anchors: Iterable[Anchor]
     ) -> Iterator[tuple[Candidate | None, Iterator[Candidate]]]:
         """Yield for each anchor its first candidate, None if it has none, and a generator of the others."""
+        rules, trees = self._criteria.rules, self._fetcher.trees
         for anchor in self._options.deadline.checked(anchors):
             if self._may_skip_combining:
                 first = first_combination(anchor.supplier_ids)
-                if self._has_required(first):
+                if is_surely_candidate(rules, first, trees):
                     # Most searches want no other candidates, so the generator is not started here.
                     yield first, self._others(anchor)
                     continue
             generator = self._combine(anchor)
             yield next(generator, None), generator
-
-    def _has_required(self, candidate: Candidate) -> bool:
-        """Return whether one supplier of the unsuffixed group has all traits that the group requires."""
-        rules, trait_ids = self._criteria.rules, self._fetcher.trees.trait_ids
-        return not rules.unsuffixed_required or any(
-            rules.has_unsuffixed_required(trait_ids(id_))
-            for id_, suffixed in zip(candidate, rules.suffixed, strict=True)
-            if not suffixed
-        )
 
     def _others(self, anchor: Anchor) -> Iterator[Candidate]:
         """Yield the candidates around an anchor, except for the first one."""

@@ -3,14 +3,23 @@
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import chain, count, islice
+from operator import itemgetter
 
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
 from placement_svc.db.search.repeated_candidates import FirstAnchors, RepeatedCandidates
 from placement_svc.db.search.trees import TreeFetcher
-from placement_svc.domain.candidates import Candidate, candidate_size, round_robin, split_candidate_size
+from placement_svc.domain.candidates import (
+    Candidate,
+    candidate_size,
+    first_combination,
+    is_surely_candidate,
+    round_robin,
+    split_candidate_size,
+)
 from placement_svc.domain.ordering import (
     Position,
+    Rank,
     RankedCandidates,
     TreeSuppliers,
     by_score,
@@ -54,7 +63,7 @@ class OrderedSearch:
             return
         generators: list[Iterator[Candidate]] = []
         for _, ranked in trees:
-            generator = (candidate for _, candidate in ranked)
+            generator = map(itemgetter(1), ranked)
             first = next(generator, None)
             if first is not None:
                 yield first
@@ -94,29 +103,37 @@ class OrderedSearch:
         are sharing providers, only the first one is combined: the others have the same candidates.
         """
         source = self._source
+        bounds: dict[int, Position] = {}
         anchors: list[Anchor] = []
         while self._pending and len(anchors) != chunk and self._pending[0][0] <= source.horizon:
-            anchors.append(heappop(self._pending)[2])
+            bound, _, anchor = heappop(self._pending)
+            bounds[anchor.id] = bound
+            anchors.append(anchor)
         new = self._repeated.new_anchors(anchors)
         request_stats.current().trees += len(new)
         self._fetcher.wait()
         self._fetcher.fetch(self._repeated.root_ids(new))
         for anchor in new:
             source.memory.reserve(TREE_SIZE)
-            tree = TreeSuppliers(
-                anchor.id,
-                source.criteria.rules,
-                anchor.supplier_ids,
-                self._fetcher.trees,
-                source.deadline,
-                source.memory,
-            )
-            ranked = ordered_candidates(source.ordering, source.facts, tree)
+            score, key, _ = bounds[anchor.id]
+            ranked = self._ranked(anchor, (score, key))
             first = next(ranked, None)
             if first is not None:
                 position = source.position(anchor, first[0])
                 heappush(self._found, (position, next(self._numbers), anchor, chain([first], ranked)))
         return len(anchors)
+
+    def _ranked(self, anchor: Anchor, best: Rank) -> RankedCandidates:
+        """Return a generator of the candidates around an anchor by rank; `best` is its `best_rank`."""
+        source, trees = self._source, self._fetcher.trees
+        rules, suppliers = source.criteria.rules, anchor.supplier_ids
+        if {1}.issuperset(map(len, suppliers)):
+            # Most hosts that are one provider.
+            only = first_combination(suppliers)
+            if is_surely_candidate(rules, only, trees):
+                return iter([(best, only)])
+        tree = TreeSuppliers(anchor.id, rules, suppliers, trees, source.deadline, source.memory)
+        return ordered_candidates(source.ordering, source.facts, tree, best)
 
     def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates, and reserve the memory that keeping them needs."""
