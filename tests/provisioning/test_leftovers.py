@@ -64,6 +64,11 @@ def start(temporary: Path) -> Iterator[Start]:
     assert processes_of(temporary.parent) == set()
 
 
+def directories_in(temporary: Path) -> set[Path]:
+    """Return the directories of commands; gunicorn has other files there while it starts a worker."""
+    return set(temporary.glob("placement-svc-*"))
+
+
 def processes_of(directory: Path) -> set[int]:
     """Return the processes that name a file below `directory` in their command line."""
     found = set()
@@ -120,7 +125,7 @@ def test_demo_killed_with_its_service_is_removed_by_serve(start: Start, temporar
     wait_until(lambda: all(map(is_free, temporary.glob(f"*/{OWNER_LOCK}"))))
     start("serve", PLACEMENT_DATABASE_URL="postgresql://nobody@127.0.0.1:1/nothing", port=port)
     assert not is_alive(server)
-    [left] = temporary.iterdir()
+    [left] = directories_in(temporary)
     assert left.name.startswith("placement-svc-serve-")
 
 
@@ -131,7 +136,7 @@ def test_killed_service_is_removed_by_the_next_one(
     data_dir = temporary.parent / "first"
     process, _ = start("serve", PLACEMENT_DATA_DIR=str(data_dir))
     server = postmaster(data_dir)
-    [directory] = temporary.iterdir()
+    [directory] = directories_in(temporary)
     process.send_signal(number)
     process.wait()
     assert is_alive(server) == directory.exists() == (number == signal.SIGKILL)
@@ -147,11 +152,11 @@ def test_running_commands_are_left_alone(start: Start, temporary: Path) -> None:
     data_dir = temporary.parent / "second"
     _, first = start("serve", PLACEMENT_DATA_DIR=str(data_dir))
     _, second = start("demo", "--hosts", "0")
-    before = set(temporary.iterdir())
+    before = directories_in(temporary)
     servers = [postmaster(data_dir), postmaster(next(temporary.glob("*-demo-*")) / "data")]
     remove_leftovers()
     start("serve", PLACEMENT_DATA_DIR=str(data_dir))
-    assert before < set(temporary.iterdir())
+    assert before < directories_in(temporary)
     assert all(map(is_alive, servers))
     for port in (first, second):
         assert Client(port)("GET", "/resource_providers").status == 200
