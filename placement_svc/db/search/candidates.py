@@ -236,8 +236,9 @@ class CandidateSearch:
             if self._may_skip_combining:
                 first = first_combination(anchor.supplier_ids)
                 if is_surely_candidate(rules, first, trees):
-                    # Most searches want no other candidates, so the generator is not started here.
-                    yield first, self._others(anchor)
+                    # Most hosts have no others, and most searches want none, so combining waits until then.
+                    is_single = {1}.issuperset(map(len, anchor.supplier_ids))
+                    yield first, iter(()) if is_single else self._others(anchor)
                     continue
             generator = self._combine(anchor)
             yield next(generator, None), generator
