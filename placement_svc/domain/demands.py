@@ -87,9 +87,14 @@ class CombinationRules:
 
         It caches its results, as most providers have the same traits.
         """
-        return functools.lru_cache(TRAITS_CACHE_SIZE)(
-            lambda trait_ids: not any(map(trait_ids.isdisjoint, self.unsuffixed_required))
-        )
+        # A reference to `self` would be a cycle, which keeps the cached sets until the next collection.
+        required = self.unsuffixed_required
+
+        @functools.lru_cache(TRAITS_CACHE_SIZE)
+        def has_each(trait_ids: frozenset[int]) -> bool:
+            return not any(map(trait_ids.isdisjoint, required))
+
+        return has_each
 
     @functools.cached_property
     def isolated(self) -> frozenset[int]:
