@@ -28,13 +28,24 @@ class BackgroundCall(Generic[T]):
     def start(self) -> Future[T]:
         """Return the call that is running, or else a new one."""
         with self._lock:
-            if self._running is None or self._running.done():
+            if self._running is None:
                 self._running = Future()
                 Thread(target=self._run, args=(self._running,), name="background-call", daemon=True).start()
             return self._running
 
     def _run(self, future: Future[T]) -> None:
         try:
-            future.set_result(self._call())
+            result = self._call()
         except Exception as error:
+            self._forget()
             future.set_exception(error)
+        else:
+            self._forget()
+            future.set_result(result)
+        # The traceback of an error refers to this frame.
+        del future
+
+    def _forget(self) -> None:
+        """Let the next caller start a new call; an error of this one would keep all that it has used."""
+        with self._lock:
+            self._running = None
