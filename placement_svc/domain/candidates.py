@@ -110,10 +110,11 @@ def combine(
     if not all(suppliers):
         return iter(())
     counts = tuple(map(len, suppliers))
-    is_single = max(counts, default=1) == 1
-    # Most hosts that are one provider: a generator would take longer than the only combination.
-    if is_single and is_surely_candidate(rules, first_combination(suppliers), providers):
-        return iter([first_combination(suppliers)])
+    if max(counts, default=1) == 1:
+        # Most hosts that are one provider: a generator would take longer than the only combination.
+        only = first_combination(suppliers)
+        if is_surely_candidate(rules, only, providers):
+            return iter([only])
     order = _fewest_first(counts)
     if rules.may_exclude:
         combining = Combining(rules, suppliers, order, providers, deadline, memory)

@@ -24,6 +24,7 @@ class MemoryBudget:
 
     def reserve(self, size: int) -> None:
         """Reserve so many bytes; raise `Invalid` if the limit leaves fewer."""
+        # Without a call of `reserves`, as searches reserve memory for each anchor and each candidate.
         self.reserved += size
         if self.reserved > self.limit:
             self.reserved -= size

@@ -283,11 +283,11 @@ class Placer:
     def _first(self, parts: Iterable[_Part]) -> tuple[Key, Placed] | None:
         """Return the candidate with the best key of all parts; None if they have none."""
         best: tuple[Key, Placed] | None = None
-        several = list(parts)
-        if len(several) > 1:
-            several.sort(key=lambda part: self._order.bound(part.suppliers))
-        for part in several:
-            if best is not None and best[0] <= self._order.bound(part.suppliers):
+        all_parts = list(parts)
+        # A single part needs no bound.
+        bounds = [self._order.bound(part.suppliers) if len(all_parts) > 1 else () for part in all_parts]
+        for bound, part in sorted(zip(bounds, all_parts, strict=True), key=itemgetter(0)):
+            if best is not None and best[0] <= bound:
                 break
             for key, candidate in self._order.candidates(part.suppliers):
                 root_ids = self._roots_of(candidate)
