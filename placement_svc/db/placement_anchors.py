@@ -16,7 +16,7 @@ from placement_svc.db.search.root_sets import has_small_set
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import Position
+from placement_svc.domain.ordering import TreePosition
 from placement_svc.domain.placing import Key
 
 CHUNK_GROWTH = 4
@@ -107,7 +107,7 @@ class OrderedBatches:
         self._limit = limit
         self._chunk = None if delivers_all else limit
         self._numbers = count()
-        self._pending: list[tuple[Position, int, Anchor]] = []
+        self._pending: list[tuple[TreePosition, int, Anchor]] = []
         """A heap of anchors by the positions that their trees do not precede."""
         self.horizon: Key | None = source.horizon
 

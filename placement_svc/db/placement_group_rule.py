@@ -8,10 +8,10 @@ from sqlalchemy import Connection
 
 from placement_svc.db import placement_groups
 from placement_svc.domain.placement_groups import Domain, Occupancy, PlacementGroup
-from placement_svc.domain.placement_rule import Rank
+from placement_svc.domain.placement_rule import RuleRank
 from placement_svc.domain.placements import Placements
 
-NO_RANK: Rank = ()
+NO_RANK: RuleRank = ()
 """The rank of all roots that a hard policy does not exclude."""
 
 
@@ -67,19 +67,19 @@ class PlacementGroupRule:
             self._domain_by_root[root_id] = domain
             self._roots_by_domain[domain].append(root_id)
 
-    def rank(self, root_ids: frozenset[int]) -> Rank | None:
+    def rank(self, root_ids: frozenset[int]) -> RuleRank | None:
         """Return the rank of these roots for the next consumer; None if the policy excludes them."""
         domains = self._domains(root_ids)
         if self._group.is_soft:
             return self._occupancy.rank(domains)
         return NO_RANK if self._allows_in_run(domains) and self._occupancy.allows(domains) else None
 
-    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[Rank, Sequence[frozenset[int]]]]:
+    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
         """Yield ranks of sets of these roots for the next consumer, the best ones first, with these sets."""
         roots_by_domain = defaultdict[Domain, list[int]](list)
         for root_id in root_ids:
             roots_by_domain[self._domain_by_root[root_id]].append(root_id)
-        levels: Iterable[tuple[Rank, Sequence[frozenset[Domain]]]]
+        levels: Iterable[tuple[RuleRank, Sequence[frozenset[Domain]]]]
         if self._group.is_soft:
             levels = self._occupancy.levels(roots_by_domain)
         else:

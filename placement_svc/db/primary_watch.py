@@ -32,7 +32,7 @@ _POSITION = text("""
 
 
 @dataclass(frozen=True)
-class Position:
+class WalPosition:
     """The end of the primary's WAL; `read_at` is a time of the monotonic clock, just before it was read."""
 
     timeline: int
@@ -59,7 +59,7 @@ class PrimaryWatch:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.position: Position | None = None
+        self.position: WalPosition | None = None
         self._engine = engine
         self._lock = Lock()
         self._next_check = 0.0
@@ -139,7 +139,7 @@ class PrimaryWatch:
                 if not connection.scalar(_IS_STANDBY):
                     read_at = monotonic()
                     timeline, lsn = connection.execute(_POSITION).one()
-                    self.position = Position(timeline, lsn, read_at)
+                    self.position = WalPosition(timeline, lsn, read_at)
                     return True
                 # A primary that was demoted: the next check connects anew.
                 connection.invalidate()

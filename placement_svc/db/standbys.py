@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from placement_svc.db.cancellation import canceled_at_deadline
 from placement_svc.db.engine import Database, connect, use_snapshot
 from placement_svc.db.errors import QUERY_CANCELED, map_driver_errors, sqlstate
-from placement_svc.db.primary_watch import Position, PrimaryWatch, is_exhausted
+from placement_svc.db.primary_watch import PrimaryWatch, WalPosition, is_exhausted
 from placement_svc.db.urls import server_name
 from placement_svc.domain.errors import BadQueryValue, NotFound, UnknownName
 from placement_svc.observability import request_stats
@@ -202,7 +202,7 @@ class Standby:
             self._failed(error)
 
 
-def _has_reached(state: Row[Any], position: Position) -> bool:
+def _has_reached(state: Row[Any], position: WalPosition) -> bool:
     """Return whether a standby has replayed all that the primary had written at this position.
 
     After a failover, a standby of the old timeline may have what the new primary lacks, and lack the rest.

@@ -23,7 +23,7 @@ from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.split_suppliers import SplitSupplier, provider_ids_of
 from placement_svc.domain.splitting import SplittingTask, all_suppliers
 
-ID_SIZE = 100
+LISTED_SUPPLIER_SIZE = 100
 """Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 Rank = tuple[float, float]
 """The negative score, and the key: what is free of the class, negative for `spread`, 0 without a class."""
 
-Position = tuple[float, float, str]
+TreePosition = tuple[float, float, str]
 """The place of a tree in the order: its rank, and its uuid (with a random order, a random text)."""
 
 RankedCandidates = Iterator[tuple[Rank, Candidate]]
@@ -151,7 +151,7 @@ class TreeSuppliers(NamedTuple):
         return next(self.combine(suppliers, together), None) is not None
 
 
-def by_score(trees: Iterable[tuple[Position, RankedCandidates]]) -> Iterator[Candidate]:
+def by_score(trees: Iterable[tuple[TreePosition, RankedCandidates]]) -> Iterator[Candidate]:
     """Yield the candidates of all trees by score; the cost depends on how many are taken.
 
     `trees` are in the order of their positions. Of each score, the first candidate of each tree comes first,
@@ -236,7 +236,9 @@ def _best_combination(
 
 def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
     """Yield the candidates of a tree by rank, with their ranks, whose classes are not split."""
-    tree.memory.reserve(ID_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values())))
+    tree.memory.reserve(
+        LISTED_SUPPLIER_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values()))
+    )
     by_uuid = _each_list(
         tree.suppliers,
         lambda ids: ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__),

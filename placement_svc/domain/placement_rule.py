@@ -7,7 +7,7 @@ of each placement; it never sees amounts.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
-Rank = tuple[int, ...]
+RuleRank = tuple[int, ...]
 """A position in the order of preference: smaller ranks are better, and a rank comes before any `order_by`.
 
 All ranks of one rule have the same length.
@@ -38,10 +38,10 @@ class PlacementRule(Protocol):
     Then the search tries the domains one after the other, each in a run.
     """
 
-    def rank(self, root_ids: frozenset[int]) -> Rank | None:
+    def rank(self, root_ids: frozenset[int]) -> RuleRank | None:
         """Return the rank of these roots for the next consumer; None if the rule excludes them."""
 
-    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[Rank, Sequence[frozenset[int]]]]:
+    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
         """Yield ranks of sets of these roots for the next consumer, the best ones first.
 
         With each rank come disjoint sets of roots. No subset of them has a worse rank. Each set that the rule

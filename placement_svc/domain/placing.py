@@ -18,7 +18,7 @@ from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.placement_rule import PlacementRule, Rank
+from placement_svc.domain.placement_rule import PlacementRule, RuleRank
 from placement_svc.domain.split_suppliers import provider_ids_of
 
 TREE_SIZE = 600
@@ -128,7 +128,7 @@ class Placer:
         self._deadline = deadline
         self._memory = memory
         self._trees: dict[int, _Tree] = {}
-        self._heap: list[tuple[tuple[Rank, Key], int, _Tree]] = []
+        self._heap: list[tuple[tuple[RuleRank, Key], int, _Tree]] = []
         self._entries = 0
         self._served_roots = defaultdict[int, list[int]](list)
         """For each supplier of trees other than its own, the roots of these trees."""
@@ -183,7 +183,7 @@ class Placer:
         self._push(tree, rank)
         return placed
 
-    def _pop_best(self, horizon: Key | None) -> tuple[_Tree, Rank, Placed] | None:
+    def _pop_best(self, horizon: Key | None) -> tuple[_Tree, RuleRank, Placed] | None:
         """Remove the tree with the best candidate from the heap; return it with that candidate."""
         while self._heap:
             self._deadline.check()
@@ -203,7 +203,7 @@ class Placer:
             return tree, rank, placed
         return None
 
-    def _push(self, tree: _Tree, rank: Rank) -> None:
+    def _push(self, tree: _Tree, rank: RuleRank) -> None:
         """Put a tree into the heap; the rank () comes before all others."""
         self._entries += 1
         tree.entry = self._entries
@@ -241,7 +241,7 @@ class Placer:
         else:
             tree.entry = 0
 
-    def _best(self, tree: _Tree) -> tuple[tuple[Rank, Key], Placed] | None:
+    def _best(self, tree: _Tree) -> tuple[tuple[RuleRank, Key], Placed] | None:
         """Return the best candidate of a tree with its key, None if it has none."""
         # The ranks of a rule change with each placement.
         if self._rule is not None or not tree.is_current:
@@ -249,7 +249,7 @@ class Placer:
             tree.is_current = True
         return tree.found
 
-    def _options(self, root: RootSuppliers) -> Iterator[tuple[tuple[Rank, Key], Placed]]:
+    def _options(self, root: RootSuppliers) -> Iterator[tuple[tuple[RuleRank, Key], Placed]]:
         """Yield the best candidate around a root; under a rule, also the best one of sharing providers alone.
 
         A candidate of the latter that is certainly worse than the former is left out.

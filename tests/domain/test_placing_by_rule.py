@@ -13,7 +13,7 @@ from placement_svc.domain.groups import GroupPolicy, OrderBy, OrderMethod
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.ordering import Ordering, SupplierFacts, TreeSuppliers
 from placement_svc.domain.placement_groups import POLICIES, Occupancy, PlacementGroup
-from placement_svc.domain.placement_rule import Rank
+from placement_svc.domain.placement_rule import RuleRank
 from placement_svc.domain.placing import Key, Placer, Rotation, TreeOrder
 from placement_svc.domain.ranked_placing import RankedOrder
 from placement_svc.domain.split_suppliers import SplitSupplier, SupplierPart, provider_ids_of
@@ -35,13 +35,13 @@ class Rule:
         self.group = PlacementGroup("group", policy, most, None)
         self.occupancy = Occupancy(self.group)
 
-    def rank(self, root_ids: frozenset[int]) -> Rank | None:
+    def rank(self, root_ids: frozenset[int]) -> RuleRank | None:
         domains = set(map(str, root_ids))
         if self.group.is_soft:
             return self.occupancy.rank(domains)
         return () if self.occupancy.allows(domains) else None
 
-    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[Rank, Sequence[frozenset[int]]]]:
+    def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
         domains = list(map(str, root_ids))
         hard = [((), self.occupancy.keeping_sets(domains))]
         for rank, sets in self.occupancy.levels(domains) if self.group.is_soft else hard:
@@ -127,9 +127,9 @@ def all_candidates(
     sharing: set[int],
     rule: Rule,
     order: TreeOrder,
-) -> dict[Parts, tuple[Rank, Key]]:
+) -> dict[Parts, tuple[RuleRank, Key]]:
     """Return all candidates that the rule allows, with the best rank and key around any root."""
-    found: dict[Parts, tuple[Rank, Key]] = {}
+    found: dict[Parts, tuple[RuleRank, Key]] = {}
     for root in roots:
         usable = [
             [

@@ -22,7 +22,7 @@ class Release:
     providers: ProviderUuids
 
 
-Change = Claim | Release
+ClaimOrRelease = Claim | Release
 
 
 @dataclass(eq=False)
@@ -34,16 +34,16 @@ class Batch:
     batch; the threads of the other changes wait for the result, `is_done`.
     """
 
-    changes: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, ClaimOrRelease] = field(default_factory=dict)
     """Changes by consumer uuid, in the order in which they were submitted."""
 
-    leader: Change | None = None
+    leader: ClaimOrRelease | None = None
     """The first change; its thread runs the batch. None until it is added."""
 
     preceding_ended: Event = field(default_factory=Event)
     is_done: "Future[bool]" = field(default_factory=Future)
 
-    def add(self, change: Change) -> None:
+    def add(self, change: ClaimOrRelease) -> None:
         """Add a change; the first one leads."""
         self.changes[change.consumer_uuid] = change
         self.leader = self.leader or change
@@ -82,7 +82,7 @@ class ClaimBatcher:
         A set of providers is a key exactly while a batch on these providers runs or is about to run.
         """
 
-    def submit(self, change: Change) -> Refusal | None:
+    def submit(self, change: ClaimOrRelease) -> Refusal | None:
         """Claim or release, alone or in a batch; return the refusal, None if the change is made."""
         providers = change.providers if isinstance(change, Release) else frozenset(change.allocations)
         with self._lock:
@@ -104,7 +104,7 @@ class ClaimBatcher:
         with self._lock:
             return sum(len(batch.changes) for batch in self._next.values() if batch)
 
-    def _join(self, providers: ProviderUuids, change: Change) -> Batch | None:
+    def _join(self, providers: ProviderUuids, change: ClaimOrRelease) -> Batch | None:
         """Add a change to the next batch and return the batch; the caller holds the lock.
 
         Return None if the batch has a change of the same consumer already.
@@ -116,7 +116,9 @@ class ClaimBatcher:
         self._next[providers] = batch
         return batch
 
-    def _lead(self, providers: ProviderUuids, change: Change, batch: Batch | None = None) -> Refusal | None:
+    def _lead(
+        self, providers: ProviderUuids, change: ClaimOrRelease, batch: Batch | None = None
+    ) -> Refusal | None:
         """Run a batch, or a change that did not wait, then let the next batch start."""
         try:
             if batch and len(batch.changes) > 1 and batch.run(self._change_batch):

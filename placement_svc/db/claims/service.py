@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from placement_svc.db.claims import outcomes, procedures
-from placement_svc.db.claims.batcher import Change, ClaimBatcher, Release
+from placement_svc.db.claims.batcher import ClaimBatcher, ClaimOrRelease, Release
 from placement_svc.db.claims.recent_claims import RecentClaims
 from placement_svc.db.claims.refusal import Refusal, raise_reason
 from placement_svc.db.engine import Database
@@ -63,7 +63,7 @@ class ClaimService:
             if not outcomes.is_released(self._database, uuid):
                 raise
 
-    def _change_one(self, change: Change) -> Refusal | None:
+    def _change_one(self, change: ClaimOrRelease) -> Refusal | None:
         if isinstance(change, Release):
             self._release(change.consumer_uuid)
             return None
@@ -73,7 +73,7 @@ class ClaimService:
         if not procedures.delete_consumer(self._database, uuid):
             raise NotFound(f"No allocations for consumer '{uuid}'")
 
-    def _change_batch(self, changes: Sequence[Change]) -> bool:
+    def _change_batch(self, changes: Sequence[ClaimOrRelease]) -> bool:
         """Return whether all changes were made; a value that cannot be stored refuses all of them."""
         claims = [change for change in changes if isinstance(change, Claim)]
         releases = [change for change in changes if isinstance(change, Release)]

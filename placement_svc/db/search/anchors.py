@@ -32,7 +32,7 @@ from placement_svc.db.search.demand_rows import (
     supplier_id_lists,
 )
 from placement_svc.db.search.serving import (
-    ID_SIZE,
+    SUPPLIER_ID_SIZE,
     ServingSet,
     SharingSuppliers,
     is_served,
@@ -245,7 +245,7 @@ class _Statement(NamedTuple):
         if self.serving_sets:
             id_count += _add_sharing_ids(lists, sharing.lists(set_numbers))
         indexes = self.id_list_of_demand
-        memory.reserve(ANCHOR_SIZE + ID_SIZE * id_count + 8 * len(indexes))
+        memory.reserve(ANCHOR_SIZE + SUPPLIER_ID_SIZE * id_count + 8 * len(indexes))
         return Anchor(row[ANCHOR_COLUMN], tuple([lists[index] for index in indexes]))
 
 

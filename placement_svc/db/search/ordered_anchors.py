@@ -13,7 +13,7 @@ from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import Ordering, Position, Rank, SupplierFacts, best_rank
+from placement_svc.domain.ordering import Ordering, Rank, SupplierFacts, TreePosition, best_rank
 
 FIRST_BATCH = (1.02, 4)
 """The first batch has this multiple of the trees that are wanted, plus this number of roots.
@@ -51,7 +51,7 @@ Then all anchors are found at once, which costs as much as the roots that pass t
 MIN_SAMPLE = 30
 """The least number of roots of such a batch: fewer roots say little about the others."""
 
-END: Position = (math.inf, math.inf, "")
+END: TreePosition = (math.inf, math.inf, "")
 """A position behind all trees."""
 
 
@@ -86,7 +86,7 @@ class AnchorSource:
         self.deadline = deadline
         self.memory = memory
         self.facts = SupplierFacts(uuids=RandomTexts(memory) if ordering.is_random else {})
-        self.horizon: Position
+        self.horizon: TreePosition
         self._connection = connection
         self._delivered: set[int] = set()
         self._known: set[int] = set()
@@ -119,7 +119,7 @@ class AnchorSource:
         else:
             self.horizon = END
 
-    def next_batch(self, wanted: int) -> Sequence[tuple[Position, Anchor]]:
+    def next_batch(self, wanted: int) -> Sequence[tuple[TreePosition, Anchor]]:
         """Return further anchors, each with a position that the tree does not precede.
 
         `wanted` is how many trees the search lacks before the horizon; there may be more or fewer.
@@ -181,7 +181,7 @@ class AnchorSource:
         is_shared = any(self.criteria.by_demand[demand] in self.shared_supplies for demand in demands)
         return not is_shared and not self.criteria.has_rare_criterion(self.shared_supplies.keys())
 
-    def _all_of_score(self) -> Sequence[tuple[Position, Anchor]]:
+    def _all_of_score(self) -> Sequence[tuple[TreePosition, Anchor]]:
         """Return all anchors of trees that can have the score and have not been delivered yet."""
         anchors, _ = find_anchors(
             self._connection,
@@ -195,11 +195,11 @@ class AnchorSource:
         self._end_score()
         return self._with_bounds(anchors)
 
-    def position(self, anchor: Anchor, rank: Rank) -> Position:
+    def position(self, anchor: Anchor, rank: Rank) -> TreePosition:
         """Return the position of an anchor with this rank."""
         return (*rank, self._drawn.get(anchor.id) or self.facts.uuids[anchor.id])
 
-    def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[Position, Anchor]]:
+    def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[TreePosition, Anchor]]:
         new = [anchor for anchor in anchors if anchor.id not in self._delivered]
         self._read_facts(new)
         drawn = self._roots.drawn

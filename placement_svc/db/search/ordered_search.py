@@ -18,9 +18,9 @@ from placement_svc.domain.candidates import (
     split_candidate_size,
 )
 from placement_svc.domain.ordering import (
-    Position,
     Rank,
     RankedCandidates,
+    TreePosition,
     TreeSuppliers,
     by_score,
     ordered_candidates,
@@ -43,9 +43,9 @@ class OrderedSearch:
         self._first_anchors = FirstAnchors(source.shared_supplies, source.deadline, source.memory)
         self._repeated = RepeatedCandidates(source.shared_supplies, source.deadline, source.memory)
         self._numbers = count()
-        self._pending: list[tuple[Position, int, Anchor]] = []
+        self._pending: list[tuple[TreePosition, int, Anchor]] = []
         """A heap of the trees that are to be combined, by their bounds."""
-        self._found: list[tuple[Position, int, Anchor, RankedCandidates]] = []
+        self._found: list[tuple[TreePosition, int, Anchor, RankedCandidates]] = []
         """A heap of the trees that have candidates, by their positions."""
 
     def find_all(self) -> Iterator[Candidate]:
@@ -56,7 +56,7 @@ class OrderedSearch:
         """Return the first `limit` candidates."""
         return list(islice(self._reserving(self._in_order(self._trees(limit))), limit))
 
-    def _in_order(self, trees: Iterable[tuple[Position, RankedCandidates]]) -> Iterator[Candidate]:
+    def _in_order(self, trees: Iterable[tuple[TreePosition, RankedCandidates]]) -> Iterator[Candidate]:
         """Yield the candidates of these trees in the order of the response."""
         if self._source.ordering.order_by is None:
             yield from by_score(trees)
@@ -70,7 +70,7 @@ class OrderedSearch:
                 generators.append(generator)
         yield from round_robin(generators)
 
-    def _trees(self, limit: int | None) -> Iterator[tuple[Position, RankedCandidates]]:
+    def _trees(self, limit: int | None) -> Iterator[tuple[TreePosition, RankedCandidates]]:
         """Yield the candidates of each tree, tree by tree in order.
 
         At most `limit` trees are combined at first (None: all), of however many batches.
@@ -103,7 +103,7 @@ class OrderedSearch:
         are sharing providers, only the first one is combined: the others have the same candidates.
         """
         source = self._source
-        bounds: dict[int, Position] = {}
+        bounds: dict[int, TreePosition] = {}
         anchors: list[Anchor] = []
         while self._pending and len(anchors) != chunk and self._pending[0][0] <= source.horizon:
             bound, _, anchor = heappop(self._pending)

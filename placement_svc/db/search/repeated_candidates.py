@@ -9,7 +9,7 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.ordering import RankedCandidates
 
-ID_SIZE = 60
+REPEATED_ID_SIZE = 60
 """Bytes of memory that an id in a set needs, approximately."""
 
 
@@ -101,7 +101,7 @@ class FirstAnchors:
         shared = tuple(by_list[id(ids)] for ids in anchor.supplier_ids)
         earlier = list(self._seen)
         if all(shared) and shared not in self._seen:
-            self._memory.reserve(ID_SIZE * sum(map(len, by_list.values())) + 8 * len(shared))
+            self._memory.reserve(REPEATED_ID_SIZE * sum(map(len, by_list.values())) + 8 * len(shared))
             self._seen[shared] = None
         return (ranked for ranked in candidates if not self._is_repeated(ranked[1], earlier))
 

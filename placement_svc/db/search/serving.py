@@ -18,7 +18,7 @@ from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.tree_conditions import tree_aggregates
 from placement_svc.domain.memory import MemoryBudget
 
-ID_SIZE = 48
+SUPPLIER_ID_SIZE = 48
 """Bytes of memory that the id of a supplier needs, approximately."""
 
 
@@ -110,7 +110,7 @@ class SharingSuppliers:
         lists = self._by_numbers.get(key)
         if lists is None:
             lists = _united([self._sets[number] for number in key])
-            self._memory.reserve(ID_SIZE * sum(map(len, lists.values())))
+            self._memory.reserve(SUPPLIER_ID_SIZE * sum(map(len, lists.values())))
             self._by_numbers[key] = lists
         return lists
 
