@@ -7,19 +7,19 @@ a key that can only become worse is computed again when its tree is at the top.
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers, SimulatedInventories, amounts_of
-from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import CombinationRules, Demand
+from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.placement_rule import PlacementRule, RuleRank
 from placement_svc.domain.split_suppliers import provider_ids_of
+from placement_svc.domain.supplier_parts import Part, SupplierParts
 
 TREE_SIZE = 600
 """Bytes of memory that a tree in the heap needs, approximately."""
@@ -96,13 +96,6 @@ class _Tree:
     is_current: bool = False
 
 
-class _Part(NamedTuple):
-    """Suppliers around a root, of whose candidates those count whose roots are among `root_ids`."""
-
-    root_ids: frozenset[int]
-    suppliers: RootSuppliers
-
-
 class Placer:
     """One run: places consumers around the roots that it was given.
 
@@ -122,7 +115,7 @@ class Placer:
     ) -> None:
         self._rules = rules
         self._inventories = inventories
-        self._sharing_ids = sharing_ids
+        self._parts = SupplierParts(rules, inventories, sharing_ids, deadline)
         self._order = order
         self._rule = rule
         self._deadline = deadline
@@ -144,22 +137,22 @@ class Placer:
                 self._deadline.check()
                 ids.update(of_demand)
             for id_ in self._deadline.checked(ids):
-                if self._root_id(id_) != root.id:
+                if self._parts.root_id(id_) != root.id:
                     self._served_roots[id_].append(root.id)
-            if self._rule is not None and self._sharing_ids:
+            if self._rule is not None and self._parts.sharing_ids:
                 self._add_other_tree(root)
             tree = self._trees[root.id] = _Tree(root, self._order.bound(root))
             self._push(tree, ())
 
     def _add_other_tree(self, root: RootSuppliers) -> None:
         """Add a tree to `_other_trees`, if it can have candidates of sharing providers alone."""
-        only_sharing = self._only_sharing(root)
+        only_sharing = self._parts.only_sharing(root)
         if not all(only_sharing.suppliers):
             return
         for ids in only_sharing.distinct_lists:
             for id_ in self._deadline.checked(ids):
-                if self._root_id(id_) != root.id:
-                    self._other_trees[self._root_id(id_)].add(root.id)
+                if self._parts.root_id(id_) != root.id:
+                    self._other_trees[self._parts.root_id(id_)].add(root.id)
 
     def place(self, horizon: Key | None) -> Placed | None:
         """Place a consumer on the best candidate; return None if no tree has one.
@@ -216,7 +209,7 @@ class Placer:
         self._order.record(tree.root, amounts)
         changed = {tree.root.id}
         for id_ in {id_ for supplier in placed.candidate for id_ in provider_ids_of(supplier)}:
-            changed.add(self._root_id(id_))
+            changed.add(self._parts.root_id(id_))
             changed.update(self._served_roots.get(id_, ()))
         # A tree can have its first candidate once no provider can supply a whole class any more.
         all_may_improve = self._order.improves or self._rules.splittable
@@ -254,33 +247,34 @@ class Placer:
 
         A candidate of the latter that is certainly worse than the former is left out.
         """
-        available = RootSuppliers(root.id, self._available(root.suppliers))
+        parts = self._parts
+        available = parts.available(root)
         if self._rule is None:
             for key, candidate in self._order.candidates(available):
-                yield ((), key), Placed(candidate, self._roots_of(candidate))
+                yield ((), key), Placed(candidate, parts.roots_of(candidate))
                 return
             return
-        split = self._split_demands(available)
+        split = parts.split_demands(available)
         own_rank = self._rule.rank(frozenset([root.id]))
         if own_rank is not None:
-            if found := self._first(self._with_own_suppliers(available, split)):
+            if found := self._first(parts.with_own_suppliers(available, split)):
                 yield (own_rank, found[0]), found[1]
             else:
                 own_rank = None
-        if not self._sharing_ids:
+        if not parts.sharing_ids:
             return
         # Candidates of sharing providers alone have other roots.
-        sharing = self._only_sharing(available, split)
+        sharing = parts.only_sharing(available, split)
         if not all(sharing.suppliers):
             return
-        for rank, sets in self._rule.levels(self._supplying_roots(sharing)):
+        for rank, sets in self._rule.levels(parts.supplying_roots(sharing)):
             if own_rank is not None and own_rank < rank:
                 return
-            if found := self._first(self._within(sharing, sets)):
+            if found := self._first(parts.within(sharing, sets)):
                 yield (rank, found[0]), found[1]
                 return
 
-    def _first(self, parts: Iterable[_Part]) -> tuple[Key, Placed] | None:
+    def _first(self, parts: Iterable[Part]) -> tuple[Key, Placed] | None:
         """Return the candidate with the best key of all parts; None if they have none."""
         best: tuple[Key, Placed] | None = None
         all_parts = list(parts)
@@ -290,116 +284,10 @@ class Placer:
             if best is not None and best[0] <= bound:
                 break
             for key, candidate in self._order.candidates(part.suppliers):
-                root_ids = self._roots_of(candidate)
+                root_ids = self._parts.roots_of(candidate)
                 # Only the providers of a split can have other roots.
                 if root_ids <= part.root_ids:
                     if best is None or key < best[0]:
                         best = key, Placed(candidate, root_ids)
                     break
         return best
-
-    def _with_own_suppliers(self, root: RootSuppliers, split: Collection[int]) -> Iterator[_Part]:
-        """Yield parts with all candidates that do not consist of sharing providers alone.
-
-        In each part, another demand is the first one whose supplier does not share.
-        """
-        if not self._sharing_ids:
-            yield _Part(frozenset([root.id]), root)
-            return
-        suppliers = list(root.suppliers)
-        sharing = self._only_sharing(root, split).suppliers
-        for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True)):
-            if not demand.resources:
-                continue
-            own = [id_ for id_ in self._deadline.checked(ids) if id_ not in self._sharing_ids]
-            suppliers[number] = ids if own and number in split else own
-            if all(suppliers):
-                yield _Part(frozenset([root.id]), RootSuppliers(root.id, list(suppliers)))
-            suppliers[number] = sharing[number]
-
-    def _within(self, root: RootSuppliers, sets: Sequence[frozenset[int]]) -> Iterator[_Part]:
-        """Yield a part for each set of roots: the suppliers of these roots, if they supply all demands."""
-        set_numbers = {root_id: number for number, root_ids in enumerate(sets) for root_id in root_ids}
-        lists: list[Sequence[Sequence[int]]] = []
-        for demand, ids in zip(self._rules.demands, root.suppliers, strict=True):
-            if not demand.resources:
-                lists.append([ids] * len(sets))
-                continue
-            of_sets: list[list[int]] = [[] for _ in sets]
-            for id_ in self._deadline.checked(ids):
-                set_number = set_numbers.get(self._root_id(id_))
-                if set_number is not None:
-                    of_sets[set_number].append(id_)
-            lists.append(of_sets)
-        for root_ids, *suppliers in zip(sets, *lists, strict=True):
-            if all(suppliers):
-                yield _Part(root_ids, RootSuppliers(root.id, suppliers))
-
-    def _supplying_roots(self, root: RootSuppliers) -> Collection[int]:
-        """Return the roots of the suppliers of resources, each once, in the order of the suppliers."""
-        return dict.fromkeys(
-            self._root_id(id_)
-            for demand, ids in zip(self._rules.demands, root.suppliers, strict=True)
-            if demand.resources
-            for id_ in self._deadline.checked(ids)
-        )
-
-    def _split_demands(self, root: RootSuppliers) -> Collection[int]:
-        """Return the demands that no single provider can supply, of those that `_available` kept.
-
-        Which splits there are depends on all suppliers of a class, so these lists must stay complete.
-        """
-        return [
-            number
-            for number in self._rules.splittable
-            if not self._whole_suppliers(self._rules.demands[number], root.suppliers[number][:1])
-        ]
-
-    def _only_sharing(self, root: RootSuppliers, split: Collection[int] = ()) -> RootSuppliers:
-        """Return a root without the suppliers of resources that are not sharing providers.
-
-        A demand in `split` keeps those if one of the providers that may be parts of a split shares.
-        """
-        suppliers: list[Sequence[int]] = []
-        for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True)):
-            sharing = [id_ for id_ in ids if id_ in self._sharing_ids]
-            if number in split:
-                suppliers.append(ids if any(self._root_id(id_) == root.id for id_ in sharing) else [])
-            else:
-                suppliers.append(sharing if demand.resources else ids)
-        return RootSuppliers(root.id, suppliers)
-
-    def _available(self, suppliers: SuppliersByDemand) -> list[Sequence[int]]:
-        """Return for each demand the suppliers that can still supply it.
-
-        If none can supply a demand that may be split, all are left.
-        """
-        times_of, checked = self._inventories.times_of, self._deadline.checked
-        available: list[Sequence[int]] = []
-        for number, (demand, ids) in enumerate(zip(self._rules.demands, suppliers, strict=True)):
-            if number in self._rules.splittable:
-                available.append(self._whole_suppliers(demand, ids) or ids)
-            elif demand.resources:
-                available.append([id_ for id_ in checked(ids) if times_of(demand, id_)])
-            else:
-                available.append(ids)
-        return available
-
-    def _whole_suppliers(self, demand: Demand, ids: Sequence[int]) -> Sequence[int]:
-        """Return the providers that can supply the whole amount of a demand that may be split."""
-        [(name, amount)] = demand.resources
-        units = self._inventories.units
-        return [id_ for id_ in self._deadline.checked(ids) if units(id_, name).fits_units(amount)]
-
-    def _roots_of(self, candidate: Candidate) -> frozenset[int]:
-        """Return the roots of a consumer with this candidate."""
-        suppliers = {
-            id_
-            for demand, supplier in zip(self._rules.demands, candidate, strict=True)
-            if demand.resources
-            for id_ in provider_ids_of(supplier)
-        }
-        return frozenset(map(self._root_id, suppliers.difference(self._sharing_ids) or suppliers))
-
-    def _root_id(self, provider_id: int) -> int:
-        return self._inventories.path(provider_id)[0]
