@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from placement_svc.db import prepared
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
-from placement_svc.db.search import anchors, name_lookup, random_root
+from placement_svc.db.search import anchor_statement, name_lookup, random_root
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read
@@ -69,7 +69,7 @@ def amounts(engine: Engine) -> Iterator[Engine]:
 @pytest.fixture
 def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five hosts, of whose searches this process has kept no text yet; sessions count only once."""
-    anchors._cached_statement.cache_clear()
+    anchor_statement._cached_statement.cache_clear()
     monkeypatch.setattr(name_lookup, "COUNT_SECONDS", 3600)
     load_cloud(read("; ".join(f"h{number}{{VCPU8 DISK_GB8}}" for number in range(5))))
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from sqlalchemy import Engine
 
 from placement_svc.db import providers
-from placement_svc.db.search import anchors, criteria, sharing, suppliers, tree_conditions
+from placement_svc.db.search import anchor_statement, criteria, sharing, suppliers, tree_conditions
 from tests.conftest import ADMIN, LoadCloud, NewApp, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE, compare
 from tests.support.cloud import Cloud, read, uuid_of
@@ -25,7 +25,7 @@ MAX_LENGTH = 60_000
 
 def clear_caches() -> None:
     suppliers._cached_query.cache_clear()
-    anchors._cached_statement.cache_clear()
+    anchor_statement._cached_statement.cache_clear()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def no_single_conditions() -> Iterator[None]:
 def demands_as_rows(no_single_conditions: None) -> Iterator[None]:
     """All demands are rows of a table."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (anchors, sharing):
+        for module in (anchor_statement, sharing):
             patch.setattr(module, "MAX_SUBQUERY_DEMANDS", 0)
         yield
 

@@ -1,0 +1,242 @@
+"""The statement that finds anchors (`placement_svc.db.search.anchors`)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, FromClause, Select, bindparam, func, or_, select, true
+from sqlalchemy.types import Integer
+
+from placement_svc.db.prepared import FixedStatement
+from placement_svc.db.search import root_scan, selective_lookup
+from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.demand_rows import (
+    MAX_SUBQUERY_DEMANDS,
+    demand_rows,
+    has_all_suppliers,
+    supplier_id_lists,
+)
+from placement_svc.db.search.serving import ServingSet, is_served, serving_sets_of, with_serving_sets
+from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
+from placement_svc.db.search.suppliers import supplier_lists_query, supplier_query
+from placement_svc.db.search.tree_conditions import sharing_aggregates
+
+STATEMENT_CACHE_SIZE = 128
+"""Searches whose statements are cached: schedulers repeat the requests for the same flavors."""
+
+MAX_CACHED_DEMANDS = 16
+"""Demands of a search whose statement is cached: larger statements would need too much memory."""
+
+MAX_SINGLE_PARTS = 3
+"""Parts whose suppliers are listed only if the parts before have some; each lengthens the statement."""
+
+ANCHOR_COLUMN = 4
+"""The column of the id of an anchor in a row of an `AnchorStatement`; the lists of its suppliers follow."""
+
+_MAX_ANCHORS = bindparam("max_anchors", type_=Integer)
+
+
+class AnchorStatement(NamedTuple):
+    """A statement that finds anchors, and ends when it has found `max_anchors`.
+
+    The statement examines roots in their order: `root_scan` those that are next, `selective_lookup` those
+    that PostgreSQL has found by their rarest criterion. Each row has the number of examined roots and the
+    position of the last one (0 and null if there are `max_anchors`), the position of an anchor, the number of
+    roots examined up to it, its id, and the lists of the ids of its suppliers: one list for each distinct
+    supplier criteria. If there is no anchor, there is one row without one. `id_list_of_demand` holds the
+    index of the list for each demand.
+
+    If sharing providers can supply a demand, the lists have the suppliers in the anchor's own tree only, and
+    the last column has the numbers of the `serving_sets` that serve the anchor.
+    """
+
+    query: Select[Any]
+    id_list_of_demand: tuple[int, ...]
+    texts: dict[tuple[int | None, int | None], str]
+    """The texts of the first batch of a search, by the values of `max_anchors` and `max_examined`."""
+    fixed: dict[tuple[int | None, int | None], FixedStatement]
+    """By the same values, the statements of the first batch of a search with `start`, or for given roots."""
+    has_text: bool
+    """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
+    serving_sets: tuple[ServingSet, ...]
+
+    def with_parameter(self, name: str, values: Mapping[str, Any]) -> FixedStatement:
+        """Return the statement that has only this parameter, a text; keep it for other searches."""
+        key = (values["max_anchors"], values["max_examined"])
+        fixed = self.fixed.get(key)
+        if fixed is None:
+            fixed = FixedStatement(self.query, {name: "text"}, values, is_common=False)
+            self.fixed[key] = fixed
+        return fixed
+
+
+def anchor_statement(
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    *,
+    scans: bool,
+    randomized: bool = False,
+    merges_sets: bool = True,
+    given: bool = False,
+) -> AnchorStatement:
+    """Return the statement of a search, cached unless it is large, or hardly any other search has it.
+
+    With `given`, it examines the roots of the parameter `root_ids`; otherwise, `scans` chooses the strategy.
+    `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on, and
+    `merges_sets` whether PostgreSQL reads ordered sets side by side.
+    """
+    is_cached = len(criteria.by_demand) <= MAX_CACHED_DEMANDS and not any(
+        each.is_uncommon for each in criteria.by_demand
+    )
+    build = _cached_statement if is_cached else _build_statement
+    return build(
+        criteria,
+        tuple(shared_supplies.items()),
+        scans=scans,
+        randomized=randomized,
+        merges_sets=merges_sets,
+        given=given,
+    )
+
+
+def _build_statement(
+    criteria: SearchCriteria,
+    supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...],
+    *,
+    scans: bool,
+    randomized: bool,
+    merges_sets: bool,
+    given: bool,
+) -> AnchorStatement:
+    shared_supplies = dict(supplies)
+    distinct = tuple(dict.fromkeys(criteria.by_demand))
+    serving_sets = serving_sets_of(distinct, shared_supplies)
+    demands = None
+    if len(distinct) > MAX_SUBQUERY_DEMANDS:
+        demands = _demand_rows(distinct, shared_supplies)
+    if given:
+        select_examined = root_scan.select_given_roots(criteria, shared_supplies)
+    elif scans:
+        select_examined = root_scan.select_roots(
+            criteria, shared_supplies, randomized=randomized, merges_sets=merges_sets
+        )
+    else:
+        select_examined = selective_lookup.select_anchors(criteria, shared_supplies, randomized, demands)
+    examined_roots = (
+        select_examined.limit(bindparam("max_examined", type_=Integer))
+        .cte("examined_roots")
+        .prefix_with("MATERIALIZED")
+    )
+    roots = with_serving_sets(examined_roots, serving_sets) if serving_sets else examined_roots
+    # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
+    numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
+    conditions = root_scan.conditions_on_roots(numbered, criteria, shared_supplies) if scans else ()
+    if demands is not None:
+        if scans:
+            # `selective_lookup` has this condition itself.
+            conditions = [*conditions, has_all_suppliers(demands, numbered.c.id)]
+        anchors = _select_by_rows(demands, numbered, conditions)
+        id_lists = ["supplier_ids"]
+    else:
+        anchors, id_lists = _select_by_subqueries(
+            criteria, shared_supplies, serving_sets, numbered, conditions
+        )
+    # PostgreSQL examines no further roots once it has found as many anchors as are needed.
+    anchor_count = select(func.count()).select_from(anchors).scalar_subquery()
+    examined = (
+        select(
+            func.count().label("examined_count"), func.max(examined_roots.c.position).label("last_examined")
+        )
+        .where(anchor_count.is_distinct_from(_MAX_ANCHORS))
+        .subquery()
+    )
+    query = (
+        select(
+            examined,
+            anchors.c.position,
+            anchors.c.number,
+            anchors.c.id,
+            *(anchors.c[name] for name in id_lists),
+            *((anchors.c.serving_sets,) if serving_sets else ()),
+        )
+        .select_from(examined.outerjoin(anchors, true()))
+        .order_by(anchors.c.position)
+    )
+    number_of = {each: number for number, each in enumerate(distinct)}
+    id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
+    return AnchorStatement(query, id_list_of_demand, {}, {}, demands is not None, serving_sets)
+
+
+def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
+    """Return the different demands as a table, with the aggregates through which they are shared."""
+    aggregate_ids = {
+        number: sharing_aggregates(shared_supplies, each)
+        for number, each in enumerate(distinct)
+        if each in shared_supplies
+    }
+    return demand_rows(dict(enumerate(distinct)), aggregate_ids)
+
+
+def _select_by_subqueries(
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    serving_sets: Sequence[ServingSet],
+    roots: FromClause,
+    conditions: Iterable[ColumnElement[bool]],
+) -> tuple[FromClause, list[str]]:
+    """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria.
+
+    All criteria of the unsuffixed group that no sharing provider matches are one part, and each of the others
+    is a part. The parts with filters come first, as these most likely have no supplier; among them those with
+    the fewest resource classes, which cost least. Up to `MAX_SINGLE_PARTS` of them are computed one after the
+    other, until a list is empty; the others at once. An empty list suffices if a sharing provider serves the
+    root with the demand.
+    """
+    number_of = {each: number for number, each in enumerate(dict.fromkeys(criteria.by_demand))}
+    names = {each: f"supplier_ids_{number}" for each, number in number_of.items()}
+    unsuffixed = [each for each in names if each.is_unsuffixed and each not in shared_supplies]
+    parts = [[each] for each in names if each not in unsuffixed]
+    if unsuffixed:
+        parts.append(unsuffixed)
+    parts.sort(key=lambda part: (not part[0].has_filters, len(part[0].resources)))
+    single_count = min(sum(part[0].has_filters for part in parts), MAX_SINGLE_PARTS)
+    single = [[part] for part in parts[:single_count]]
+    query = select(roots).where(*conditions)
+    for together in filter(None, [*single, parts[single_count:]]):
+        roots = query.subquery()
+        joined: FromClause = roots
+        id_lists: list[ColumnElement[Any]] = []
+        for part in together:
+            lists: Iterable[ColumnElement[Any]]
+            if part is unsuffixed:
+                in_tree = supplier_lists_query(unsuffixed, roots.c.id).subquery().lateral()
+                joined = joined.join(in_tree, true())
+                lists = in_tree.c
+            else:
+                lists = [func.array(supplier_query(part[0]).ids_in_tree(roots.c.id))]
+            id_lists += [ids.label(names[each]) for each, ids in zip(part, lists, strict=True)]
+        # The OFFSET makes PostgreSQL compute each list once, root after root.
+        with_ids = select(roots, *id_lists).select_from(joined).offset(0).subquery()
+        query = select(with_ids)
+        for each in chain.from_iterable(together):
+            has_supplier = func.cardinality(with_ids.c[names[each]]) > 0
+            if each in shared_supplies:
+                has_supplier = or_(has_supplier, is_served(with_ids, serving_sets, number_of[each]))
+            query = query.where(has_supplier)
+    anchors = query.limit(_MAX_ANCHORS).cte("anchors").prefix_with("MATERIALIZED")
+    return anchors, list(names.values())
+
+
+def _select_by_rows(
+    demands: FromClause, roots: FromClause, conditions: Iterable[ColumnElement[bool]]
+) -> FromClause:
+    """Return the query for anchors with the column `supplier_ids`, the lists of all demands as one text."""
+    found = select(roots).where(*conditions).offset(0).limit(_MAX_ANCHORS).subquery("found")
+    lists = supplier_id_lists(demands, found.c.id)
+    anchors = select(found, lists.label("supplier_ids"))
+    return anchors.cte("anchors").prefix_with("MATERIALIZED")
+
+
+# Building a statement costs more than running it.
+_cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
