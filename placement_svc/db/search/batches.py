@@ -23,7 +23,7 @@ cloud if no criterion is rare.
 """
 
 MAX_ANCHORS_PER_CANDIDATE = 8
-"""The most anchors for each one with a candidate that the size of the second batch assumes."""
+"""The most anchors for each one with a candidate that the size of a batch assumes."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def next_batch(
     `root_count` is the approximate number of all roots.
 
     After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
-    yielded, or if no root is left. The third batch takes all anchors that are left, but if the first two have
-    scanned roots and found none, only as many as the limit should need, and the fourth takes all. In
+    yielded, or if no root is left. The third batch has as many anchors as the limit should need, unless most
+    anchors so far have yielded no candidate; then it has all that are left, and otherwise the fourth has. In
     depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
 
     So in breadth-first order nine anchors with 54 candidates are not enough for a limit of 10: a tenth tree
@@ -80,7 +80,7 @@ def next_batch(
             return _first_batch(limit, has_rare_criterion=has_rare_criterion, has_small_set=has_small_set)
         case 1:
             return _second_batch(state, limit, root_count)
-        case 2 if not state.anchors:
+        case 2 if state.anchors <= MAX_ANCHORS_PER_CANDIDATE * state.anchors_with_candidates:
             return BatchSize(_max_anchors(state, limit))
         case _:
             return BatchSize()

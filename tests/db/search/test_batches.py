@@ -84,12 +84,22 @@ def test_second_batch_scans_a_small_part_if_no_root_was_an_anchor(
     assert batch.roots_to_scan == roots_to_scan
 
 
-def test_third_batch_takes_all_that_is_left() -> None:
-    assert next_batch(replace(AFTER_FIRST, batches=2), 10, has_rare_criterion=False) == BatchSize()
+@pytest.mark.parametrize(
+    ("anchors", "with_candidates", "max_anchors"),
+    [(0, 0, 25), (1, 1, 24), (10, 5, 25), (8, 1, 118), (9, 1, None), (130, 0, None)],
+)
+def test_third_batch_has_as_many_as_needed_unless_most_anchors_have_no_candidate(
+    anchors: int, with_candidates: int, max_anchors: int | None
+) -> None:
+    state = SearchState(
+        ScanCursor(after=1, roots_scanned=1390),
+        batches=2,
+        anchors=anchors,
+        anchors_with_candidates=with_candidates,
+        counted=with_candidates,
+    )
+    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize(max_anchors)
 
 
-def test_third_batch_looks_up_as_many_as_needed_if_scans_found_no_anchor() -> None:
-    state = SearchState(ScanCursor(after=1, roots_scanned=1390), batches=2)
-    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize(25)
-    state = replace(state, batches=3, anchors=25, anchors_with_candidates=9, counted=9)
-    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize()
+def test_fourth_batch_takes_all_that_is_left() -> None:
+    assert next_batch(replace(AFTER_FIRST, batches=3), 10, has_rare_criterion=False) == BatchSize()
