@@ -165,7 +165,8 @@ provider_aggregates = Table(
         ondelete="CASCADE",
         onupdate="CASCADE",
     ),
-    Index(None, "aggregate_id", "root_id"),
+    # With the provider, it shows which members are roots themselves.
+    Index(None, "aggregate_id", "root_id", "provider_id"),
     Index(None, "root_id", "aggregate_id"),
 )
 
@@ -210,8 +211,9 @@ inventories = Table(
     CheckConstraint("total > 0", name="total"),
     CheckConstraint("reserved >= 0", name="reserved"),
     CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="units"),
-    # With the provider, it has the providers with a class in the order of their roots (`root_sets`).
     Index(None, "root_id", "resource_class_id", "provider_id"),
+    # It has the providers with a class in the order of their roots (`root_sets`).
+    Index(None, "resource_class_id", "root_id", "provider_id"),
     Index(None, "resource_class_id", "max_allocatable"),
     # An ordered search reads the hosts with the most or the least free amounts first.
     Index("inventories_free_idx", "resource_class_id", text("(capacity - used)"), "root_id"),

@@ -175,7 +175,9 @@ NEW_TABLES = {"empty_answers", "placement_groups", "placement_group_aggregates",
 
 NEW_KEYS = {
     "inventories_free_idx",
+    "inventories_resource_class_id_root_id_provider_id_idx",
     "inventories_root_id_resource_class_id_provider_id_idx",
+    "provider_aggregates_aggregate_id_root_id_provider_id_idx",
     "provider_traits_provider_id_root_id_fkey",
     "provider_traits_root_id_not_null",
     "provider_traits_trait_id_root_id_provider_id_idx",
@@ -184,6 +186,7 @@ NEW_KEYS = {
 
 REPLACED_KEYS = {
     "inventories_root_id_resource_class_id_idx",
+    "provider_aggregates_aggregate_id_root_id_idx",
     "provider_traits_provider_id_fkey",
     "provider_traits_trait_id_provider_id_idx",
 }
