@@ -97,8 +97,8 @@ def _first_batch(limit: int, *, has_rare_criterion: bool, has_small_set: bool) -
 def _second_batch(state: SearchState, limit: int, root_count: int) -> BatchSize:
     """Return a batch that should be enough if the next roots resemble those of the first batch.
 
-    A batch of all that is left is rare: many anchors would have to yield no candidate because amounts exceed
-    what a provider has, groups cannot be isolated, or no combination has the required traits.
+    A batch of all that is left is rare: many anchors would have to yield no candidate because no combination
+    has the required traits, or because of rules that no extra filter checks.
     """
     max_anchors = _max_anchors(state, limit)
     roots_scanned = state.cursor.roots_scanned

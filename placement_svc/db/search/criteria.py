@@ -149,7 +149,9 @@ class SearchCriteria:
     traits of the anchor, and `root_member_of` on its own aggregates. The anchor is also in none of the
     aggregates `unsuffixed_forbidden` and is no root of the trees `unsuffixed_not_in_tree`: those that the
     unsuffixed group forbids. `split_amounts` are triples of the index of a demand, the id of its class and
-    its amount, which several providers of a tree may supply. Of the sets that the request requires one of,
+    its amount, which several providers of a tree may supply. `summed_demands` are pairs of a class id and the
+    indexes of the demands of which one provider may have to supply several; none if consumers are ignored, as
+    stored amounts say nothing about their trees. Of the sets that the request requires one of,
     and of the single names that it forbids, `small_trait_sets` and `small_aggregate_sets` have so few
     providers that all their roots are best listed.
     """
@@ -163,6 +165,7 @@ class SearchCriteria:
     small_trait_sets: frozenset[frozenset[int]]
     small_aggregate_sets: frozenset[frozenset[int]]
     split_amounts: tuple[tuple[int, int, int], ...] = ()
+    summed_demands: tuple[tuple[int, frozenset[int]], ...] = ()
     sharing_trait_id: int | None
     """The id of MISC_SHARES_VIA_AGGREGATE; None if no provider has it."""
     ordering: Ordering | None = field(default=None, compare=False)
@@ -274,6 +277,7 @@ def _build_criteria(
     )
     # Stored amounts say nothing about a tree in which consumers are ignored.
     split_amounts = () if freed else tuple(_split_amounts(rules, by_demand))
+    summed_demands = () if freed else tuple(_summed_demands(rules, names))
     for number in rules.splittable:
         by_demand[number] = _split_criteria(by_demand[number], demands[number], freed)
     preferred = _resolve_traits(names, Membership(tuple(frozenset([name]) for name in request.preferred)))
@@ -287,6 +291,7 @@ def _build_criteria(
         small_trait_sets=frozenset(filter(names.has_few_providers, trait_sets)),
         small_aggregate_sets=frozenset(filter(names.has_few_members, aggregate_sets)),
         split_amounts=split_amounts,
+        summed_demands=summed_demands,
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,
         ordering=Ordering.of(rules, frozenset().union(*preferred.any_of), request.order_by),
         root_count=names.root_count,
@@ -357,6 +362,13 @@ def _split_amounts(
     for number in sorted(rules.splittable):
         [(class_id, amount)] = by_demand[number].resources
         yield number, class_id, amount
+
+
+def _summed_demands(rules: CombinationRules, names: NamesLookup) -> Iterator[tuple[int, frozenset[int]]]:
+    """Yield the values of `SearchCriteria.summed_demands`."""
+    for name in sorted(rules.summed_classes - rules.splittable_classes):
+        demands = (index for index, each in enumerate(rules.demands) if name in dict(each.resources))
+        yield names.resource_classes[name], frozenset(demands)
 
 
 def _split_criteria(whole: SupplierCriteria, demand: Demand, freed: FreedInventories) -> SupplierCriteria:

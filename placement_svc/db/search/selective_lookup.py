@@ -5,11 +5,12 @@ requests that few trees can satisfy, and searches all roots that are left.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal, select, union_all
 
+from placement_svc.db.search.combination_conditions import has_suppliers_for_all, has_tree_for_all
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import has_all_suppliers
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
@@ -57,6 +58,10 @@ def select_anchors(
     """
     rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
     joined_count = _joined_count(rare_first)
+    join_count = sum(each.join_count for each in rare_first[:joined_count])
+    tree_conditions = has_tree_for_all(criteria, shared_supplies)
+    # Each joins at most two tables.
+    tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
     position = position_column(randomized)
     set_size = SetSize.SMALL if criteria.has_rare_criterion(shared_supplies.keys()) else SetSize.ANY
     in_sets = roots_in_sets(criteria, shared_supplies, set_size, randomized=randomized)
@@ -70,6 +75,7 @@ def select_anchors(
                 has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
                 for each in rare_first[:joined_count]
             ),
+            *islice(tree_conditions, tree_condition_count),
         )
         .order_by(position)
     )
@@ -90,6 +96,7 @@ def select_anchors(
         *has_amounts_to_split(joined_roots, criteria, shared_supplies),
         *has_unsuffixed_required(joined_roots, criteria, shared_supplies),
         *_same_subtree(joined_roots, criteria, shared_supplies),
+        *has_suppliers_for_all(joined_roots, criteria, shared_supplies),
     ]
     return select(joined_roots).where(*remaining_conditions) if remaining_conditions else joined
 

@@ -38,7 +38,7 @@ from placement_svc.domain.inventory import MAX_CAPACITY
 roots = shared(resource_providers.alias("roots"))
 tree_aggregates = shared(provider_aggregates.alias("tree_aggregates"))
 """The aggregates of all providers of a tree."""
-_inventory = shared(inventories.alias("split_inventory"))
+_inventory = shared(inventories.alias("inventory_in_tree"))
 
 at_or_after_start = roots.c.uuid >= bindparam("start", type_=String)
 
@@ -143,18 +143,19 @@ def has_amounts_to_split(
         if amount > MAX_CAPACITY:
             yield false()
             continue
-        allocatable = (
-            select(func.sum(_inventory.c.max_allocatable))
-            .where(
-                _inventory.c.root_id == root.c.id,
-                _inventory.c.resource_class_id == class_id,
-                _inventory.c.max_allocatable > 0,
-            )
-            .scalar_subquery()
-        )
-        is_enough = allocatable >= literal(amount, BigInteger)
+        is_enough = allocatable_in_tree(root, class_id) >= literal(amount, BigInteger)
         aggregate_ids = sharing_aggregates(shared_supplies, criteria.by_demand[demand])
         yield or_(is_enough, _is_served(root, aggregate_ids)) if aggregate_ids else is_enough
+
+
+def allocatable_in_tree(root: FromClause, class_id: int) -> ColumnElement[int]:
+    """Return the sum of what each inventory of a class in the tree can give one allocation."""
+    query = select(func.sum(_inventory.c.max_allocatable)).where(
+        _inventory.c.root_id == root.c.id,
+        _inventory.c.resource_class_id == class_id,
+        _inventory.c.max_allocatable > 0,
+    )
+    return query.scalar_subquery()
 
 
 def _has_supplier_with_any_of(

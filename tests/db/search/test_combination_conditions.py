@@ -1,0 +1,71 @@
+"""A selective lookup finds no trees that the combination rules exclude for lack of suppliers or amounts."""
+
+import logging
+
+import pytest
+
+from placement_svc.db.search import candidates
+from tests.conftest import Api, LoadCloud
+from tests.support.cloud import read, uuid_of
+
+HOSTS = 40
+EXTENDED = "1.39, placement-svc 1.0"
+
+PAIR = "resources_A=VCPU:1&resources_B=DISK_GB:1"
+TOGETHER = "resources=VCPU:6&resources_G=VCPU:6"
+
+TWO_NODES = "last{DISK_GB8}; x<last{VCPU8}; y<last{VCPU8}"
+ONE_NODE = "last{DISK_GB8}; x<last{VCPU11}"
+
+CASES = {
+    (f"{PAIR}&group_policy=isolate", TWO_NODES): (1, 1),
+    (f"{PAIR}&isolate=_A", TWO_NODES): (1, 1),
+    (f"{PAIR}&same_subtree=_A,!_B", TWO_NODES): (1, 1),
+    (f"{PAIR}&resources_C=VCPU:1&group_policy=isolate", TWO_NODES): (1, 1),
+    (f"{PAIR}&resources_C=VCPU:1&resources_D=VCPU:1&group_policy=isolate", TWO_NODES): (0, 0),
+    (TOGETHER, TWO_NODES): (1, 1),
+    (TOGETHER, ONE_NODE): (0, 0),
+}
+"""The queries and the last tree, which no host resembles: the anchors of the lookup, and the candidates."""
+
+
+@pytest.mark.parametrize(
+    ("query", "last", "anchors", "found"), [(*key, *value) for key, value in CASES.items()]
+)
+def test_lookup_finds_no_trees_that_cannot_supply_all(
+    api: Api,
+    load_cloud: LoadCloud,
+    caplog: pytest.LogCaptureFixture,
+    query: str,
+    last: str,
+    anchors: int,
+    found: int,
+) -> None:
+    load_cloud(read("; ".join([*(f"h{number}{{VCPU8 DISK_GB8}}" for number in range(HOSTS)), last])))
+    caplog.set_level(logging.DEBUG, candidates.log.name)
+    response = api("GET", f"/allocation_candidates?{query}&limit=1", version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == found
+    lookups = [record.args for record in caplog.records if record.args and record.args[1] == "lookup"]
+    assert [each[3] for each in lookups] == [anchors]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"{PAIR}&group_policy=isolate",
+        f"{PAIR}&same_subtree=_A,!_B",
+        "resources=DISK_GB:6&resources_B=DISK_GB:6&resources_A=VCPU:1",
+    ],
+)
+def test_sharing_provider_supplies_a_part(api: Api, load_cloud: LoadCloud, query: str) -> None:
+    load_cloud(read("h{VCPU8 DISK_GB8}@X; s{DISK_GB8}$@X; other{VCPU8 DISK_GB8}"))
+    response = api("GET", f"/allocation_candidates?{query}", version=EXTENDED)
+    suppliers = {frozenset(each["allocations"]) for each in response.json["allocation_requests"]}
+    assert suppliers == {frozenset([uuid_of("h"), uuid_of("s")])}
+
+
+def test_ignored_consumer_frees_the_sum(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU12 used12}; other{VCPU8}"))
+    ignored = f"{TOGETHER}&ignore_consumer={uuid_of('consumer')}"
+    response = api("GET", f"/allocation_candidates?{ignored}", version=EXTENDED)
+    assert [list(each["allocations"]) for each in response.json["allocation_requests"]] == [[uuid_of("h")]]
