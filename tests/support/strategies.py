@@ -256,6 +256,37 @@ def scenarios_with_pools(draw: st.DrawFn) -> tuple[Cloud, list[Request]]:
 
 
 @st.composite
+def scenarios_with_ignored_consumers(draw: st.DrawFn) -> tuple[Cloud, list[Request]]:
+    """Draw hosts whose inventories are mostly used, and ordered requests that ignore consumers.
+
+    Without these consumers, the hosts are in another order, and more hosts have candidates.
+    """
+    providers = []
+    for host in "abcdef"[: draw(st.integers(2, 6))]:
+        for name in (host, f"{host}1")[: draw(st.integers(1, 2))]:
+            inventories = {}
+            for each in CLASSES[:2]:
+                used = draw(st.integers(0, 8))
+                inventories[each] = Inventory(8, used=used, used_by_other=draw(st.integers(0, used)))
+            traits = draw(subsets(TRAITS[:2]))
+            providers.append(Provider(name, None if name == host else host, inventories, traits))
+    requests = []
+    for _ in range(draw(st.integers(3, 6))):
+        amounts = {each: draw(st.integers(1, 6)) for each in sorted(draw(subsets(CLASSES[:2], 1)))}
+        orders = [f"{method}:{name}" for method in ("spread", "pack") for name in sorted(amounts)]
+        requests.append(
+            Request(
+                (Group("", amounts),),
+                ignore_consumer=draw(_IGNORED),
+                preferred=draw(subsets(TRAITS[:2])) if one_in_four(draw) else frozenset(),
+                order_by=draw(st.sampled_from(orders)),
+                can_split=draw(subsets(amounts)) if one_in_four(draw) else frozenset(),
+            )
+        )
+    return Cloud(tuple(providers)), requests
+
+
+@st.composite
 def scenarios_of_pools(draw: st.DrawFn) -> tuple[Cloud, list[Request]]:
     """Draw pools, some in one tree and some in the tree of a host, and requests of several groups for them.
 

@@ -35,9 +35,10 @@ FREED_INVENTORY_SIZE = 800
 class FreedInventory(NamedTuple):
     """An inventory, and what of it is used and allocatable without the allocations of ignored consumers.
 
-    `stored_max_allocatable` is what is allocatable with them.
+    `stored_max_allocatable` is what is allocatable with them. `root_id` is that of its tree.
     """
 
+    root_id: int
     class_id: int
     capacity: int
     used: int
@@ -84,6 +85,7 @@ def read_freed_inventories(
         select(
             resource_classes.c.name,
             inventory.provider_id,
+            inventory.root_id,
             inventory.resource_class_id,
             inventory.capacity,
             inventory.used - func.sum(allocations.c.used),

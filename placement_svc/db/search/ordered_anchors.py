@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
-from placement_svc.db.search.ignored_consumers import FreedInventories
+from placement_svc.db.search.ignored_consumers import FreedInventories, FreedInventory
 from placement_svc.db.search.ordered_roots import OrderedRoots
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
@@ -31,6 +31,7 @@ MAX_USELESS_RATIO = 1 / 8
 """The part of all roots that may be examined in order and yield no anchor with a bound before the horizon.
 
 Then all other anchors are found at once: for each root of the cloud, that costs an eighth of the time.
+For the same reason, all are found at once if consumers are ignored on more roots than this.
 """
 
 MAX_USELESS = 1000
@@ -65,8 +66,13 @@ class AnchorSource:
     the batches grow. All trees that can have the score follow at once if filters exclude most of these roots,
     or many roots have been examined.
 
-    All anchors come in one batch without a limit, if a criterion is rare, or if consumers are ignored:
-    `freed` are the inventories from which these have allocations. The result is the same.
+    If consumers are ignored, `freed` are the inventories from which these have allocations. The roots are in
+    the order of stored amounts, which are wrong for a tree with such an inventory of the class of `order_by`.
+    Few trees have one: for each score, the first batch has the roots of all of them, besides the first roots
+    in order.
+
+    All anchors come in one batch without a limit, if a criterion is rare, if sharing providers can supply the
+    class of `order_by`, or if the trees with wrong amounts are many. The result is the same.
     """
 
     def __init__(
@@ -94,8 +100,11 @@ class AnchorSource:
         self._drawn: dict[int, str] = {}
         """For a random order, the texts that order the anchors that were drawn."""
         self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
-        self._freed = freed
-        self._orders_roots = limit is not None and not freed and self._can_order_roots()
+        self._freed = self._freed_of_class(freed)
+        """What ignored consumers free of the class of `order_by`, by provider id."""
+        self._freed_roots = frozenset(each.root_id for each in self._freed.values())
+        """The roots of their trees."""
+        self._orders_roots = limit is not None and self._can_order_roots()
         self._begin_score(len(ordering.preferred) if self._orders_roots else 0)
 
     def _begin_score(self, score: int) -> None:
@@ -103,7 +112,7 @@ class AnchorSource:
         self._score = score
         self._score_criteria = requiring_score(self.criteria, self.ordering.preferred, score)
         self.horizon = (-score, -math.inf, "")
-        self._roots.restart()
+        self._roots.restart(excluded=self._freed_roots)
         self._is_in_order = self._orders_roots
         self._batches = 0
         self._last_batch = 0
@@ -128,11 +137,12 @@ class AnchorSource:
             return self._all_of_score()
         size = self._next_size(wanted)
         root_ids = self._roots.next(size, enough=wanted)
+        freed_roots = frozenset[int]() if self._batches else self._freed_roots
         anchors = find_anchors_among(
             self._connection,
             self._score_criteria,
             self.shared_supplies,
-            root_ids,
+            freed_roots.union(root_ids),
             deadline=self.deadline,
             memory=self.memory,
         )
@@ -144,8 +154,9 @@ class AnchorSource:
             self._end_score()
         else:
             self.horizon = (-self._score, *self._roots.next_position)
-            self._before_horizon += sum(bound <= self.horizon for bound, _ in found)
-            self._is_in_order = not self._should_find_all(len(anchors))
+            in_order = [bound for bound, anchor in found if anchor.id not in freed_roots]
+            self._before_horizon += sum(bound <= self.horizon for bound in in_order)
+            self._is_in_order = not self._should_find_all(sum(each.id not in freed_roots for each in anchors))
         return found
 
     def _should_find_all(self, anchor_count: int) -> bool:
@@ -157,8 +168,11 @@ class AnchorSource:
 
     def _useless_left(self) -> int:
         """Return how many further roots may yield no anchor with a bound before the horizon."""
-        most = max(MAX_USELESS, int(MAX_USELESS_RATIO * self.criteria.root_count))
-        return max(0, most - (self._examined - self._before_horizon))
+        return max(0, self._max_useless() - (self._examined - self._before_horizon))
+
+    def _max_useless(self) -> int:
+        """Return how many roots may be examined in vain before all anchors are found at once."""
+        return max(MAX_USELESS, int(MAX_USELESS_RATIO * self.criteria.root_count))
 
     def _next_size(self, wanted: int) -> int:
         """Return the number of roots of the next batch.
@@ -176,10 +190,15 @@ class AnchorSource:
         return min(int(factor * wanted * roots_per_anchor) + more, most)
 
     def _can_order_roots(self) -> bool:
-        """Return whether the keys of trees depend on their own inventories, and many trees fit."""
+        """Return whether the keys of trees depend on their own inventories, and many trees fit.
+
+        The stored amounts of the class of `order_by` must also be right for most trees.
+        """
         demands = self.ordering.class_demands
         is_shared = any(self.criteria.by_demand[demand] in self.shared_supplies for demand in demands)
-        return not is_shared and not self.criteria.has_rare_criterion(self.shared_supplies.keys())
+        if is_shared or len(self._freed_roots) > self._max_useless():
+            return False
+        return not self.criteria.has_rare_criterion(self.shared_supplies.keys())
 
     def _all_of_score(self) -> Sequence[tuple[TreePosition, Anchor]]:
         """Return all anchors of trees that can have the score and have not been delivered yet."""
@@ -236,10 +255,14 @@ class AnchorSource:
         self.facts.preferred.update(new.preferred)
         self.facts.uuids.update(new.uuids)
 
+    def _freed_of_class(self, freed: FreedInventories) -> Mapping[int, FreedInventory]:
+        """Return those of the inventories that are of the class of `order_by`, by provider id."""
+        name = self.ordering.order_by.resource_class if self.ordering.order_by else None
+        return freed.get(name, {}) if name else {}
+
     def _freed_amounts(self, provider_ids: Collection[int]) -> Mapping[int, int]:
         """Return what is free of the class of `order_by` on those of these providers that have freed some."""
-        name = self.ordering.order_by.resource_class if self.ordering.order_by else None
-        freed = self._freed.get(name, {}) if name else {}
+        freed = self._freed
         return {id_: freed[id_].capacity - freed[id_].used for id_ in freed.keys() & provider_ids}
 
     def _class_id(self) -> int | None:

@@ -75,6 +75,7 @@ class OrderedRoots:
         self._inventories_per_root = 1.0
         """How many inventories of the class the roots by key have, on average."""
         self._returned = set[int]()
+        """The roots that have been returned, or are excluded."""
         self.drawn: dict[int, str] = {}
         """For a random order, the roots drawn so far, and texts that sort as they were drawn."""
         self._spare: list[int] = []
@@ -84,11 +85,11 @@ class OrderedRoots:
         self.exhausted = False
         self.next_position: tuple[float, str] = (0, "")
 
-    def restart(self) -> None:
-        """Return all roots again, the first ones first."""
+    def restart(self, excluded: Collection[int]) -> None:
+        """Return all roots again, the first ones first, except for those in `excluded`."""
         self._after_free = self._tied_free = None
         self._after_uuid = ""
-        self._returned.clear()
+        self._returned = set(excluded)
         self._spare = list(self.drawn)
         self.exhausted = False
 

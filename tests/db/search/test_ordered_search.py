@@ -16,7 +16,7 @@ from tests.conftest import LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE
 from tests.support.cloud import Cloud, read
 from tests.support.oracle import Group, Request, response_errors
-from tests.support.strategies import NEWEST, scenarios
+from tests.support.strategies import NEWEST, scenarios, scenarios_with_ignored_consumers
 
 EXTENDED = "1.39, placement-svc 1.0"
 
@@ -36,9 +36,7 @@ def forced(*, in_order: bool, batch: int = 2) -> Iterator[None]:
         yield
 
 
-@settings(NO_DEADLINE, max_examples=examples(40))
-@given(scenario=scenarios(NEWEST), limit=st.integers(1, 4), batch=st.integers(1, 3))
-def test_roots_in_order_and_all_at_once_give_the_same_response(
+def check_responses(
     api: Callable[..., Any],
     clean_database: Callable[[], None],
     load_cloud: LoadCloud,
@@ -46,6 +44,7 @@ def test_roots_in_order_and_all_at_once_give_the_same_response(
     limit: int,
     batch: int,
 ) -> None:
+    """Check that roots in order and all anchors at once give the response of the oracle."""
     cloud, requests = scenario
     clean_database()
     load_cloud(cloud)
@@ -59,6 +58,32 @@ def test_roots_in_order_and_all_at_once_give_the_same_response(
             assert response_errors(cloud, request, response.json) == []
             bodies.append(response.json["allocation_requests"])
         assert request.order_by == "random" or bodies[0] == bodies[1]
+
+
+@settings(NO_DEADLINE, max_examples=examples(40))
+@given(scenario=scenarios(NEWEST), limit=st.integers(1, 4), batch=st.integers(1, 3))
+def test_roots_in_order_and_all_at_once_give_the_same_response(
+    api: Callable[..., Any],
+    clean_database: Callable[[], None],
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+    limit: int,
+    batch: int,
+) -> None:
+    check_responses(api, clean_database, load_cloud, scenario, limit, batch)
+
+
+@settings(NO_DEADLINE, max_examples=examples(40))
+@given(scenario=scenarios_with_ignored_consumers(), limit=st.integers(1, 4), batch=st.integers(1, 3))
+def test_ignored_consumers_change_the_order_of_roots(
+    api: Callable[..., Any],
+    clean_database: Callable[[], None],
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+    limit: int,
+    batch: int,
+) -> None:
+    check_responses(api, clean_database, load_cloud, scenario, limit, batch)
 
 
 def test_random_order_gives_each_host_the_same_chance(api: Callable[..., Any], load_cloud: LoadCloud) -> None:

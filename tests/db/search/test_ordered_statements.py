@@ -176,3 +176,51 @@ def test_anchors_of_a_batch_are_not_counted_as_useless(
     load_cloud(read("; ".join([*full, *(f"g{number}{{VCPU4,MEMORY_MB8}}" for number in range(220))])))
     path = "/allocation_candidates?resources_N=VCPU:1,MEMORY_MB:1&order_by=pack:VCPU&limit=50"
     assert len(api("GET", path, version=EXTENDED).json["allocation_requests"]) == 50
+
+
+def largest_consumers(engine: Engine, count: int) -> str:
+    """Return the part of a query that ignores consumers with the largest allocations of VCPU."""
+    statement = """
+        SELECT consumers.uuid FROM consumers
+          JOIN allocations ON allocations.consumer_id = consumers.id
+          JOIN resource_classes ON resource_classes.id = allocations.resource_class_id
+         WHERE resource_classes.name = 'VCPU' ORDER BY allocations.used DESC, consumers.id LIMIT :count
+        """
+    with engine.connect() as connection:
+        uuids = connection.scalars(text(statement), {"count": count}).all()
+    assert len(uuids) == count
+    return "".join(f"&ignore_consumer={uuid}" for uuid in uuids)
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["order_by=spread:VCPU", "order_by=pack:VCPU", "order_by=pack:DISK_GB", "preferred=HW_CPU_X86_SGX"],
+)
+@pytest.mark.parametrize("ignored", [1, 30])
+def test_ignored_consumers(
+    app: Flask, api: Api, engine: Engine, order: str, ignored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The top of the cloud is found without a lookup in the whole cloud."""
+    large_cloud.fill(engine, HOSTS)
+    path = f"/allocation_candidates?{REQUEST}&{order}{largest_consumers(engine, ignored)}"
+    every = api("GET", path, version=EXTENDED).json
+    monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
+    with sent_statements(app.extensions["database"].engine) as statements:
+        limited = api("GET", f"{path}&limit=20", version=EXTENDED).json
+    assert limited["allocation_requests"] == every["allocation_requests"][:20]
+    root_ids = [each.parameters["root_ids"] for each in statements if "root_ids" in (each.parameters or {})]
+    assert 20 <= sum(len(each.split(",")) for each in root_ids) <= HOSTS / 4
+
+
+def test_consumers_that_are_ignored_on_many_hosts(
+    app: Flask, api: Api, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One lookup finds all anchors, as the stored amounts say nothing about the order of many trees."""
+    large_cloud.fill(engine, HOSTS)
+    monkeypatch.setattr(ordered_anchors, "MAX_USELESS", 10)
+    monkeypatch.setattr(ordered_anchors, "MAX_USELESS_RATIO", 1 / 100)
+    monkeypatch.setattr(ordered_anchors, "find_anchors_among", unexpected_lookup)
+    path = f"/allocation_candidates?{REQUEST}&order_by=spread:VCPU{largest_consumers(engine, 100)}"
+    limited = api("GET", f"{path}&limit=20", version=EXTENDED).json
+    every = api("GET", path, version=EXTENDED).json
+    assert limited["allocation_requests"] == every["allocation_requests"][:20]
