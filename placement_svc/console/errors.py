@@ -11,7 +11,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError, 
 from placement_svc.console.login import is_unauthorized
 from placement_svc.domain.errors import ClientDisconnected, PlacementError
 from placement_svc.domain.wording import shorten
-from placement_svc.http.errors import CLIENT_CLOSED_REQUEST, RETRY_AFTER, status_of
+from placement_svc.http.errors import CLIENT_CLOSED_REQUEST, RETRY_AFTER, keep_error, status_of
 from placement_svc.http.log_text import shortened
 from placement_svc.schemas.query import ERROR_PREFIX
 
@@ -51,14 +51,14 @@ def _page(status: int, reason: str) -> tuple[str, int]:
 
 
 def _placement_error(error: PlacementError) -> Any:
-    g.error = error
+    keep_error(error)
     page, status = _page(status_of(error), str(error))
     headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
     return page, status, headers
 
 
 def _client_disconnected(error: ClientDisconnected) -> Response:
-    g.error = error
+    keep_error(error)
     return Response(status=CLIENT_CLOSED_REQUEST)
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from flask import g, render_template
+from flask import render_template
 
 from placement_svc.console.context import filled_pairs, here
 from placement_svc.console.errors import short_reason
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import Page, PageRequest
-from placement_svc.http.errors import status_of
+from placement_svc.http.errors import keep_error, status_of
 from placement_svc.schemas.pages import write_marker
 
 PAGE_SIZE = 50
@@ -47,7 +47,7 @@ def keep_form(template: str) -> Callable[[Callable[[], str]], Callable[[], Any]]
             try:
                 return view()
             except Invalid as error:
-                g.error = error
+                keep_error(error)
                 page = render_template(template, query=query, problem=short_reason(str(error)))
                 return page, status_of(error)
 

@@ -59,8 +59,11 @@ ANY_PART = 0
 
 
 def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-    """Return the condition that `column` is one of `values`, which are sent as one array parameter."""
-    return column == any_(literal(sorted(values), array_of(column.type)))
+    """Return the condition that `column` is one of `values`, which are sent as one array parameter.
+
+    SQLAlchemy's `any_` would make a reference cycle, which keeps the values until the garbage collector runs.
+    """
+    return column == func.any(literal(sorted(values), array_of(column.type)))
 
 
 def fits(

@@ -130,8 +130,18 @@ def status_of(error: errors.PlacementError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def _placement_error(error: errors.PlacementError) -> Response:
+def keep_error(error: errors.PlacementError) -> None:
+    """Keep the error of the current request for the log and the metrics, without its traceback and causes.
+
+    The frames of a traceback refer to the request body, and to the response. The function that logs the
+    response refers to the error, so this cycle would keep the body until the garbage collector runs.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
     g.error = error
+
+
+def _placement_error(error: errors.PlacementError) -> Response:
+    keep_error(error)
     status = status_of(error)
     response = _error_response(status, str(error), error.code, error.extra)
     if status == 503:
@@ -141,7 +151,7 @@ def _placement_error(error: errors.PlacementError) -> Response:
 
 def _client_disconnected(error: errors.ClientDisconnected) -> Response:
     """Return an empty response, which nobody receives; its status is what the log and the metrics show."""
-    g.error = error
+    keep_error(error)
     return Response(status=CLIENT_CLOSED_REQUEST)
 
 
