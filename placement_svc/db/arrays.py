@@ -7,9 +7,9 @@ of pairs as one condition per pair: thousands exceed its stack depth.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, String, TableValuedAlias, func, literal, select
+from sqlalchemy import ColumnElement, Connection, String, TableValuedAlias, Text, cast, func, literal, select
 from sqlalchemy import column as sql_column
-from sqlalchemy.dialects.postgresql import ARRAY, Insert, insert
+from sqlalchemy.dialects.postgresql import ARRAY, Insert, array, insert
 from sqlalchemy.types import TypeEngine
 
 
@@ -19,6 +19,14 @@ def array_of(type_: TypeEngine[Any]) -> ARRAY[Any]:
     SQLAlchemy casts the array, and PostgreSQL would cut the texts to the length of the type without an error.
     """
     return ARRAY(String(collation=type_.collation) if isinstance(type_, String) else type_)
+
+
+def join_texts(separator: str, values: Iterable[ColumnElement[Any]]) -> ColumnElement[str]:
+    """Return the values as one text, with `separator` between them; NULLs are left out.
+
+    Unlike `concat_ws`, which PostgreSQL limits to 100 arguments, it takes any number of values.
+    """
+    return func.array_to_string(array([cast(value, Text) for value in values]), separator)
 
 
 def array_rows(

@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
+from placement_svc.db.arrays import join_texts
 from placement_svc.db.engine import each_driver_row
 from placement_svc.db.filters import MAX_SINGLE_CONDITIONS, has_traits
 from placement_svc.db.search.candidates import SearchOptions
@@ -165,7 +166,7 @@ def _select_quotients(criteria: SupplierCriteria, required: Sequence[Collection[
         separator = aggregate_order_by(separator, _provider.c.uuid)
     columns = [
         matching.root_id,
-        func.string_agg(func.concat_ws(" ", *quotients), separator).label("quotients"),
+        func.string_agg(join_texts(" ", quotients), separator).label("quotients"),
         *(func.bool_or(has).label(f"any_has_{number}") for number, has in enumerate(has_each)),
         *(func.bool_and(has).label(f"all_have_{number}") for number, has in enumerate(has_each)),
     ]

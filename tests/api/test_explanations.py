@@ -8,6 +8,7 @@ import pytest
 from flask import Flask
 from hypothesis import HealthCheck, given, note, settings
 
+from placement_svc.db.explanation import patterns
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp, examples
 from tests.support.cloud import Cloud, read, uuid_of, without_consumers
 from tests.support.explanation_oracle import Explainer, roots_of
@@ -175,3 +176,39 @@ def test_deadline_ends_an_explanation(new_app: NewApp, app: Flask, load_cloud: L
     response = new_app(request_deadline=0.001).test_client().get(f"{PATH}?{query}", headers=ADMIN)
 
     assert response.status_code == 503, response.json
+
+
+def test_explanation_of_groups_with_many_common_classes(
+    api: Api, call: Callable[..., Any], load_cloud: LoadCloud
+) -> None:
+    """An explanation reads more values of a provider than PostgreSQL takes as arguments of a function."""
+    load_cloud(read("a{VCPU8}; b<a{VCPU4}"))
+    names = [f"CUSTOM_{number}" for number in range(60)]
+    for name in names:
+        call("PUT", f"/resource_classes/{name}")
+    inventory = {name: {"total": 4} for name in names}
+    path = f"/resource_providers/{uuid_of('b')}/inventories"
+    body = call("GET", path)
+    call("PUT", path, body | {"inventories": inventory})
+    resources = ",".join(f"{name}:2" for name in names)
+
+    explained = call("GET", f"{PATH}?resources1={resources}&resources2={resources}&group_policy=none")
+
+    assert explained["roots"]["with_candidates"] == 1
+
+
+def test_explanation_of_many_amounts(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its conditions need more words than PostgreSQL takes as arguments of a function."""
+    load_cloud(read("a{VCPU8 MEMORY_MB8 DISK_GB8 VGPU8 PCPU8}"))
+    monkeypatch.setattr(patterns, "WORD_BITS", 1)
+    names = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "PCPU")
+    groups = "&".join(
+        f"resources{number}={','.join(f'{name}:{number}' for name in names)}" for number in range(1, 22)
+    )
+
+    response = api("GET", f"{PATH}?{groups}&group_policy=none")
+
+    assert response.status_code == 200, response.text
+    assert response.json["roots"]["with_candidates"] == 0

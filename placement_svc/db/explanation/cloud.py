@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Integer, Select, Text, case, cast, func, literal, select, true
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
+from placement_svc.db.arrays import join_texts
 from placement_svc.db.explanation.patterns import inventory_row, provider_row, read_pattern, select_patterns
 from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
@@ -232,9 +233,9 @@ def _select_roots(layout: Layout, scope: Scope, aggregate_ids: Sequence[int]) ->
         columns = (
             patterns.c.pattern,
             func.cardinality(patterns.c.path),
-            *map(patterns.c.get, layout.allocatable),
+            *(patterns.c[name] for name in layout.allocatable),
         )
-        nodes = func.array_agg(aggregate_order_by(func.concat_ws("/", *columns), patterns.c.path))
+        nodes = func.array_agg(aggregate_order_by(join_texts("/", columns), patterns.c.path))
     else:
         nodes = func.array_agg(aggregate_order_by(patterns.c.pattern.distinct(), patterns.c.pattern))
     by_root = (

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from placement_svc.db.arrays import join_texts
 from placement_svc.db.filters import ANY_PART, has_traits, in_any_aggregate, is_any, least_amount
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
@@ -107,7 +108,7 @@ def select_patterns(
         _word(_provider_conditions(word)) + func.coalesce(amounts.c[f"word_{number}"], 0)
         for number, word in enumerate(by_word)
     ]
-    pattern: ColumnElement[Any] = words[0] if word_count == 1 else func.concat_ws(",", *words)
+    pattern: ColumnElement[Any] = words[0] if word_count == 1 else join_texts(",", words)
     return select(
         provider_row.c.id.label("provider_id"),
         provider_row.c.root_id,
