@@ -97,6 +97,9 @@ def _decode(marker: str, sort: SortKey) -> Position:
         )
         if (attribute, resource_class, descending) != astuple(sort):
             raise ValueError
+        # The roots in the capacity for a request always have both.
+        if sort.attribute == "fits" and None in (value, key):
+            raise ValueError
         return Position(None if key is None else _text(key), _decode_value(value, sort))
     except (TypeError, ValueError):
         raise _bad_marker(marker) from None

@@ -1,8 +1,10 @@
 """The capacity for a request: large clouds, pages, and the bounds of its cost."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from flask import Flask
 
@@ -105,6 +107,15 @@ def test_pages_have_each_root_once(api: Api, load_cloud: LoadCloud) -> None:
     expected = sorted(range(9), key=lambda number: (-1 - number % 3, uuid_of(f"h{number}")))
     assert [root["name"] for root in found] == [f"h{number}" for number in expected]
     assert body["fits"] == sum(root["fits"] for root in found) == 18
+
+
+@pytest.mark.parametrize(("value", "key"), [(None, "x"), ("2", None)])
+def test_marker_without_value_or_key_is_malformed(api: Api, value: str | None, key: str | None) -> None:
+    content = orjson.dumps(["fits", "", True, value, key])
+    marker = base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+    response = api("GET", f"{PATH}?resources=VCPU:1&marker={marker}")
+    assert response.status_code == 400
+    assert "Expected 'marker' to be the one in the 'next' link" in response.text
 
 
 def test_storage_of_a_forbidden_aggregate_strands_through_other_trees(
