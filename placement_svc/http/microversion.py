@@ -1,5 +1,6 @@
 """Microversions: the history of changes, and negotiation (`docs/spec/http.md 3`)."""
 
+import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
@@ -66,6 +67,10 @@ EXTENSIONS = "placement-svc"
 HEADER = MICROVERSION_HEADER
 
 
+_NUMBER = r"[ \t]*[+-]?[0-9]{1,1000}[ \t]*"
+_VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}")
+
+
 class BadMicroversion(BadRequest):
     """The requested microversion is malformed."""
 
@@ -97,10 +102,12 @@ def negotiate(header: str, service: str, supported: tuple[str, ...]) -> Version 
     sent = microversion_parse.get_version({HEADER: header}, service)
     if not sent:
         return None
-    try:
-        version = microversion_parse.parse_version_string(supported[-1] if sent == "latest" else sent)
-    except TypeError:
-        raise BadMicroversion(sent) from None
+    if sent == "latest":
+        return _parsed(supported[-1])
+    # Python's `int`, which parses the two numbers, also accepts `1_0`, and fails for more than 4,300 digits.
+    if not _VERSION.fullmatch(sent):
+        raise BadMicroversion(sent)
+    version = microversion_parse.parse_version_string(sent)
     if str(version) not in supported:
         raise UnacceptableMicroversion(sent, supported)
     return version

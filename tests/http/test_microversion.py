@@ -28,6 +28,7 @@ from placement_svc.http.microversion import (
         ([(HEADER, "placement  1.5 ")], "1.5"),
         ([(HEADER, "placement 01.05")], "1.5"),
         ([(HEADER, "placement +1.5")], "1.5"),
+        ([(HEADER, "placement 1 . +05")], "1.5"),
         ([(HEADER, "placement 1.5, placement 1.7")], "1.7"),
         ([(HEADER, "placement 1.5"), (HEADER, "placement 1.7")], "1.7"),
         ([(HEADER, "placement 1.5, compute 2.1")], "1.5"),
@@ -47,7 +48,11 @@ def test_version(sent, version):
 
 
 @pytest.mark.parametrize(
-    "version", ["foo", "1", "1.x", "1.2.3", "1.5 x", "LATEST", ".5", "1.", "1." + "9" * 5000]
+    "version",
+    [
+        *("foo", "1", "1.x", "1.2.3", "1.5 x", "LATEST", ".5", "1.", "1." + "9" * 5000),
+        *("1.3_9", "1_.39", "0_1.39", "1.３９", "1.\xa039"),
+    ],
 )
 def test_malformed_version(version):
     with pytest.raises(BadMicroversion) as raised:
