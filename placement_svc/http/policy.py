@@ -4,16 +4,19 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from flask import current_app, g
 from oslo_config import cfg
 from oslo_policy import policy as oslo
 from werkzeug.exceptions import Forbidden
 
-from placement_svc.domain.errors import SetupError
+from placement_svc.domain.errors import SetupError, Unavailable
+from placement_svc.domain.wording import shorten
 from placement_svc.http.auth import Caller
 from placement_svc.http.rules import PREFIX, list_rules
 from placement_svc.http.watched_file import WatchedFile, read_regular_file
@@ -28,6 +31,16 @@ _ROLE = re.compile(r"(?<!\S)\(*role:([^\s()]+)")
 
 NEVER = "!"
 """The check that always fails; oslo.policy replaces a check that it cannot parse by it."""
+
+MAX_NESTING = 50
+"""The most levels of checks within a rule, such as `not (a and not b)`; their evaluation is recursive."""
+
+MAX_QUOTED = 200
+"""The most characters of a check that an error quotes."""
+
+SAMPLE_TARGET = {"user_id": "user", "project_id": "project"}
+SAMPLE_CREDENTIALS = SAMPLE_TARGET | {"roles": ["role"], "domain_id": "domain", "system_scope": "all"}
+"""The target and the caller for whom each check of a policy file is evaluated once."""
 
 DECISION_CACHE_SIZE = 1000
 """How many decisions a process caches; most requests come from the same few callers."""
@@ -92,12 +105,21 @@ def _decider(enforcer: oslo.Enforcer) -> Decide:
             return rule
         except oslo.PolicyNotAuthorized:
             return f"Policy does not allow {rule} to be performed."
+        except Exception as error:
+            # The checks of plug-ins raise errors of any class, such as those of an HTTP client.
+            log.error("The policy rule %s cannot be evaluated: %s", rule, error)
+            raise Unavailable(f"The policy rule {rule} cannot be evaluated for the moment.") from error
         return None
 
-    plugin_checks = [f"{plugin.name}:" for plugin in entry_points(group="oslo.policy.rule_checks")]
-    if any(kind in str(check) for check in enforcer.rules.values() for kind in plugin_checks):
+    if any(f"{kind}:" in str(check) for check in enforcer.rules.values() for kind in _plugin_kinds()):
         return decide
     return lru_cache(DECISION_CACHE_SIZE)(decide)
+
+
+@cache
+def _plugin_kinds() -> list[str]:
+    """Return the kinds of checks that plug-ins evaluate, such as ``http``."""
+    return [plugin.name for plugin in entry_points(group="oslo.policy.rule_checks")]
 
 
 def load(profile: str, file: Path | None) -> oslo.Enforcer:
@@ -123,7 +145,7 @@ def load(profile: str, file: Path | None) -> oslo.Enforcer:
     enforcer.use_conf = False
     try:
         enforcer.check_rules(raise_on_violation=True)
-    except oslo.InvalidDefinitionError as error:
+    except (oslo.InvalidDefinitionError, RecursionError) as error:
         raise SetupError(
             f"The policy file {file} has rules that refer to themselves or to undefined rules: {error}"
         ) from error
@@ -142,7 +164,8 @@ def _read(file: Path) -> dict[str, oslo.RuleDefault]:
         checks = oslo.parse_file_contents(read_regular_file(file).decode())
     except OSError as error:
         raise SetupError(f"The policy file {file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except Exception as error:
+        # PyYAML also raises errors of other classes than its own, such as RecursionError.
         raise SetupError(f"The policy file {file} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(checks, dict):
         raise SetupError(f"The policy file {file} must map the names of rules to checks")
@@ -152,8 +175,53 @@ def _read(file: Path) -> dict[str, oslo.RuleDefault]:
 def _rule(file: Path, name: object, check: object) -> oslo.RuleDefault:
     if not isinstance(name, str):
         raise SetupError(f"The policy file {file} has a rule name that is not a string: {name!r}")
-    if isinstance(check, str):
+    if isinstance(check, str) and (rule := _parsed(name, check)):
+        return rule
+    raise SetupError(
+        f"The policy file {file} has an invalid check for {name}: {shorten(repr(check), MAX_QUOTED)}"
+    )
+
+
+def _parsed(name: str, check: str) -> oslo.RuleDefault | None:
+    """Return a rule, None if its check is invalid: it cannot be parsed or evaluated."""
+    try:
         rule = oslo.RuleDefault(name, check)
-        if NEVER in check or NEVER not in str(rule.check):
-            return rule
-    raise SetupError(f"The policy file {file} has an invalid check for {name}: {check!r}")
+        for each in _leaves(rule.check):
+            _evaluate(each)
+        return rule if NEVER in check or NEVER not in str(rule.check) else None
+    except Exception:
+        # The checks of oslo.policy raise errors of many classes, such as those of string formatting.
+        return None
+
+
+def _leaves(check: Any) -> list[Any]:
+    """Return the checks within a check that contain no others; raise `RecursionError` at `MAX_NESTING`."""
+    level, leaves = [check], []
+    for _ in range(MAX_NESTING):
+        inner = []
+        for each in level:
+            if isinstance(each, oslo.AndCheck | oslo.OrCheck):
+                inner += each.rules
+            elif isinstance(each, oslo.NotCheck):
+                inner.append(each.rule)
+            else:
+                leaves.append(each)
+        if not inner:
+            return leaves
+        level = inner
+    raise RecursionError
+
+
+def _evaluate(check: Any) -> None:
+    """Evaluate a check for the sample caller; raise the error that this raises.
+
+    Of the check of a plug-in, which may send a request, only the text is formatted. A reference to another
+    rule is not followed.
+    """
+    if isinstance(check, oslo.RuleCheck):
+        return
+    if isinstance(check, oslo.Check) and check.kind in _plugin_kinds():
+        with suppress(KeyError):
+            check.match % SAMPLE_TARGET
+        return
+    check(SAMPLE_TARGET, SAMPLE_CREDENTIALS, None)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -276,6 +277,13 @@ BROKEN = [
     ('"placement:traits:list": [[]]', "has an invalid check for placement:traits:list"),
     ("5: role:admin", "has a rule name that is not a string: 5"),
     ('"placement:traits:list": rule:nonsense', "refer to themselves or to undefined rules"),
+    ('"placement:traits:list": "user_id:%(x"', "an invalid check for placement:traits:list: 'user_id:%(x'"),
+    ('"placement:traits:list": "%(user_id)s:%s"', "has an invalid check for placement:traits:list"),
+    ('"placement:traits:list": "role:a or user_id:%(user_id)d"', "has an invalid check"),
+    ('"placement:traits:list": "http://127.0.0.1:1/%(x"', "has an invalid check for placement:traits:list"),
+    (f'"placement:traits:list": {"not " * 3000}role:a', "has an invalid check for placement:traits:list"),
+    ("[" * 5000, "is not YAML"),
+    ('"placement:traits:list": !!int ""', "is not YAML"),
     ("a: rule:b\nb: rule:a", "refer to themselves or to undefined rules"),
 ]
 
@@ -331,6 +339,18 @@ def verdict_server() -> Iterator[tuple[str, list[bytes]]]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_http_check_that_cannot_be_evaluated_is_unavailable(
+    apps: Apps, policy_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    policy_file.write_text(f'"placement:traits:list": "http://127.0.0.1:{port}/x"\n')
+    response = ask(apps(policy_file=policy_file), "GET", "/traits", "admin")
+    assert response.status_code == 503
+    assert "The policy rule placement:traits:list cannot be evaluated for the moment." in response.text
+    assert "The policy rule placement:traits:list cannot be evaluated: " in caplog.text
 
 
 def test_http_check_is_not_cached(
