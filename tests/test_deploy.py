@@ -285,6 +285,16 @@ def test_selectors_match_only_the_pods_of_the_api() -> None:
     assert selects(monitored, OBJECTS["Service"]["metadata"]["labels"])
 
 
+def test_network_policy_selects_pods_of_others_without_the_labels_of_the_service() -> None:
+    """Kustomize adds the common labels to each `matchLabels` of a pod selector, also in peers."""
+    assert read("deploy/kubernetes/kustomization.yaml")["labels"][0]["includeSelectors"]
+    policy = OBJECTS["NetworkPolicy"]["spec"]
+    peers = [peer for rule in policy["ingress"] for peer in rule["from"]]
+    peers += [peer for rule in policy["egress"] for peer in rule["to"]]
+    selectors = [peer["podSelector"] for peer in peers if "podSelector" in peer]
+    assert selectors == [{"matchExpressions": [{"key": "k8s-app", "operator": "In", "values": ["kube-dns"]}]}]
+
+
 def test_terminating_pods_have_time_to_drain() -> None:
     environment = {setting["name"]: setting.get("value") for setting in API["env"]}
     drain = int(environment["PLACEMENT_DRAIN"])
