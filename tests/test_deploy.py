@@ -198,6 +198,13 @@ def test_proxy_overwrites_every_header_that_the_service_trusts() -> None:
     assert written >= {"Host", "Forwarded", *(f"X-Forwarded-{name.title()}" for name in proxy.PATTERNS)}
 
 
+def test_proxy_notices_responses_that_were_cut() -> None:
+    """By default, nginx may speak HTTP/1.0, in which the end of the connection ends a response."""
+    location = NGINX[NGINX.index("proxy_pass") :]
+    assert re.findall(r"^ *proxy_http_version (\S+);", location, re.M) == ["1.1"]
+    assert re.findall(r"^ *proxy_set_header Connection (\S+);", location, re.M) == ['""']
+
+
 def test_proxy_limits_are_not_below_those_of_the_service() -> None:
     assert re.findall(r"client_max_body_size (\d+)m", NGINX) == [str(Settings().max_body // 2**20)]
     [seconds] = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
