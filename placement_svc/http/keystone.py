@@ -17,6 +17,15 @@ log = logging.getLogger(__name__)
 GROUP = "keystone_authtoken"
 """The section of a configuration file that has the settings of keystonemiddleware."""
 
+CONNECT_TIMEOUT = 5
+"""Seconds without a response of Keystone after which a request to it fails, unless the operator sets it.
+
+The option `http_connect_timeout` limits connecting and each wait for data. By default, it has no limit.
+"""
+
+MAX_RETRIES = 0
+"""Repetitions of a failed request to Keystone (`http_request_max_retries`), unless the operator sets it."""
+
 CONFIRMED = "204 No Content"
 """Status of the middleware's response to a request whose token is valid."""
 
@@ -30,16 +39,14 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
     """
     try:
         from keystoneauth1.exceptions import ClientException
-        from keystonemiddleware.auth_token import AuthProtocol, list_opts
+        from keystonemiddleware.auth_token import AuthProtocol
         from keystonemiddleware.exceptions import ConfigurationError
     except ImportError:
         raise SetupError(
             "PLACEMENT_AUTH=keystone needs keystonemiddleware: pip install 'placement-svc[keystone]'"
         ) from None
     try:
-        config = _config(config_file)
-        for group, options in list_opts():
-            config.register_opts(options, group=group)
+        config = read_settings(config_file)
         if not (config[GROUP].auth_type or config[GROUP].auth_section):
             raise SetupError(
                 f"Keystone needs auth_type, auth_url and so on in [{GROUP}] or in the environment"
@@ -81,7 +88,10 @@ def _to_caller(user: Any) -> Caller:
     )
 
 
-def _config(file: Path | None) -> cfg.ConfigOpts:
+def read_settings(file: Path | None) -> cfg.ConfigOpts:
+    """Return the settings of keystonemiddleware from `file` and the environment, with our defaults."""
+    from keystonemiddleware.auth_token import list_opts
+
     config = cfg.ConfigOpts()
     config(
         [],
@@ -89,6 +99,10 @@ def _config(file: Path | None) -> cfg.ConfigOpts:
         default_config_files=[str(file)] if file else [],
         default_config_dirs=[],
     )
+    for group, options in list_opts():
+        config.register_opts(options, group=group)
+    config.set_default("http_connect_timeout", CONNECT_TIMEOUT, GROUP)
+    config.set_default("http_request_max_retries", MAX_RETRIES, GROUP)
     return config
 
 

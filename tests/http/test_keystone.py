@@ -1,14 +1,17 @@
 """Authentication by Keystone, with a small identity service over HTTP."""
 
+import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from werkzeug.test import TestResponse
 
 from placement_svc.domain.errors import SetupError
-from placement_svc.http.keystone import keystone_strategy
+from placement_svc.http import keystone
+from placement_svc.http.keystone import GROUP, keystone_strategy, read_settings
 from tests.conftest import NewApp
 from tests.support.identity import PASSWORD, USERNAME, Identity, serving, token
 
@@ -306,3 +309,48 @@ def test_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keystonemiddleware.auth_token", None)
     with pytest.raises(SetupError, match=r"pip install 'placement-svc\[keystone\]'$"):
         keystone_strategy(None)
+
+
+def test_requests_to_keystone_have_time_limits_by_default(tmp_path: Path) -> None:
+    settings = read_settings(write(tmp_path / "keystone.conf"))[GROUP]
+    assert 0 < settings.http_connect_timeout <= 5
+    assert settings.http_request_max_retries <= 1
+
+
+def test_operator_sets_the_time_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "keystone.conf", http_connect_timeout=7, http_request_max_retries=2)
+    settings = read_settings(file)[GROUP]
+    assert (settings.http_connect_timeout, settings.http_request_max_retries) == (7, 2)
+    monkeypatch.setenv("OS_KEYSTONE_AUTHTOKEN__HTTP_CONNECT_TIMEOUT", "8")
+    assert read_settings(file)[GROUP].http_connect_timeout == 8
+
+
+@pytest.fixture
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keystone, "CONNECT_TIMEOUT", 1)
+
+
+@pytest.mark.usefixtures("short_timeout")
+def test_token_check_that_gets_no_response_ends(
+    configured: Callable[..., Ask], options: dict[str, object], identity: Identity
+) -> None:
+    del options["http_request_max_retries"]
+    ask = configured(**options)
+    identity.is_running.clear()
+    with ThreadPoolExecutor(1) as executor:
+        try:
+            assert executor.submit(ask, "good").result(timeout=60).status_code == 503
+        finally:
+            identity.is_running.set()
+    assert identity.asked == ["good"]
+
+
+@pytest.mark.usefixtures("short_timeout")
+def test_authentication_of_the_service_that_gets_no_response_ends(
+    configured: Callable[..., Ask], options: dict[str, object]
+) -> None:
+    del options["http_request_max_retries"]
+    # The executor waits for the request, which fails at the latest when the socket is closed.
+    with ThreadPoolExecutor(1) as executor, socket.create_server(("127.0.0.1", 0)) as silent:
+        ask = configured(**options | {"auth_url": f"http://127.0.0.1:{silent.getsockname()[1]}/v3"})
+        assert executor.submit(ask, "good").result(timeout=60).status_code == 503

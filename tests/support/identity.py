@@ -44,6 +44,9 @@ class Identity:
         self.failure: int | None = None
         self.asked: list[str] = []
         self.url = ""
+        self.is_running = threading.Event()
+        """While it is not set, validations wait, as if the process was stopped."""
+        self.is_running.set()
 
     def app(self) -> Flask:
         app = Flask("identity")
@@ -73,6 +76,7 @@ class Identity:
         def show() -> Response | tuple[Response, int]:
             subject = request.headers["X-Subject-Token"]
             self.asked.append(subject)
+            self.is_running.wait()
             if self.failure:
                 return self._error(self.failure)
             if request.headers.get("X-Auth-Token") != OWN_TOKEN:
