@@ -80,6 +80,13 @@ def test_the_password_is_defined_before_the_urls(kind: str) -> None:
     assert password["valueFrom"]["secretKeyRef"] == {"name": f"{NAME}-app", "key": "password"}
 
 
+def test_certificate_has_the_names_of_the_pooler() -> None:
+    name = read("pooler.yaml")["metadata"]["name"]
+    service = f"{name}.{read('kustomization.yaml')['namespace']}.svc"
+    names = CLUSTER["spec"]["certificates"]["serverAltDNSNames"]
+    assert names == [name, service.removesuffix(".svc"), service, f"{service}.cluster.local"]
+
+
 def test_a_commit_waits_for_a_standby() -> None:
     assert CLUSTER["spec"]["instances"] == 3
     synchronous = CLUSTER["spec"]["postgresql"]["synchronous"]
