@@ -23,8 +23,11 @@ CONNECT_TIMEOUT = 5
 The option `http_connect_timeout` limits connecting and each wait for data. By default, it has no limit.
 """
 
-MAX_RETRIES = 0
-"""Repetitions of a failed request to Keystone (`http_request_max_retries`), unless the operator sets it."""
+MAX_RETRIES = 1
+"""Repetitions of a failed request to Keystone (`http_request_max_retries`), unless the operator sets it.
+
+One is enough for a connection that a restarted Keystone has closed.
+"""
 
 CONFIRMED = "204 No Content"
 """Status of the middleware's response to a request whose token is valid."""
