@@ -86,9 +86,9 @@ def anchor_statement(
     `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on, and
     `merges_sets` whether PostgreSQL reads ordered sets side by side.
     """
-    is_cached = len(criteria.by_demand) <= MAX_CACHED_DEMANDS and not any(
-        each.is_uncommon for each in criteria.by_demand
-    )
+    # An ordered search has the statement with `given` for several batches.
+    is_common = given or not any(each.is_uncommon for each in criteria.by_demand)
+    is_cached = is_common and len(criteria.by_demand) <= MAX_CACHED_DEMANDS
     build = _cached_statement if is_cached else _build_statement
     return build(
         criteria,
