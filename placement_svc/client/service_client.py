@@ -105,7 +105,7 @@ class ServiceClient:
             raise StatusError(url, response.status, _error_text(response.data))
         try:
             return json.loads(response.data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ClientError(f"GET {url} returned a body that is not JSON") from None
 
 

@@ -76,10 +76,18 @@ class PlacementClient(ServiceClient):
     def export_lines(self, progress: Progress) -> Iterator[bytes]:
         """Yield all data of the service as the lines of an export; `progress` shows how much has been read.
 
-        Raises `ClientError` if a request fails, or if the data changed during the read: the lines
-        would then mix two states. A change is detected by two comparisons: the provider list before and
-        after, and the allocations of each provider with those of its consumers.
+        Raises `ClientError` if a request fails, if a response is not one of Placement, or if the data changed
+        during the read: the lines would then mix two states. A change is detected by two comparisons: the
+        provider list before and after, and the allocations of each provider with those of its consumers.
         """
+        try:
+            yield from self._export_lines(progress)
+        except (AttributeError, LookupError, TypeError):
+            raise ClientError(
+                f"{self.url} returned a response without the expected values: is it a Placement service?"
+            ) from None
+
+    def _export_lines(self, progress: Progress) -> Iterator[bytes]:
         numbers: Counter[type[Record]] = Counter()
         for line, record_class in self._custom_names():
             yield line

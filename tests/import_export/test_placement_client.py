@@ -233,6 +233,7 @@ def fixed_response(status: int, body: bytes) -> Iterator[str]:
     [
         (404, b"no <such>\nthing", "/ returned 404: no <such> thing"),
         (200, b"<html>", "/ returned a body that is not JSON"),
+        (200, b"[" * 100_000, "/ returned a body that is not JSON"),
         (200, b"[]", "does not list its microversions: is it a Placement service?"),
         (200, b'{"versions": []}', "does not list its microversions: is it a Placement service?"),
         (
@@ -247,6 +248,24 @@ def test_a_server_that_is_not_placement_is_an_error(run: Run, status: int, body:
         result = run("--from", url)
     assert result.exit_code == 1
     assert problem in result.stderr
+
+
+VERSIONS = {"versions": [{"min_version": "1.0", "max_version": "1.39"}]}
+CLASSES = {"traits": [], "resource_classes": [{"name": "CUSTOM_\ud800"}]}
+
+
+@pytest.mark.parametrize("body", [None, {}, {"traits": 5}, {"traits": [5]}, CLASSES], ids=str)
+def test_a_response_without_the_expected_values_is_an_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch, body: Any
+) -> None:
+    def get(_client: PlacementClient, path: str) -> Any:
+        return VERSIONS if path == "/" else body
+
+    monkeypatch.setattr(PlacementClient, "get", get)
+    result = run("--from", "http://placement")
+    assert result.exit_code == 1
+    problem = "returned a response without the expected values: is it a Placement service?"
+    assert result.stderr == f"Error: http://placement {problem}\n"
 
 
 @pytest.mark.parametrize("url", ["placement:8778", "ftp://placement", ""])
