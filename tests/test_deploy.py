@@ -310,6 +310,15 @@ def test_terminating_pods_have_time_to_drain() -> None:
     assert PODS["Deployment"]["terminationGracePeriodSeconds"] >= drain + 35
 
 
+def test_replicas_share_the_key_of_the_console() -> None:
+    assert OBJECTS["Deployment"]["spec"]["replicas"] > 1
+    [setting] = [setting for setting in API["env"] if setting["name"] == "PLACEMENT_CONSOLE_SECRET"]
+    [reference] = setting["valueFrom"].values()
+    create = rf"secret generic {reference['name']} --from-literal={reference['key']}="
+    documented = re.findall(create, (ROOT / "docs/operations.md").read_text())
+    assert len(documented) == 2, "once for deploy/kubernetes and once for deploy/cloudnative-pg"
+
+
 def test_secrets_are_references() -> None:
     for pod in PODS.values():
         for container in pod["containers"]:
