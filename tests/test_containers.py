@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -135,8 +136,23 @@ def test_first_start_generates_secrets_once(first_start: Path) -> None:
     [listed] = re.findall(r".*admin.*", CliRunner().invoke(main, ["token", "list"], env=settings).stdout)
     words = re.findall(r"[\w]+", listed)
     assert words[:5] == [token.split(".")[0], "admin", "admin", "admin", "service"]
-    for name in ("database-password", "pgpass", "admin-token", "tokens.json"):
+    for name in ("database-password", "pgpass", "admin-token", "tokens.json", "console-secret"):
         assert (first_start / name).stat().st_mode & 0o077 == 0, name
+
+
+def test_replicas_share_the_key_of_the_console(first_start: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "placement-svc"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$PLACEMENT_CONSOLE_SECRET" "$@"\n')
+    program.chmod(0o755)
+    *shell, script = REPLICAS["services"]["api"]["command"]
+    script = script.replace("/run/placement", str(first_start)).replace("$$", "$")
+    environment = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    printed = subprocess.run([*shell, script], env=environment, check=True, capture_output=True, text=True)
+    secret, *arguments = printed.stdout.split()
+    assert re.fullmatch(r"[0-9a-f]{64}", secret)
+    [serve] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.M)
+    assert ["placement-svc", *arguments] == yaml.safe_load(serve)
 
 
 def test_compose_has_no_password_and_no_service_that_trusts_every_caller() -> None:
