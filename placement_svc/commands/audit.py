@@ -14,8 +14,8 @@ from placement_svc.db import audit
 def audit_data(context: click.Context, fix: bool, as_json: bool) -> None:
     """Check the database for inconsistent data.
 
-    The exit status is 1 if any is found. With --fix, it is 1 if any is left. Harmless rows that nothing
-    refers to are a notice, and do not count.
+    The exit status is 1 if any is found. With --fix, it is 1 if any is left. What Placement
+    permits, such as rows that nothing refers to, is a notice, and does not count.
     """
     with opened_database() as database:
         findings = database.write(audit.fix) if fix else database.read(audit.find)

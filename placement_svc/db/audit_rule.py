@@ -20,8 +20,8 @@ class AuditRule:
     The statement `fix` corrects the rows of `FOUND`; it is None if only the operator can decide what is
     correct. Nothing is fixed while rows break one of the rules `blocked_by`.
 
-    A notice is about rows that are harmless. A damage means that the storage itself or an index is corrupt,
-    so nothing at all is written.
+    A notice is about rows that Placement permits. A damage means that the storage itself or an index is
+    corrupt, so nothing at all is written.
     """
 
     inconsistency: str

@@ -31,6 +31,7 @@ _TREE = """
 """
 
 ORPHANED_ALLOCATION = "allocation of a consumer that does not exist"
+OVERCOMMIT = "allocations that exceed the capacity"
 ORPHANED_TRAIT = "provider trait that does not exist"
 NO_PROJECT = "consumer of a project that does not exist"
 NO_USER = "consumer of a user that does not exist"
@@ -202,7 +203,7 @@ _AMOUNTS = (
         " WHERE entry.ctid = found.at",
     ),
     AuditRule(
-        inconsistency="allocations that exceed the capacity",
+        inconsistency=OVERCOMMIT,
         find="""
             SELECT inventory.ctid AS at, inventory.*, allocated.used AS allocated
               FROM inventories AS inventory
@@ -215,6 +216,8 @@ _AMOUNTS = (
         subject=labels.label("inventories", "found"),
         stored="found.allocated::text",
         expected="found.capacity || ' or less'",
+        # Placement permits a client to reduce an inventory below its usage.
+        is_notice=True,
     ),
 )
 

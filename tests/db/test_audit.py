@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 from placement_svc import config
 from placement_svc.cli import main
 from placement_svc.config import Settings
-from placement_svc.db.audit_rules import ORPHANED_ALLOCATION, RULES
+from placement_svc.db.audit_rules import ORPHANED_ALLOCATION, OVERCOMMIT, RULES
 from tests.db.test_audit_catalog import COVERED
 from tests.support.cloud import load, read, uuid_of
 from tests.support.placement_groups import add_members
@@ -252,6 +252,20 @@ def test_a_broken_placement_group_is_a_notice(cloud: None, run: Run, engine: Eng
     assert run().stdout == "Nothing is wrong\n"
 
 
+def test_an_inventory_below_its_usage_is_a_notice(cloud: None, run: Run, engine: Engine) -> None:
+    corrupt(engine, "UPDATE inventories SET total = 1 FROM id WHERE provider_id IN (cn, other)")
+    before = snapshot(engine)
+    for options in ([], ["--fix"]):
+        result = run(*options)
+        assert (result.exit_code, reported(result)) == (0, {OVERCOMMIT})
+        assert f"    {uuid_of('other')} DISK_GB: is 9, should be 1 or less\n" in result.stdout
+        assert result.stdout.endswith(f"Notice: 2 x {OVERCOMMIT}\nNothing is wrong\n")
+    document = json.loads(run("--json").stdout)
+    assert document["consistent"]
+    assert [each["severity"] for each in document["findings"]] == ["notice"]
+    assert snapshot(engine) == before
+
+
 NOT_FIXED = {
     "UPDATE resource_providers SET parent_id = pf, path = ARRAY[cn, pf, numa] FROM id WHERE name = 'numa'": (
         "parents that form a cycle or do not exist",
@@ -260,10 +274,6 @@ NOT_FIXED = {
     "UPDATE resource_providers SET parent_id = 0, path = ARRAY[cn, 0, numa] FROM id WHERE name = 'numa'": (
         "parents that form a cycle or do not exist",
         [uuid_of("numa"), uuid_of("pf"), "parent 0"],
-    ),
-    "UPDATE inventories SET total = 1 FROM id WHERE provider_id IN (cn, other)": (
-        "allocations that exceed the capacity",
-        [f"{uuid_of('cn')} VCPU", f"{uuid_of('other')} DISK_GB", "1 or less"],
     ),
 }
 
@@ -285,7 +295,9 @@ def test_an_inconsistency_that_only_the_operator_can_fix_is_left(
 
 def test_every_rule_is_tested() -> None:
     not_fixed = {inconsistency for inconsistency, _ in NOT_FIXED.values()}
-    tested = set().union(*FIXED.values(), *NOTICES.values(), not_fixed, COVERED, {MEMBERS_IN_ONE_TREE})
+    tested = set().union(
+        *FIXED.values(), *NOTICES.values(), not_fixed, COVERED, {MEMBERS_IN_ONE_TREE, OVERCOMMIT}
+    )
     assert tested == {rule.inconsistency for rule in RULES}
 
 
