@@ -97,8 +97,10 @@ def _why_impossible(group: Mapping[str, Any], possible: list[Mapping[str, Any]])
     where = f" for the group {group['suffix']}" if group["suffix"] else ""
     if failing is None:
         wanted = ", ".join(dict.fromkeys(each["query"] for each in possible))
+        # Several providers of a host may supply the unsuffixed group.
+        supplier = "provider" if group["suffix"] else "host"
         return (
-            f"No provider has everything{where} at the same time ({wanted}), even if nothing were used.",
+            f"No {supplier} has everything{where} at the same time ({wanted}), even if nothing were used.",
             "",
         )
     name = failing["resource_class"]
@@ -108,7 +110,7 @@ def _why_impossible(group: Mapping[str, Any], possible: list[Mapping[str, Any]])
     if failing["code"] == "unit":
         nearest = "" if best is None else f": the nearest allowed amount is {best}"
         return f"No inventory allows {wanted} {name} in one allocation{where}{nearest}.", ""
-    return f"None has {wanted} {name} in all{where}: the largest has {best}.", ""
+    return f"No single provider has a capacity of {wanted} {name}{where}: the largest has {best}.", ""
 
 
 def _full(_: Body) -> Reason:
