@@ -26,7 +26,10 @@ def list_empty_searches(service: ServiceClient, request_id: str | None, limit: i
     body = get(service, "/allocation_candidates/empty", limit=limit, **query)
     listing = Listing(_HEADINGS, [[each[key] for key in _KEYS] for each in body["empty"]])
     if not listing.rows:
-        return Report(body, listing, [sentence("No search without candidates is stored.")])
+        which = "search without candidates is stored"
+        if request_id is not None:
+            which = f"stored search has the request id {request_id}"
+        return Report(body, listing, [sentence(f"No {which}.")])
     rows = [[_lines(each)] for each in body["empty"]]
     explain = sentence("To explain one against the current state: placement-svc why 'REQUEST'")
     table = Listing(("Time, request ids and REQUEST",), rows)

@@ -304,7 +304,8 @@ def test_find_knows_aggregates_in_any_letter_case(run: Run, api: Api) -> None:
 @pytest.mark.usefixtures("cloud")
 def test_empty_lists_searches_without_candidates(run: Run, api: Api) -> None:
     sent = f"req-{uuid4()}"
-    assert run("empty", "--request-id", sent).exit_code == 0
+    unknown = run("empty", "--request-id", sent)
+    assert (unknown.exit_code, unknown.stdout) == (0, f"No stored search has the request id {sent}.\n")
     api("GET", f"/allocation_candidates?{IMPOSSIBLE}", headers={"X-Openstack-Request-Id": sent}).close()
     end = time.monotonic() + WAIT_SECONDS
     while run("empty", "--request-id", sent, "--json").exit_code == 0 and time.monotonic() < end:
