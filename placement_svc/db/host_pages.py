@@ -122,8 +122,8 @@ def host_conditions(connection: Connection, wanted: HostFilter) -> Iterator[Colu
     """Yield the conditions on `roots` that the filters are."""
     yield roots.c.parent_id.is_(None)
     if wanted.text:
-        uuid = wanted.text.strip().lower()
-        is_named = or_(func.strpos(_member.c.name, wanted.text) > 0, _member.c.uuid == uuid)
+        text = wanted.text.strip()
+        is_named = or_(func.strpos(_member.c.name, text) > 0, _member.c.uuid == text.lower())
         yield roots.c.id.in_(select(_member.c.root_id).where(is_named))
     if wanted.trait:
         ids = names.trait_ids(connection, [wanted.trait])

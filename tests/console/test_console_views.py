@@ -167,6 +167,7 @@ def test_overview_links_empty_answers_to_their_explanation(get: Get, database: D
     [
         ("text=cn", ["cn1", "cn2"]),
         ("text=numa", ["cn1"]),
+        ("text=%20numa%09", ["cn1"]),
         (f"text={uuid_of('numa1')}", ["cn1"]),
         (f"text={uuid_of('cn2').upper()}", ["cn2"]),
         (f"text=%20{uuid_of('cn2')}%09", ["cn2"]),
