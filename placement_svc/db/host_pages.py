@@ -121,8 +121,8 @@ def sums_by_root(class_id: int) -> Subquery:
 def host_conditions(connection: Connection, wanted: HostFilter) -> Iterator[ColumnElement[bool]]:
     """Yield the conditions on `roots` that the filters are."""
     yield roots.c.parent_id.is_(None)
-    if wanted.text:
-        text = wanted.text.strip()
+    # A name may consist of blanks.
+    if text := wanted.text.strip() or wanted.text:
         is_named = or_(func.strpos(_member.c.name, text) > 0, _member.c.uuid == text.lower())
         yield roots.c.id.in_(select(_member.c.root_id).where(is_named))
     if wanted.trait:
