@@ -79,10 +79,12 @@ def anchor_statement(
     randomized: bool = False,
     merges_sets: bool = True,
     given: bool = False,
+    checks_rules: bool = False,
 ) -> AnchorStatement:
     """Return the statement of a search, cached unless it is large, or hardly any other search has it.
 
     With `given`, it examines the roots of the parameter `root_ids`; otherwise, `scans` chooses the strategy.
+    With `checks_rules`, a selective lookup has the extra filters of `combination_conditions`.
     `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on, and
     `merges_sets` whether PostgreSQL reads ordered sets side by side.
     """
@@ -97,6 +99,7 @@ def anchor_statement(
         randomized=randomized,
         merges_sets=merges_sets,
         given=given,
+        checks_rules=checks_rules,
     )
 
 
@@ -108,6 +111,7 @@ def _build_statement(
     randomized: bool,
     merges_sets: bool,
     given: bool,
+    checks_rules: bool,
 ) -> AnchorStatement:
     shared_supplies = dict(supplies)
     distinct = tuple(dict.fromkeys(criteria.by_demand))
@@ -122,7 +126,9 @@ def _build_statement(
             criteria, shared_supplies, randomized=randomized, merges_sets=merges_sets
         )
     else:
-        select_examined = selective_lookup.select_anchors(criteria, shared_supplies, randomized, demands)
+        select_examined = selective_lookup.select_anchors(
+            criteria, shared_supplies, randomized, demands, checks_rules=checks_rules
+        )
     examined_roots = (
         select_examined.limit(bindparam("max_examined", type_=Integer))
         .cte("examined_roots")

@@ -55,6 +55,7 @@ def find_anchors(
     *,
     max_anchors: int | None,
     roots_to_scan: int | None = None,
+    checks_rules: bool = False,
     deadline: Deadline,
     memory: MemoryBudget,
 ) -> tuple[list[Anchor], ScanCursor]:
@@ -66,7 +67,8 @@ def find_anchors(
     traits of the unsuffixed group, are extra filters: they only exclude roots that cannot yield a candidate.
 
     One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it
-    searches all roots that are left (`selective_lookup`).
+    searches all roots that are left (`selective_lookup`). With `checks_rules`, the latter leaves out some
+    anchors that cannot yield a candidate because of other combination rules (`combination_conditions`).
     """
     scans = roots_to_scan is not None
     statement = anchor_statement(
@@ -75,6 +77,7 @@ def find_anchors(
         scans=scans,
         randomized=cursor.start is not None,
         merges_sets=_merges_sets(connection),
+        checks_rules=checks_rules and not scans,
     )
     max_examined = roots_to_scan if scans else max_anchors
     values = {

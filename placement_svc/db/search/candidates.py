@@ -207,6 +207,8 @@ class CandidateSearch:
             state.cursor,
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
+            # The count of trees tells why there is no candidate, so the first one is found in any case.
+            checks_rules=state.anchors > 0,
             deadline=self._options.deadline,
             memory=self._options.memory,
         )

@@ -1,4 +1,4 @@
-"""SQL conditions on a tree that follow from the combination rules: extra filters of a selective lookup.
+"""SQL conditions on a tree that follow from the combination rules: extra filters of later lookups.
 
 They exclude trees without a candidate early: those with fewer suppliers than isolated groups, and those that
 have less of a class than several groups request together. `placement_svc.domain.constraints` checks these

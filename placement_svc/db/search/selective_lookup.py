@@ -47,10 +47,13 @@ def select_anchors(
     shared_supplies: SharedSupplies,
     randomized: bool,
     demands: FromClause | None,
+    *,
+    checks_rules: bool,
 ) -> Select[Any]:
     """Return the query for all anchors behind the cursor, in their order.
 
-    If there are too many demands for a subquery each, `demands` is a table of them.
+    If there are too many demands for a subquery each, `demands` is a table of them. With `checks_rules`, the
+    extra filters of `combination_conditions` exclude trees, too.
 
     The conditions that most likely exclude most roots come first; PostgreSQL turns them into joins. The other
     conditions are checked root by root, for `joined_roots` only. Its OFFSET, an optimization fence, enforces
@@ -59,7 +62,7 @@ def select_anchors(
     rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
     joined_count = _joined_count(rare_first)
     join_count = sum(each.join_count for each in rare_first[:joined_count])
-    tree_conditions = has_tree_for_all(criteria, shared_supplies)
+    tree_conditions = has_tree_for_all(criteria, shared_supplies) if checks_rules else ()
     # Each joins at most two tables.
     tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
     position = position_column(randomized)
@@ -96,7 +99,7 @@ def select_anchors(
         *has_amounts_to_split(joined_roots, criteria, shared_supplies),
         *has_unsuffixed_required(joined_roots, criteria, shared_supplies),
         *_same_subtree(joined_roots, criteria, shared_supplies),
-        *has_suppliers_for_all(joined_roots, criteria, shared_supplies),
+        *(has_suppliers_for_all(joined_roots, criteria, shared_supplies) if checks_rules else ()),
     ]
     return select(joined_roots).where(*remaining_conditions) if remaining_conditions else joined
 
