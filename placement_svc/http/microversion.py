@@ -67,7 +67,7 @@ EXTENSIONS = "placement-svc"
 HEADER = MICROVERSION_HEADER
 
 
-_NUMBER = r"[ \t]*[+-]?[0-9]{1,1000}[ \t]*"
+_NUMBER = r"[ \t]*[+-]?[0-9]{1,4300}[ \t]*"
 _VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}")
 
 
