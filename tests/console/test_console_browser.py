@@ -15,7 +15,7 @@ pytest.importorskip("pytest_playwright", reason="needs the extra browser: pip in
 
 from axe_playwright_python.sync_playwright import Axe
 from flask import Flask
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from bench import large_cloud
 from placement_svc.console.sessions import COOKIE
@@ -682,6 +682,64 @@ def test_failed_refresh_is_shown_until_one_succeeds(
         with refreshed(page):
             page.get_by_role("link", name="Refresh").click()
         expect(page.get_by_role("status")).not_to_be_visible()
+    assert errors == []
+
+
+def test_refresh_that_is_not_answered_fails(browser: Browser, live: str, cloud: None) -> None:
+    with closing(browser.new_context(base_url=live)) as context:
+        page = context.new_page()
+        page.clock.install()
+        page.goto("/console/hosts")
+        page.route("**/console/hosts", lambda route: None)
+        link, main = page.get_by_role("link", name="Refresh"), page.locator("main")
+        with page.expect_request("**/console/hosts"):
+            link.click()
+        expect(main).to_have_attribute("aria-busy", "true")
+        page.clock.fast_forward(31_000)
+        expect(page.get_by_role("status")).to_contain_text("failed: the service did not respond.")
+        expect(main).not_to_have_attribute("aria-busy", "true")
+        page.unroute("**/console/hosts")
+        with refreshed(page):
+            link.click()
+        expect(page.get_by_role("status")).not_to_be_visible()
+
+
+def test_older_response_does_not_replace_a_newer_one(browser: Browser, live: str, cloud: None) -> None:
+    with closing(browser.new_context(base_url=live)) as context:
+        page = context.new_page()
+        page.goto("/console/hosts")
+        held: list[Route] = []
+        page.route("**/console/hosts", lambda route: route.continue_() if held else held.append(route))
+        link, time = page.get_by_role("link", name="Refresh"), page.locator(".as-of time")
+        with page.expect_request("**/console/hosts"):
+            link.click()
+        [older] = held
+        response = older.fetch()
+        with refreshed(page):
+            link.click()
+        newer = time.get_attribute("datetime")
+        with page.expect_event("requestfinished"):
+            older.fulfill(response=response)
+        page.evaluate("new Promise((done) => setTimeout(done, 100))")
+        assert time.get_attribute("datetime") == newer
+
+
+@pytest.mark.parametrize("has_response", [True, False])
+def test_map_without_data_says_so(browser: Browser, live: str, cloud: None, has_response: bool) -> None:
+    errors: list[str] = []
+    with closing(browser.new_context(base_url=live)) as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.clock.install()
+        if has_response:
+            page.route("**/map.json*", lambda route: route.fulfill(body="<p>A page of a proxy"))
+        else:
+            page.route("**/map.json*", lambda route: None)
+        with page.expect_request("**/map.json*"):
+            page.goto("/console/map")
+        if not has_response:
+            page.clock.fast_forward(31_000)
+        expect(page.locator("#map-status")).to_contain_text("The map could not be read.")
     assert errors == []
 
 

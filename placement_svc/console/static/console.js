@@ -3,6 +3,7 @@
 
 const INTERVALS = [["", "refresh by hand"], ["10", "every 10 s"], ["60", "every minute"]];
 const MAX_OPTIONS = 50;
+const TIME_LIMIT_MS = 30_000;
 
 // "/" goes to the search field, unless the key belongs to a text.
 document.addEventListener("keydown", (event) => {
@@ -174,14 +175,43 @@ function hasProblem(page) {
   return page.querySelector("main > [role=alert]") !== null;
 }
 
+// Return a response and its body, which `read` reads; null if one of them fails, or takes longer than the limit.
+async function fetchInTime(url, read) {
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(), TIME_LIMIT_MS);
+  try {
+    const response = await fetch(url, { credentials: "same-origin", signal: controller.signal });
+    return { response, body: await read(response) };
+  } catch {
+    return null;
+  }
+}
+
+// The number of the latest refresh, and whether it runs: the response to an older one is out of date.
+let latest = 0;
+let isRunning = false;
+
 async function refresh(isByHand) {
-  const main = document.querySelector("main");
-  const response = await fetch(location.href, { credentials: "same-origin" }).catch(() => null);
-  if (!response || response.status >= 500) {
-    showFailure(main, response ? `the service responded with ${response.status}` : "the service did not respond");
+  if (isRunning && !isByHand) {
     return;
   }
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const number = ++latest;
+  const main = document.querySelector("main");
+  isRunning = true;
+  main.setAttribute("aria-busy", "true");
+  const fetched = await fetchInTime(location.href, (response) => response.text());
+  if (number !== latest) {
+    return;
+  }
+  isRunning = false;
+  main.removeAttribute("aria-busy");
+  if (!fetched || fetched.response.status >= 500) {
+    const problem = fetched ? `responded with ${fetched.response.status}` : "did not respond";
+    showFailure(main, `the service ${problem}`);
+    return;
+  }
+  const { response, body } = fetched;
+  const page = new DOMParser().parseFromString(body, "text/html");
   if (!isByHand && isEdited(main)) {
     return;
   }

@@ -30,6 +30,7 @@
   let headings = [];
   let headingWidths = [];
   let focus = -1;
+  let loads = 0;
 
   function color(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -289,15 +290,18 @@
   });
 
   async function load() {
-    const response = await fetch(root.dataset.url, { credentials: "same-origin" }).catch(() => null);
-    if (!response?.ok) {
+    const number = ++loads;
+    const fetched = await fetchInTime(root.dataset.url, (response) => response.json());
+    if (number !== loads) {
+      return;
+    }
+    if (!fetched?.response.ok) {
       root.hidden = false;
       status.textContent = FAILURE;
       return;
     }
-    const fresh = await response.json();
     const uuid = data.hosts[focus]?.[0];
-    data = fresh;
+    data = fetched.body;
     context.font = FONT;
     headingWidths = data.groups.map((group) => context.measureText(group).width);
     root.hidden = data.hosts.length === 0;
