@@ -103,7 +103,10 @@ def bar(used: int, capacity: int, length: int = BAR_LENGTH) -> str:
 
 def percent(used: int, capacity: int) -> str:
     """Return which part of a capacity is used, rounded down; "-" if there is no capacity."""
-    return f"{100 * used // capacity}%" if capacity > 0 else "-"
+    if capacity <= 0:
+        return "-"
+    # Something used is not nothing.
+    return "<1%" if 0 < 100 * used < capacity else f"{100 * used // capacity}%"
 
 
 def amounts(by_class: Mapping[str, int]) -> str:
