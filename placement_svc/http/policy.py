@@ -215,7 +215,7 @@ def _leaves(check: Any) -> list[Any]:
 def _evaluate(check: Any) -> None:
     """Evaluate a check for the sample caller; raise the error that this raises.
 
-    Of the check of a plug-in, which may send a request, only the text is formatted. A reference to another
+    For the check of a plug-in, which may send a request, only its text is formatted. A reference to another
     rule is not followed.
     """
     if isinstance(check, oslo.RuleCheck):

@@ -1,4 +1,4 @@
-"""What the reports of commands consist of."""
+"""The percentages in the reports of commands."""
 
 import pytest
 

@@ -101,7 +101,7 @@ class AnchorSource:
         """For a random order, the texts that order the anchors that were drawn."""
         self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
         self._freed = self._freed_of_class(freed)
-        """What ignored consumers free of the class of `order_by`, by provider id."""
+        """The freed inventories of the class of `order_by`, by provider id."""
         self._freed_roots = frozenset(each.root_id for each in self._freed.values())
         """The roots of their trees."""
         self._orders_roots = limit is not None and self._can_order_roots()
