@@ -13,15 +13,15 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, func, lite
 
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.db.search.suppliers import supplier_query
+from placement_svc.db.search.suppliers import count_joins, supplier_query
 from placement_svc.db.search.tree_conditions import allocatable_in_tree, roots
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 
 MAX_FILTERED_JOINS = 16
-"""The number of joins of all demands up to which the suppliers of a tree are a condition.
+"""The number of joins up to which combination rules are extra filters, also `same_subtree`.
 
-They are in a subquery for each demand, and planning time grows with the joins.
+The demands are in one or two subqueries each, and planning time grows with the joins.
 """
 
 MAX_TOTALS = 2
@@ -53,7 +53,7 @@ def has_suppliers_for_all(
     root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the conditions that the tree of a root has enough suppliers, and enough of each class."""
-    if sum(max(1, each.join_count) for each in dict.fromkeys(criteria.by_demand)) > MAX_FILTERED_JOINS:
+    if count_joins(dict.fromkeys(criteria.by_demand)) > MAX_FILTERED_JOINS:
         return
     for demands, count in _different_demands(criteria, shared_supplies):
         all_criteria = dict.fromkeys(criteria.by_demand[demand] for demand in sorted(demands))

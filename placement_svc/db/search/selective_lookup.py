@@ -10,12 +10,16 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal, select, union_all
 
-from placement_svc.db.search.combination_conditions import has_suppliers_for_all, has_tree_for_all
+from placement_svc.db.search.combination_conditions import (
+    MAX_FILTERED_JOINS,
+    has_suppliers_for_all,
+    has_tree_for_all,
+)
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import has_all_suppliers
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.db.search.suppliers import supplier_query
+from placement_svc.db.search.suppliers import count_joins, supplier_query
 from placement_svc.db.search.tree_conditions import (
     has_amounts_to_split,
     has_supplier,
@@ -35,9 +39,6 @@ MAX_JOINED_CONDITIONS = 8
 
 The planning time grows faster than the number of joins: with 20 of them, it took 1 s and 560 MB.
 """
-
-MAX_FILTERED_JOINS = 16
-"""The number of joins up to which `same_subtree` is an extra filter: each demand is in two subqueries."""
 
 _descendant = shared(resource_providers.alias("descendant"))
 
@@ -123,7 +124,7 @@ def _same_subtree(
     filtered = 0
     for demands in criteria.rules.same_subtree:
         all_criteria = list(dict.fromkeys(criteria.by_demand[demand] for demand in sorted(demands)))
-        joins = sum(max(1, each.join_count) for each in all_criteria)
+        joins = count_joins(all_criteria)
         if shared_supplies.keys().isdisjoint(all_criteria) and filtered + joins <= MAX_FILTERED_JOINS:
             filtered += joins
             yield _has_subtree(root, all_criteria)

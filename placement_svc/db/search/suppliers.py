@@ -62,13 +62,17 @@ def supplier_query(criteria: SupplierCriteria) -> SupplierQuery:
     return _build_query(criteria) if criteria.is_uncommon else _cached_query(criteria)
 
 
+def count_joins(all_criteria: Iterable[SupplierCriteria]) -> int:
+    """Return the number of joins in a statement that has a subquery for each of these demands."""
+    return sum(max(1, each.join_count) for each in all_criteria)
+
+
 def can_be_subqueries(all_criteria: Collection[SupplierCriteria]) -> bool:
     """Return whether one statement can aggregate the inventories of the suppliers of each of these demands.
 
     Each demand is a subquery that joins the inventories of all its classes.
     """
-    joins = sum(max(1, each.join_count) for each in all_criteria)
-    return joins <= MAX_SUBQUERY_JOINS and all(
+    return count_joins(all_criteria) <= MAX_SUBQUERY_JOINS and all(
         1 <= len(each.resources) <= each.max_joined_classes for each in all_criteria
     )
 
