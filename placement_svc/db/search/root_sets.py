@@ -7,22 +7,23 @@ aggregate and for each provider with a trait, and ends with the last root that i
 takes 3 to 20 µs for each root.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
+from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, CompoundSelect, FromClause, Select, except_, intersect, select, union
 
 from placement_svc.db.filters import has_traits, is_any
-from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
 from placement_svc.db.search.tree_conditions import is_after_cursor
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates, provider_traits, resource_providers
 
 MAX_SETS = 8
-"""The most sets that a search intersects, and the most that it excludes."""
+"""The most sets that a search intersects, small ones first, and the most that it excludes."""
 
 MAX_SETS_OF_SUPPLIER = 4
 """The most sets of traits that are required of a supplier, and the most single traits that it must not have.
@@ -40,6 +41,13 @@ class SetSize(Enum):
     SMALL = auto()
     SMALL_OR_ORDERED = auto()
     ANY = auto()
+
+
+class _RootSet(NamedTuple):
+    """A set of roots: whether it is small, and a function that returns its query."""
+
+    is_small: bool
+    select: Callable[[], Select[int]]
 
 
 _member_of = shared(provider_aggregates.alias("member_of"))
@@ -65,11 +73,13 @@ def roots_in_sets(
     older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have.
     """
     trait_size = SetSize.SMALL if size is SetSize.SMALL_OR_ORDERED and not merges_sets else size
+    # Most hosts have the traits of many sets, so aggregates exclude more.
     all_sets = chain(
-        _trait_sets(criteria, shared_supplies, trait_size),
         _aggregate_sets(criteria, shared_supplies, size),
+        _trait_sets(criteria, shared_supplies, trait_size),
     )
-    sets: list[Select[Any]] = list(islice(all_sets, MAX_SETS))
+    small_first = sorted(all_sets, key=lambda each: not each.is_small)
+    sets: list[Select[Any]] = [each.select() for each in small_first[:MAX_SETS]]
     excluded = [] if trait_size is SetSize.SMALL else list(islice(_excluded_sets(criteria), MAX_SETS))
     if not sets:
         if not excluded or size is not SetSize.SMALL_OR_ORDERED:
@@ -94,13 +104,12 @@ def has_small_set(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> 
     aggregate_sets = [*criteria.root_member_of.any_of, *_required_aggregates(criteria, shared_supplies)]
     if not criteria.small_aggregate_sets.isdisjoint(aggregate_sets):
         return True
-    trait_sets = _trait_sets(criteria, shared_supplies, SetSize.SMALL)
-    return next(trait_sets, None) is not None
+    return any(_trait_sets(criteria, shared_supplies, SetSize.SMALL))
 
 
 def _aggregate_sets(
     criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize
-) -> Iterator[Select[int]]:
+) -> Iterator[_RootSet]:
     """Yield the roots of the members of each set of aggregates that a demand requires.
 
     First yield the roots that are members themselves, for each set of `root_member_of`.
@@ -112,7 +121,7 @@ def _aggregate_sets(
     ):
         is_small = any_of in criteria.small_aggregate_sets
         if is_small or _is_used(any_of, size):
-            yield _select_members(any_of, *conditions)
+            yield _RootSet(is_small, partial(_select_members, any_of, *conditions))
 
 
 def _required_aggregates(
@@ -129,7 +138,7 @@ def _required_aggregates(
 
 def _trait_sets(
     criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize
-) -> Iterator[Select[int]]:
+) -> Iterator[_RootSet]:
     """Yield the roots of the providers with the traits that each group requires, without those it forbids.
 
     First yield the roots with the traits that `root_required` requires. In the unsuffixed group, each trait
@@ -139,10 +148,11 @@ def _trait_sets(
     required = criteria.root_required.any_of
     if small.isdisjoint(required):
         if used := [any_of for any_of in required if _is_used(any_of, size)]:
-            yield _select_roots_of_holders(used[:MAX_SETS_OF_SUPPLIER], _IS_ROOT_TRAIT)
+            part = used[:MAX_SETS_OF_SUPPLIER]
+            yield _RootSet(False, partial(_select_roots_of_holders, part, _IS_ROOT_TRAIT))
     else:
-        conditions = has_traits(_provider, required, criteria.root_required.forbidden)
-        yield select(_provider.c.root_id).where(_provider.c.parent_id.is_(None), *conditions)
+        is_root = _provider.c.parent_id.is_(None)
+        yield _RootSet(True, partial(_select_with_traits, criteria.root_required, is_root))
     for each in dict.fromkeys(criteria.by_demand):
         if each not in shared_supplies:
             yield from _supplier_set(criteria, each, size)
@@ -151,33 +161,31 @@ def _trait_sets(
         is_small = any_of in small
         if not aggregate_ids:
             if is_small or _is_used(any_of, size):
-                yield _select_roots_of_holders([any_of])
+                yield _RootSet(is_small, partial(_select_roots_of_holders, [any_of]))
         elif is_small or _is_used([*any_of, *aggregate_ids], size):
-            parts = (_select_roots_of_holders([any_of]), _select_members(aggregate_ids))
-            yield select(union(*parts).order_by("root_id").subquery())
+            yield _RootSet(is_small, partial(_select_holders_or_members, any_of, aggregate_ids))
 
 
 def _supplier_set(
     criteria: SearchCriteria, supplier_criteria: SupplierCriteria, size: SetSize
-) -> Iterator[Select[int]]:
+) -> Iterator[_RootSet]:
     """Yield the roots of the providers that have the traits required of a supplier, and no forbidden one.
 
     If only forbidden traits can exclude providers, start from those with the resource class.
     """
     required, forbidden = supplier_criteria.required.any_of, supplier_criteria.required.forbidden
     if not criteria.small_trait_sets.isdisjoint(required):
-        yield select(_provider.c.root_id).where(*has_traits(_provider, required, forbidden))
+        yield _RootSet(True, partial(_select_with_traits, supplier_criteria.required))
         return
     if size is SetSize.SMALL:
         return
     used = [any_of for any_of in required if _is_used(any_of, size)][:MAX_SETS_OF_SUPPLIER]
     excluded = [frozenset([id_]) for id_ in _frequent(criteria, forbidden)[:MAX_SETS_OF_SUPPLIER]]
     if used and not excluded:
-        yield _select_roots_of_holders(used)
+        yield _RootSet(False, partial(_select_roots_of_holders, used))
     elif excluded and (used or supplier_criteria.resources):
-        providers = _select_holders(used) if used else _select_with_class(supplier_criteria.resources[0][0])
-        allowed = except_(providers, *(_select_holders([each]) for each in excluded))
-        yield select(allowed.order_by("root_id", "provider_id").subquery().c.root_id)
+        class_id = None if used else supplier_criteria.resources[0][0]
+        yield _RootSet(False, partial(_select_allowed, class_id, used, excluded))
 
 
 def _excluded_sets(criteria: SearchCriteria) -> Iterator[Select[int]]:
@@ -216,6 +224,27 @@ def _select_any(query: Select[Any], name_id: ColumnElement[int], ids: Collection
 def _select_members(any_of: Collection[int], *conditions: ColumnElement[bool]) -> Select[int]:
     """Return the query for the roots of the members of one of these aggregates."""
     return _select_any(select(_member_of.c.root_id).where(*conditions), _member_of.c.aggregate_id, any_of)
+
+
+def _select_holders_or_members(any_of: frozenset[int], aggregate_ids: Collection[int]) -> Select[int]:
+    """Return the query for the roots of the providers with a trait, or in an aggregate."""
+    parts = (_select_roots_of_holders([any_of]), _select_members(aggregate_ids))
+    return select(union(*parts).order_by("root_id").subquery())
+
+
+def _select_with_traits(required: ResolvedMembership, *conditions: ColumnElement[bool]) -> Select[int]:
+    """Return the query for the roots of the providers with few required traits, and no forbidden one."""
+    has_all = has_traits(_provider, required.any_of, required.forbidden)
+    return select(_provider.c.root_id).where(*conditions, *has_all)
+
+
+def _select_allowed(
+    class_id: int | None, used: Sequence[frozenset[int]], excluded: Sequence[frozenset[int]]
+) -> Select[int]:
+    """Return the query for the roots of providers with a class, or with used traits, but no excluded one."""
+    providers = _select_holders(used) if class_id is None else _select_with_class(class_id)
+    allowed = except_(providers, *(_select_holders([each]) for each in excluded))
+    return select(allowed.order_by("root_id", "provider_id").subquery().c.root_id)
 
 
 def _select_roots_of_holders(sets: Sequence[frozenset[int]], *conditions: ColumnElement[bool]) -> Select[int]:

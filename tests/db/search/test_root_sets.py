@@ -1,10 +1,12 @@
 """A scan examines only roots that all filters allow, whatever part of the cloud each of them allows."""
 
 import logging
+from collections.abc import Iterable, Mapping
 
+import os_traits
 import pytest
 
-from placement_svc.db.search import anchors, candidates
+from placement_svc.db.search import anchors, candidates, root_sets
 from placement_svc.db.search.name_lookup import NamesLookup
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read, uuid_of
@@ -83,3 +85,45 @@ def test_roots_that_a_filter_excludes_are_not_examined(
             # An older server would read the whole sets of traits: it examines the roots instead.
             uses_all_sets = merges_sets or "required" not in filters
             assert record.args[-1] == scanned if uses_all_sets else record.args[-1] >= scanned
+
+
+*COMMON, RARE = os_traits.get_traits("HW_CPU_X86_")[: root_sets.MAX_SETS + 1]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        f"required={','.join(COMMON)},{RARE}",
+        f"required={','.join(COMMON)}&member_of={X}",
+        f"required={','.join(COMMON)}&member_of={Y}",
+    ],
+    ids=["trait", "small aggregate", "large aggregate"],
+)
+def test_of_many_filters_those_that_exclude_most_are_sets(
+    api: Api,
+    load_cloud: LoadCloud,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    filters: str,
+) -> None:
+    monkeypatch.setattr(
+        NamesLookup, "has_few_providers", lambda names, ids: _least(names.providers_by_trait, ids) == 1
+    )
+    monkeypatch.setattr(
+        NamesLookup, "has_few_members", lambda names, ids: _least(names.providers_by_aggregate, ids) == 1
+    )
+    monkeypatch.setattr("placement_svc.db.search.criteria.RARITY_THRESHOLD", 0)
+    everywhere = ",".join(COMMON)
+    hosts = [f"h{number}{{VCPU8}}#{everywhere}" for number in range(HOSTS - 2)]
+    load_cloud(read("; ".join([*hosts, f"y{{VCPU8}}#{everywhere}@Y", f"x{{VCPU8}}#{everywhere},{RARE}@X,Y"])))
+    caplog.set_level(logging.DEBUG, candidates.log.name)
+    response = api(
+        "GET", f"/allocation_candidates?resources=VCPU:1&limit={LIMIT}&{filters}", version=EXTENDED
+    )
+    found = len(response.json["allocation_requests"])
+    assert found == 1 + (Y in filters)
+    assert [each.args[-1] for each in caplog.records if "roots scanned" in each.msg] == [found]
+
+
+def _least(counts: Mapping[int, int], ids: Iterable[int]) -> int:
+    return min(counts[id_] for id_ in ids)
