@@ -36,7 +36,8 @@ def wait_for(api: Api, count: int, query: str = "") -> list[dict[str, str]]:
 
 @pytest.fixture(autouse=True)
 def no_answers(app: Flask, engine: Engine) -> None:
-    """Delete the answers of other tests."""
+    """Delete the answers of other tests, also those that are not stored yet."""
+    app.extensions["empty_answers"].stop()
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM empty_answers"))
 
@@ -116,7 +117,15 @@ def test_nothing_is_stored_with_the_setting_0(app: Flask, engine: Engine) -> Non
         assert connection.scalar(text("SELECT count(*) FROM empty_answers")) == 0
 
 
-def test_metric_counts_empty_answers_by_reason(app: Flask, load_cloud: LoadCloud) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        "resources_A=VCPU:2&resources_B=VCPU:2&group_policy=none",
+        "resources_A=VCPU:1&resources_B=DISK_GB:1&same_subtree=_A,_B&group_policy=none",
+        "resources_A=VCPU:1&resources_B=DISK_GB:1&same_subtree=_A,_B&group_policy=none&limit=5",
+    ],
+)
+def test_metric_counts_empty_answers_by_reason(app: Flask, load_cloud: LoadCloud, query: str) -> None:
     client = app.test_client()
 
     def counted() -> dict[str, float]:
@@ -126,8 +135,7 @@ def test_metric_counts_empty_answers_by_reason(app: Flask, load_cloud: LoadCloud
 
     before = counted()
     client.get(NOTHING, headers=ADMIN).close()
-    load_cloud(read("h{VCPU3}"))
-    query = "resources_A=VCPU:2&resources_B=VCPU:2&group_policy=none"
+    load_cloud(read("h; numa<h{VCPU3}; disk<h{DISK_GB1}"))
     client.get(f"/allocation_candidates?{query}", headers=ADMIN).close()
     after = counted()
     for reason in ("no_supplier", "combination"):

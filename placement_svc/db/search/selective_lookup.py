@@ -8,7 +8,20 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, any_, exists, literal, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    and_,
+    any_,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    union_all,
+)
 
 from placement_svc.db.search.combination_conditions import (
     MAX_FILTERED_JOINS,
@@ -59,6 +72,9 @@ def select_anchors(
     The conditions that most likely exclude most roots come first; PostgreSQL turns them into joins. The other
     conditions are checked root by root, for `joined_roots` only. Its OFFSET, an optimization fence, enforces
     that: otherwise PostgreSQL would plan every order of the joins, and compute subtrees for the whole cloud.
+
+    Without `checks_rules`, no combination rule excludes the first anchor: whether there is any tells why a
+    search has no candidate (`docs/spec/extensions.md 3.7`).
     """
     rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
     joined_count = _joined_count(rare_first)
@@ -99,10 +115,16 @@ def select_anchors(
         *has_others,
         *has_amounts_to_split(joined_roots, criteria, shared_supplies),
         *has_unsuffixed_required(joined_roots, criteria, shared_supplies),
-        *_same_subtree(joined_roots, criteria, shared_supplies),
-        *(has_suppliers_for_all(joined_roots, criteria, shared_supplies) if checks_rules else ()),
     ]
-    return select(joined_roots).where(*remaining_conditions) if remaining_conditions else joined
+    if checks_rules:
+        remaining_conditions += _same_subtree(joined_roots, criteria, shared_supplies)
+        remaining_conditions += has_suppliers_for_all(joined_roots, criteria, shared_supplies)
+    anchors = select(joined_roots).where(*remaining_conditions) if remaining_conditions else joined
+    if checks_rules or not criteria.rules.same_subtree:
+        return anchors
+    numbered = anchors.add_columns(func.row_number().over().label("number")).subquery("numbered_anchors")
+    rules = _same_subtree(numbered, criteria, shared_supplies)
+    return select(numbered.c.id, numbered.c.position).where(or_(numbered.c.number == 1, and_(true(), *rules)))
 
 
 def _joined_count(rare_first: Sequence[SupplierCriteria]) -> int:
