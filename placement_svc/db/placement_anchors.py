@@ -12,7 +12,7 @@ from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
-from placement_svc.db.search.root_sets import has_small_set
+from placement_svc.db.search.root_sets import SetSize, has_set
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -67,7 +67,7 @@ class UnorderedBatches:
             replace(self._state, anchors_with_candidates=placed, counted=placed),
             self._limit,
             has_rare_criterion=self._criteria.has_rare_criterion(self._supplies.keys()),
-            has_small_set=has_small_set(self._criteria, self._supplies),
+            has_small_set=has_set(self._criteria, self._supplies, SetSize.SMALL),
             root_count=self._criteria.root_count,
         )
         return None if size is None else self._fetch(size)

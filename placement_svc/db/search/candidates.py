@@ -16,7 +16,7 @@ from placement_svc.db.search.ordered_anchors import AnchorSource
 from placement_svc.db.search.ordered_search import OrderedSearch
 from placement_svc.db.search.random_root import random_root_uuid
 from placement_svc.db.search.repeated_candidates import RepeatedCandidates
-from placement_svc.db.search.root_sets import has_small_set
+from placement_svc.db.search.root_sets import SetSize, has_set
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.trees import TreeFetcher, Trees
 from placement_svc.domain.candidates import (
@@ -167,7 +167,7 @@ class CandidateSearch:
         """
         depth_first = self._options.depth_first
         has_rare_criterion = self._criteria.has_rare_criterion(self._shared_supplies.keys())
-        small_set = has_small_set(self._criteria, self._shared_supplies)
+        small_set = has_set(self._criteria, self._shared_supplies, SetSize.SMALL)
         state = self._initial_state()
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []

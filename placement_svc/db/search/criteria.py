@@ -216,16 +216,20 @@ def resolve_criteria(
 
 
 def requiring_score(criteria: SearchCriteria, preferred: frozenset[int], score: int) -> SearchCriteria:
-    """Return criteria that also require so many of the preferred traits of the unsuffixed group.
-
-    If a group lacks all traits of a set of `len(preferred) - score + 1`, it has less than the score. So it
-    must have a trait of each such set.
-    """
+    """Return criteria that also require so many of the preferred traits of the unsuffixed group."""
     if not score:
         return criteria
-    sets = map(frozenset, combinations(sorted(preferred), len(preferred) - score + 1))
+    sets = _preferred_sets(preferred, score)
     rules = replace(criteria.rules, unsuffixed_required=(*criteria.rules.unsuffixed_required, *sets))
     return replace(criteria, rules=rules)
+
+
+def _preferred_sets(preferred: frozenset[int], score: int) -> Iterator[frozenset[int]]:
+    """Yield the sets of preferred traits of each of which a group with the score has a trait.
+
+    If it lacks all traits of a set of `len(preferred) - score + 1`, it has less than the score.
+    """
+    return map(frozenset, combinations(sorted(preferred), len(preferred) - score + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +284,10 @@ def _build_criteria(
     summed_demands = () if freed else tuple(_summed_demands(rules, names))
     for number in rules.splittable:
         by_demand[number] = _split_criteria(by_demand[number], demands[number], freed)
-    preferred = _resolve_traits(names, Membership(tuple(frozenset([name]) for name in request.preferred)))
+    preferred_traits = Membership(tuple(frozenset([name]) for name in request.preferred))
+    preferred = frozenset[int]().union(*_resolve_traits(names, preferred_traits).any_of)
+    for score in range(1, len(preferred) + 1):
+        trait_sets.update(_preferred_sets(preferred, score))
     return SearchCriteria(
         rules=rules,
         by_demand=tuple(_with_bounded_joins(by_demand)),
@@ -293,7 +300,7 @@ def _build_criteria(
         split_amounts=split_amounts,
         summed_demands=summed_demands,
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,
-        ordering=Ordering.of(rules, frozenset().union(*preferred.any_of), request.order_by),
+        ordering=Ordering.of(rules, preferred, request.order_by),
         root_count=names.root_count,
     )
 

@@ -9,6 +9,8 @@ from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, fi
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories, FreedInventory
 from placement_svc.db.search.ordered_roots import OrderedRoots
+from placement_svc.db.search.ordered_sets import OrderedSets
+from placement_svc.db.search.root_sets import SetSize, has_set
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
 from placement_svc.domain.deadline import Deadline
@@ -21,7 +23,7 @@ FIRST_BATCH = (1.02, 4)
 Usually all roots with a good key are anchors, and a further batch takes as long as ten roots.
 """
 
-FIRST_FILTERED_BATCH = (1.1, 20)
+FIRST_FILTERED_BATCH = (1.1, 40)
 """The same if filters exclude roots, or trees without preferred traits are left for later."""
 
 MAX_ORDERED_BATCHES = 12
@@ -46,7 +48,8 @@ They have at least as many as all before.
 MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots of a batch that must be anchors; otherwise filters exclude most roots.
 
-Then all anchors are found at once, which costs as much as the roots that pass the filters.
+Then only roots in the sets that the filters allow are ordered. If there are no sets, or other conditions
+exclude most of these roots, all anchors are found at once, which costs as much as the roots that pass.
 """
 
 MIN_SAMPLE = 30
@@ -63,8 +66,9 @@ class AnchorSource:
     that can have the best score come first, then those that can have the next one, and so on. For each score,
     the first batches are roots in the order of the best key that their trees can have. The roots with the
     best keys are often no anchors, or have a worse key themselves: the fullest hosts lack another class. So
-    the batches grow. All trees that can have the score follow at once if filters exclude most of these roots,
-    or many roots have been examined.
+    the batches grow. If filters allow only the roots in small sets, or exclude most of the roots, only those
+    in sets are ordered. All trees that can have the score follow at once if most of these are no anchors
+    either, or many roots have been examined.
 
     If consumers are ignored, `freed` are the inventories from which these have allocations. The roots are in
     the order of stored amounts, which are wrong for a tree with such an inventory of the class of `order_by`.
@@ -114,12 +118,43 @@ class AnchorSource:
         self.horizon = (-score, -math.inf, "")
         self._roots.restart(excluded=self._freed_roots)
         self._is_in_order = self._orders_roots
+        self._is_restricted = False
+        """Whether only the roots in sets are ordered."""
+        self._begin_batches()
+        if self._orders_roots:
+            self._restrict(SetSize.SMALL)
+
+    def _begin_batches(self) -> None:
+        """Forget what the batches so far have found."""
         self._batches = 0
         self._last_batch = 0
         """How many roots the last batch had."""
         self._examined = 0
         self._before_horizon = 0
         """How many anchors have been delivered whose bounds are before the horizon."""
+
+    def _restrict(self, size: SetSize) -> bool:
+        """Order only the roots in sets of this size from now on; return whether there are such sets.
+
+        With a random order and preferred traits, the trees in the sets would also precede others with the
+        same score.
+        """
+        is_unbiased = not (self.ordering.is_random and self.ordering.preferred)
+        self._is_restricted = is_unbiased and has_set(self._score_criteria, self.shared_supplies, size)
+        if self._is_restricted:
+            self._roots.restrict(
+                OrderedSets(
+                    criteria=self._score_criteria,
+                    supplies=tuple(self.shared_supplies.items()),
+                    size=size,
+                    class_id=self._class_id(),
+                    least_amount=self._least_amount(),
+                    spreads=self.ordering.spreads,
+                    is_random=self.ordering.is_random,
+                )
+            )
+            self._begin_batches()
+        return self._is_restricted
 
     def _end_score(self) -> None:
         """Continue with the next lower score, as all trees that can have this one are delivered."""
@@ -156,13 +191,15 @@ class AnchorSource:
             self.horizon = (-self._score, *self._roots.next_position)
             in_order = [bound for bound, anchor in found if anchor.id not in freed_roots]
             self._before_horizon += sum(bound <= self.horizon for bound in in_order)
-            self._is_in_order = not self._should_find_all(sum(each.id not in freed_roots for each in anchors))
+            anchor_count = sum(each.id not in freed_roots for each in anchors)
+            if self._batches == MAX_ORDERED_BATCHES or not self._useless_left():
+                self._is_in_order = False
+            elif self._excludes_most(anchor_count):
+                self._is_in_order = not self._is_restricted and self._restrict(SetSize.ANY)
         return found
 
-    def _should_find_all(self, anchor_count: int) -> bool:
-        """Return whether to find all anchors at once after a batch with so many anchors."""
-        if self._batches == MAX_ORDERED_BATCHES or not self._useless_left():
-            return True
+    def _excludes_most(self, anchor_count: int) -> bool:
+        """Return whether filters exclude most roots, after a batch with so many anchors."""
         are_few = self._last_batch >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * self._last_batch
         return are_few and self._score_criteria.has_filters
 

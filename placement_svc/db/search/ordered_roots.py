@@ -1,6 +1,7 @@
 """The roots of the cloud in the order of the best key that their trees can have, in batches.
 
-A batch costs as much as its roots: an index has them in this order, whatever the size of the cloud.
+A batch costs as much as its roots: an index has them in this order, whatever the size of the cloud. The roots
+of a few sets can be ordered alone (`ordered_sets`); then a batch costs as much as all of these.
 """
 
 import math
@@ -14,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, String, bindparam, select, tru
 
 from placement_svc.db.filters import any_id, ids_text
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
+from placement_svc.db.search.ordered_sets import OrderedSets
 from placement_svc.db.search.random_root import least_and_greatest_id
 from placement_svc.db.serial_plans import SERIAL_PLANS
 from placement_svc.db.tables import inventories, resource_providers
@@ -40,6 +42,9 @@ STATEMENT_CACHE_SIZE = 64
 
 BEHIND_UUIDS = "~"
 """A text behind all uuids."""
+
+BEFORE_ALL = (-(2**62), "")
+"""A key and a text before those of all roots."""
 
 _root = resource_providers.alias("root").c
 _inventory = inventories.alias("inventory").c
@@ -72,6 +77,10 @@ class OrderedRoots:
         self._tied_free: int | None = None
         """The amount whose roots are being returned by uuid, as there are more than a batch of them."""
         self._after_uuid = ""
+        self._sets: OrderedSets | None = None
+        """The sets whose roots alone are returned."""
+        self._after_in_sets = BEFORE_ALL
+        self._seed = random.getrandbits(63)
         self._inventories_per_root = 1.0
         """How many inventories of the class the roots by key have, on average."""
         self._returned = set[int]()
@@ -87,11 +96,19 @@ class OrderedRoots:
 
     def restart(self, excluded: Collection[int]) -> None:
         """Return all roots again, the first ones first, except for those in `excluded`."""
+        self._sets = None
         self._after_free = self._tied_free = None
         self._after_uuid = ""
         self._returned = set(excluded)
         self._spare = list(self.drawn)
         self.exhausted = False
+
+    def restrict(self, sets: OrderedSets) -> None:
+        """Return only roots in these sets from now on.
+
+        In a random order, they follow those that have been returned, so `restart` must not follow.
+        """
+        self._sets, self._after_in_sets, self.exhausted = sets, BEFORE_ALL, False
 
     def next(self, size: int, enough: int) -> Collection[int]:
         """Return about `size` further roots; fewer than `enough` only if few are left, or hard to find."""
@@ -106,6 +123,8 @@ class OrderedRoots:
     def _read(self, size: int) -> Sequence[int]:
         """Return about `size` roots that come next, with one statement; some may have been returned."""
         self._deadline.check()
+        if self._sets is not None:
+            return self._next_in_sets(self._sets, size)
         if self._ordering.is_random:
             return self._draw(size)
         if self._class_id is None:
@@ -142,6 +161,19 @@ class OrderedRoots:
         """The ids among which those of all roots are."""
         [(first, last)] = each_row(self._connection, _ID_RANGE)
         return range(first or 0, (last or 0) + 1)
+
+    def _next_in_sets(self, sets: OrderedSets, size: int) -> Sequence[int]:
+        """Return the next roots in sets by key."""
+        key, text = self._after_in_sets
+        values = {"after_key": key, "after_text": text, "seed": self._seed}
+        rows = fetch_rows(self._connection, sets.statement(size), values)
+        if rows:
+            self._after_in_sets = rows[-1][1:]
+        self.exhausted = len(rows) < size
+        self.next_position = self._after_in_sets
+        if sets.is_random:
+            self.drawn.update((id_, text) for id_, _, text in rows)
+        return [id_ for id_, _, _ in rows]
 
     def _next_by_uuid(self, size: int) -> Sequence[int]:
         """Return the next roots by uuid; the index on the uuids of roots has them in order."""

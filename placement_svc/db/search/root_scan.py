@@ -38,7 +38,9 @@ def select_roots(
     position = position_column(randomized)
     # No index has the members of a set in the order of their uuids, so all of a large one would be read.
     size = SetSize.SMALL if randomized else SetSize.SMALL_OR_ORDERED
-    in_sets = roots_in_sets(criteria, shared_supplies, size, randomized=randomized, merges_sets=merges_sets)
+    in_sets = roots_in_sets(
+        criteria, shared_supplies, size, from_cursor=not randomized, merges_sets=merges_sets
+    )
     if in_sets is not None and not randomized:
         return _select_from_sets(in_sets.c.root_id, list(meets_root_filters(criteria, shared_supplies)))
     query = select(roots.c.id, position).where(

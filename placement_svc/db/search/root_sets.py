@@ -64,12 +64,13 @@ def roots_in_sets(
     shared_supplies: SharedSupplies,
     size: SetSize,
     *,
-    randomized: bool,
+    from_cursor: bool,
     merges_sets: bool = True,
 ) -> FromClause | None:
     """Return the roots in all sets of a size, with the column `root_id` in ascending order.
 
-    Return None if there is no set. `merges_sets` tells whether the server reads ordered sets side by side. An
+    Return None if there is no set. With `from_cursor`, return only those behind the cursor, whose position is
+    a root id (`is_after_cursor`). `merges_sets` tells whether the server reads ordered sets side by side. An
     older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have.
     """
     trait_size = SetSize.SMALL if size is SetSize.SMALL_OR_ORDERED and not merges_sets else size
@@ -85,7 +86,7 @@ def roots_in_sets(
         if not excluded or size is not SetSize.SMALL_OR_ORDERED:
             return None
         sets = [select(_provider.c.id.label("root_id")).where(_provider.c.parent_id.is_(None))]
-    if not randomized:
+    if from_cursor:
         sets, excluded = (
             [each.where(is_after_cursor(each.selected_columns.root_id)) for each in part]
             for part in (sets, excluded)
@@ -99,12 +100,11 @@ def roots_in_sets(
     return roots.order_by("root_id").offset(0).subquery("roots_in_sets")
 
 
-def has_small_set(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> bool:
-    """Return whether one of the sets is so small that all its roots are best examined at once."""
-    aggregate_sets = [*criteria.root_member_of.any_of, *_required_aggregates(criteria, shared_supplies)]
-    if not criteria.small_aggregate_sets.isdisjoint(aggregate_sets):
-        return True
-    return any(_trait_sets(criteria, shared_supplies, SetSize.SMALL))
+def has_set(criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize) -> bool:
+    """Return whether roots must be in a set of a size; all roots of a small set are best examined at once."""
+    return any(
+        chain(_aggregate_sets(criteria, shared_supplies, size), _trait_sets(criteria, shared_supplies, size))
+    )
 
 
 def _aggregate_sets(

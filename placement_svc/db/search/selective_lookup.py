@@ -84,7 +84,7 @@ def select_anchors(
     tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
     position = position_column(randomized)
     set_size = SetSize.SMALL if criteria.has_rare_criterion(shared_supplies.keys()) else SetSize.ANY
-    in_sets = roots_in_sets(criteria, shared_supplies, set_size, randomized=randomized)
+    in_sets = roots_in_sets(criteria, shared_supplies, set_size, from_cursor=not randomized)
     joined = (
         select(roots.c.id, position)
         .select_from(roots if in_sets is None else roots.join(in_sets, in_sets.c.root_id == roots.c.id))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from placement_svc.db.search import ordered_anchors, ordered_search
 from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.name_lookup import NamesLookup
 from tests.conftest import LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE
 from tests.support.cloud import Cloud, read
@@ -19,17 +20,25 @@ from tests.support.oracle import Group, Request, response_errors
 from tests.support.strategies import NEWEST, scenarios, scenarios_with_ignored_consumers
 
 EXTENDED = "1.39, placement-svc 1.0"
+TRAIT = "HW_CPU_X86_SGX"
+
+
+WAYS = ("all at once", "in order", "in small sets", "in order, then in sets")
+"""The ways to find the anchors; the last two are "in order" if filters do not limit the roots to sets."""
 
 
 @contextmanager
-def forced(*, in_order: bool, batch: int = 2) -> Iterator[None]:
-    """Force batches of a few roots in order until none is left, or all anchors at once."""
+def forced(way: str, *, batch: int = 2) -> Iterator[None]:
+    """Force one of `WAYS`: batches have a few roots in order until none is left, or all anchors at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: not in_order)
+        patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: way == "all at once")
+        for name in ("has_few_providers", "has_few_members"):
+            patch.setattr(NamesLookup, name, lambda *_: way == "in small sets")
         patch.setattr(ordered_anchors, "FIRST_BATCH", (0, batch))
         patch.setattr(ordered_anchors, "FIRST_FILTERED_BATCH", (0, batch))
         patch.setattr(ordered_anchors, "BATCH_GROWTH", 1)
-        patch.setattr(ordered_anchors, "MIN_ANCHOR_RATIO", 0)
+        patch.setattr(ordered_anchors, "MIN_SAMPLE", 0)
+        patch.setattr(ordered_anchors, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
         patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
         patch.setattr(ordered_anchors, "MAX_USELESS", 10_000)
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
@@ -44,25 +53,25 @@ def check_responses(
     limit: int,
     batch: int,
 ) -> None:
-    """Check that roots in order and all anchors at once give the response of the oracle."""
+    """Check that each way to find the anchors gives the response of the oracle."""
     cloud, requests = scenario
     clean_database()
     load_cloud(cloud)
     for request in (replace(each, limit=limit) for each in requests if each.is_ordered):
         note(f"cloud: {cloud}\nrequest: {request}")
-        bodies = []
-        for in_order in (True, False):
-            with forced(in_order=in_order, batch=batch):
+        bodies = {}
+        for way in WAYS:
+            with forced(way, batch=batch):
                 response = api("GET", f"/allocation_candidates?{request.query()}", version=EXTENDED)
             assert response.status_code == 200, response.json
-            assert response_errors(cloud, request, response.json) == []
-            bodies.append(response.json["allocation_requests"])
-        assert request.order_by == "random" or bodies[0] == bodies[1]
+            assert response_errors(cloud, request, response.json) == [], way
+            bodies[way] = response.json["allocation_requests"]
+        assert request.order_by == "random" or bodies == dict.fromkeys(WAYS, bodies["all at once"])
 
 
 @settings(NO_DEADLINE, max_examples=examples(40))
 @given(scenario=scenarios(NEWEST), limit=st.integers(1, 4), batch=st.integers(1, 3))
-def test_roots_in_order_and_all_at_once_give_the_same_response(
+def test_all_ways_give_the_same_response(
     api: Callable[..., Any],
     clean_database: Callable[[], None],
     load_cloud: LoadCloud,
@@ -86,20 +95,25 @@ def test_ignored_consumers_change_the_order_of_roots(
     check_responses(api, clean_database, load_cloud, scenario, limit, batch)
 
 
-def test_random_order_gives_each_host_the_same_chance(api: Callable[..., Any], load_cloud: LoadCloud) -> None:
-    cloud = read("; ".join(f"{name}{{VCPU8}}" for name in "abcd"))
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("filters", ["", f"&required={TRAIT}", f"&preferred={TRAIT}"])
+def test_random_order_gives_each_host_the_same_chance(
+    api: Callable[..., Any], load_cloud: LoadCloud, way: str, filters: str
+) -> None:
+    # The trees of `c` and `d` have the preferred trait, but not their suppliers.
+    traits = [f"{name}{{VCPU8}}" + (f"#{TRAIT}" if "required" in filters else "") for name in "abcd"]
+    cloud = read("; ".join([*traits, f"x<c{{DISK_GB8}}#{TRAIT}", f"y<d{{DISK_GB8}}#{TRAIT}"]))
     load_cloud(cloud)
     names = {provider.uuid: provider.name for provider in cloud.providers}
-    request = Request((Group("", {"VCPU": 1}),), limit=1, order_by="random")
-    for in_order in (True, False):
-        drawn = Counter[str]()
-        with forced(in_order=in_order, batch=1):
-            for _ in range(200):
-                response = api("GET", f"/allocation_candidates?{request.query()}", version=EXTENDED)
-                [entry] = response.json["allocation_requests"]
-                drawn.update(names[uuid] for uuid in entry["allocations"])
-        # Each of the four has 50 of 200; fewer than 20 has a probability below one in a million.
-        assert min(drawn[name] for name in "abcd") >= 20
+    drawn = Counter[str]()
+    with forced(way, batch=1):
+        for _ in range(200):
+            query = f"resources=VCPU:1{filters}&limit=1&order_by=random"
+            response = api("GET", f"/allocation_candidates?{query}", version=EXTENDED)
+            [entry] = response.json["allocation_requests"]
+            drawn.update(names[uuid] for uuid in entry["allocations"])
+    # Each of the four has 50 of 200; fewer than 20 has a probability below one in a million.
+    assert min(drawn[name] for name in "abcd") >= 20
 
 
 def test_random_order_lists_each_sharing_provider_once(
@@ -114,7 +128,7 @@ def test_random_order_lists_each_sharing_provider_once(
         )
     )
     request = Request((Group("", {"DISK_GB": 1}),), limit=len(pools), order_by="random")
-    with forced(in_order=True, batch=1):
+    with forced("in order", batch=1):
         for _ in range(30):
             response = api("GET", f"/allocation_candidates?{request.query()}", version=EXTENDED)
             suppliers = [tuple(entry["allocations"]) for entry in response.json["allocation_requests"]]

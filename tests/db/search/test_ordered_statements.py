@@ -6,6 +6,7 @@ from sqlalchemy import Engine, text
 
 from bench import large_cloud
 from placement_svc.db.search import ordered_anchors
+from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.observability import request_stats
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
@@ -96,9 +97,42 @@ def test_filter_that_excludes_most_of_the_first_roots(
     """Further roots are examined, without a lookup in the whole cloud."""
     large_cloud.fill(engine, HOSTS)
     monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
+    monkeypatch.setattr(NamesLookup, "has_few_providers", lambda *_: False)
     path = f"/allocation_candidates?{REQUEST}&root_required=HW_CPU_X86_SGX&order_by={order}&limit=20"
     response = api("GET", path, version=EXTENDED)
     assert len(response.json["allocation_requests"]) == 20
+
+
+@pytest.mark.parametrize("order", ["order_by=spread:VCPU", "order_by=pack:DISK_GB", "order_by=random"])
+@pytest.mark.parametrize(
+    ("is_small", "most_statements", "most_roots"), [(True, FEW_STATEMENTS, 25), (False, 14, HOSTS / 4)]
+)
+def test_filter_that_allows_only_the_roots_in_a_set(
+    app: Flask,
+    api: Api,
+    engine: Engine,
+    order: str,
+    is_small: bool,
+    most_statements: int,
+    most_roots: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the roots in the set are examined, at once or after a few others, without a lookup."""
+    large_cloud.fill(engine, HOSTS)
+    with engine.connect() as connection:
+        rack = connection.scalar(text("SELECT uuid FROM aggregates ORDER BY id LIMIT 1 OFFSET 20"))
+    path = f"/allocation_candidates?{REQUEST}&member_of={rack}&{order}"
+    every = api("GET", path, version=EXTENDED).json
+    monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
+    monkeypatch.setattr(NamesLookup, "has_few_members", lambda *_: is_small)
+    with sent_statements(app.extensions["database"].engine) as statements:
+        limited = api("GET", f"{path}&limit=4", version=EXTENDED).json
+    assert len(limited["allocation_requests"]) == 4
+    if "random" not in order:
+        assert limited["allocation_requests"] == every["allocation_requests"][:4]
+    assert len(statements) <= most_statements
+    examined = [each.parameters["root_ids"] for each in statements if "root_ids" in (each.parameters or {})]
+    assert len({id_ for each in examined for id_ in each.strip("{}").split(",")}) <= most_roots
 
 
 def test_random_search_draws_few_ids_where_roots_are_rare(app: Flask, api: Api, engine: Engine) -> None:

@@ -1,0 +1,100 @@
+"""The roots of some sets in the order of the best key that their trees can have, one statement for a batch.
+
+It reads all roots of the sets (`root_sets`), and returns those that come next.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlalchemy import BigInteger, ColumnElement, FromClause, String, bindparam, func, literal, select, tuple_
+
+from placement_svc.db.prepared import FixedStatement
+from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.root_sets import SetSize, roots_in_sets
+from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.tables import inventories, resource_providers
+
+STATEMENT_CACHE_SIZE = 64
+"""Statements that are cached: schedulers repeat the requests for the same flavors."""
+
+_root = resource_providers.alias("root").c
+_inventory = inventories.alias("inventory").c
+_free = _inventory.capacity - _inventory.used
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderedSets:
+    """The sets of a search, and the order of their roots.
+
+    The key is what is free of the class `class_id` in an inventory with at least `least_amount`: with
+    `spreads`, the negative of the greatest amount, otherwise the least one. Roots of the same key are in the
+    order of a text: the uuid, or with `is_random` a hash of it. Without a class, all keys are 0.
+    """
+
+    criteria: SearchCriteria
+    supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...]
+    size: SetSize
+    class_id: int | None
+    least_amount: int
+    spreads: bool
+    is_random: bool
+
+    def statement(self, count: int) -> FixedStatement:
+        """Return the statement for the next `count` roots; the search must have a set of the size.
+
+        Its rows have the id, the key and the text of each root. The parameters `after_key` and `after_text`
+        are those of the last root before, and `seed` is an integer that the hashes depend on.
+        """
+        is_uncommon = any(each.is_uncommon for each in self.criteria.by_demand)
+        return (_build_statement if is_uncommon else _cached_statement)(self, count)
+
+
+def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
+    in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), sets.size, from_cursor=False)
+    assert in_sets is not None
+    uuid = select(_root.uuid).where(_root.id == in_sets.c.root_id).scalar_subquery()
+    # The OFFSET makes PostgreSQL compute the key and the text of each root once.
+    roots = (
+        select(
+            in_sets.c.root_id,
+            _key(sets, in_sets).label("key"),
+            (_hash(uuid) if sets.is_random else uuid).label("text"),
+        )
+        .offset(0)
+        .subquery("roots")
+    )
+    after = tuple_(bindparam("after_key", type_=BigInteger), bindparam("after_text", type_=String))
+    query = (
+        select(roots)
+        .where(roots.c.key.is_not(None), tuple_(roots.c.key, roots.c.text) > after)
+        .order_by(roots.c.key, roots.c.text)
+        .limit(count)
+    )
+    types = {"after_key": "bigint", "after_text": "text"} | ({"seed": "bigint"} if sets.is_random else {})
+    return FixedStatement(query, types, is_common=False)
+
+
+# Building a statement costs more than running it.
+_cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
+
+
+def _key(sets: OrderedSets, in_sets: FromClause) -> ColumnElement[int]:
+    """Return the key of a root; null if its tree cannot give the least amount."""
+    if sets.class_id is None:
+        return literal(0, BigInteger)
+    best = -func.max(_free) if sets.spreads else func.min(_free)
+    return (
+        select(best)
+        .where(
+            _inventory.root_id == in_sets.c.root_id,
+            _inventory.resource_class_id == sets.class_id,
+            _free >= sets.least_amount,
+        )
+        .scalar_subquery()
+    )
+
+
+def _hash(uuid: ColumnElement[str]) -> ColumnElement[str]:
+    """Return a text that puts uuids in a random order, behind the texts of `OrderedRoots.drawn`."""
+    hashed = func.hashtextextended(uuid, bindparam("seed", type_=BigInteger))
+    return func.concat("1", func.lpad(func.to_hex(hashed), 16, "0"))
