@@ -10,7 +10,8 @@ from placement_svc.db.filters import any_of_ids, is_any
 from placement_svc.db.independent_fits import count_independent, has_independent_demands
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import InventoryReader, read_freed_inventories
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import (

@@ -17,7 +17,8 @@ from placement_svc.db.explanation.filters import group_filters, root_filters
 from placement_svc.db.explanation.kind import find_kind
 from placement_svc.db.explanation.relaxations import Relaxations
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import InventoryReader, read_freed_inventories
 from placement_svc.db.serial_plans import use_serial_plans
 from placement_svc.domain.explanation import (

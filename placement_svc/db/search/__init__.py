@@ -4,8 +4,8 @@ Read the modules in this order:
 
 * `candidates`: the whole search, a loop that fetches and combines one batch of anchors after the
   other; `batches` decides how large each batch is and when fetching stops.
-* `criteria`: the request with ids instead of names, which `name_lookup` finds; each request group
-  becomes one or several demands, each with its supplier criteria.
+* `criteria`: the request with ids instead of names, which `name_lookup` finds; for each request group,
+  `criteria_builder` makes one or several demands, each with its supplier criteria.
 * `sharing`: the sharing providers that can supply a demand to other trees.
 * `anchors`: the root providers around which every demand has a supplier; `anchor_statement` has the SQL.
   Two strategies find them: `root_scan` examines root by root, `selective_lookup` starts from the rarest
@@ -13,6 +13,6 @@ Read the modules in this order:
   `suppliers` hold the SQL that both use, and `serving` what sharing providers add to it.
 * `trees`: the providers of these trees with their inventories and traits; `tree_statements` has the SQL.
 * `ordered_search`: the search with `preferred` or `order_by`. `ordered_anchors` delivers its anchors by the
-  best rank that their trees can have; `ordered_roots` has the roots in this order, `supplier_facts` reads
-  what the ranks depend on.
+  best rank that their trees can have; `ordered_roots` has the roots in this order, and `ordered_sets` those
+  that filters allow; `supplier_facts` reads what the ranks depend on.
 """

@@ -10,7 +10,7 @@ from sqlalchemy.types import Integer
 
 from placement_svc.db.prepared import FixedStatement
 from placement_svc.db.search import root_scan, selective_lookup
-from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.criteria import MAX_COMMON_DEMANDS, SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import (
     MAX_SUBQUERY_DEMANDS,
     demand_rows,
@@ -24,9 +24,6 @@ from placement_svc.db.search.tree_conditions import sharing_aggregates
 
 STATEMENT_CACHE_SIZE = 128
 """Searches whose statements are cached: schedulers repeat the requests for the same flavors."""
-
-MAX_CACHED_DEMANDS = 16
-"""Demands of a search whose statement is cached: larger statements would need too much memory."""
 
 MAX_SINGLE_PARTS = 3
 """Parts whose suppliers are listed only if the parts before have some; each lengthens the statement."""
@@ -89,9 +86,8 @@ def anchor_statement(
     `merges_sets` whether PostgreSQL reads ordered sets side by side.
     """
     # An ordered search has the statement with `given` for several batches.
-    is_common = given or not any(each.is_uncommon for each in criteria.by_demand)
-    is_cached = is_common and len(criteria.by_demand) <= MAX_CACHED_DEMANDS
-    build = _cached_statement if is_cached else _build_statement
+    is_repeated = given and len(criteria.by_demand) <= MAX_COMMON_DEMANDS
+    build = _cached_statement if is_repeated or criteria.is_common else _build_statement
     return build(
         criteria,
         tuple(shared_supplies.items()),

@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
-from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
 from placement_svc.db.search.ordered_anchors import AnchorSource
 from placement_svc.db.search.ordered_search import OrderedSearch

@@ -45,8 +45,8 @@ class OrderedSets:
         Its rows have the id, the key and the text of each root. The parameters `after_key` and `after_text`
         are those of the last root before, and `seed` is an integer that the hashes depend on.
         """
-        is_uncommon = any(each.is_uncommon for each in self.criteria.by_demand)
-        return (_build_statement if is_uncommon else _cached_statement)(self, count)
+        build = _cached_statement if self.criteria.is_common else _build_statement
+        return build(self, count)
 
 
 def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:

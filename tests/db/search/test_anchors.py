@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db.engine import Database
 from placement_svc.db.search.anchors import ScanCursor, find_anchors
-from placement_svc.db.search.criteria import resolve_criteria
+from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.name_lookup import (
     HIGHEST_MAX_COUNT,
     LOWEST_MAX_COUNT,

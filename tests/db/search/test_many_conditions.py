@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from sqlalchemy import Engine
 
 from placement_svc.db import providers
-from placement_svc.db.search import anchor_statement, criteria, sharing, suppliers, tree_conditions
+from placement_svc.db.search import (
+    anchor_statement,
+    criteria_builder,
+    ordered_sets,
+    sharing,
+    suppliers,
+    tree_conditions,
+)
 from tests.conftest import ADMIN, LoadCloud, NewApp, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE, compare
 from tests.support.cloud import Cloud, read, uuid_of
@@ -26,6 +33,7 @@ MAX_LENGTH = 60_000
 def clear_caches() -> None:
     suppliers._cached_query.cache_clear()
     anchor_statement._cached_statement.cache_clear()
+    ordered_sets._cached_statement.cache_clear()
 
 
 @pytest.fixture
@@ -37,7 +45,7 @@ def no_single_conditions() -> Iterator[None]:
             patch.setattr(target, 0 if module is not tree_conditions else 1)
         for module in (providers, "placement_svc.db.filters"):
             patch.setattr(f"{getattr(module, '__name__', module)}.MAX_SINGLE_SETS", 0)
-        patch.setattr(criteria, "MAX_JOINS", 0)
+        patch.setattr(criteria_builder, "MAX_JOINS", 0)
         clear_caches()
         yield
     clear_caches()

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, Engine, insert
 from sqlalchemy.dialects import postgresql
 
 from placement_svc.db import providers
-from placement_svc.db.search.criteria import SearchCriteria, resolve_criteria
+from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.tables import aggregates
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup

@@ -60,7 +60,7 @@ def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts with one child each; no set of providers counts as small."""
     for name in ("has_few_providers", "has_few_members"):
         monkeypatch.setattr(NamesLookup, name, lambda *_: False)
-    monkeypatch.setattr("placement_svc.db.search.criteria.RARITY_THRESHOLD", 0)
+    monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
     load_cloud(read("; ".join(map(_host, range(HOSTS)))))
 
 
@@ -112,7 +112,7 @@ def test_of_many_filters_those_that_exclude_most_are_sets(
     monkeypatch.setattr(
         NamesLookup, "has_few_members", lambda names, ids: _least(names.providers_by_aggregate, ids) == 1
     )
-    monkeypatch.setattr("placement_svc.db.search.criteria.RARITY_THRESHOLD", 0)
+    monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
     everywhere = ",".join(COMMON)
     hosts = [f"h{number}{{VCPU8}}#{everywhere}" for number in range(HOSTS - 2)]
     load_cloud(read("; ".join([*hosts, f"y{{VCPU8}}#{everywhere}@Y", f"x{{VCPU8}}#{everywhere},{RARE}@X,Y"])))

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db.engine import Database
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
-from placement_svc.db.search.criteria import resolve_criteria
+from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS
 from placement_svc.db.search.sharing import find_shared_supplies
 from placement_svc.domain.deadline import Deadline
