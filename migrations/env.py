@@ -25,5 +25,5 @@ given = context.config.attributes.get("connection")
 if given is not None:
     run(given)
 else:
-    with database_url(from_environ()) as url, connect(url).begin() as own:
+    with database_url(from_environ(), create=True) as url, connect(url).begin() as own:
         run(own)

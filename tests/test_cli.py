@@ -118,7 +118,32 @@ def test_database_without_a_schema_is_reported_in_one_line(
     assert line == "Error: The database has no schema yet: run `placement-svc db upgrade`."
 
 
-def test_embedded_database_is_upgraded_before_an_export(data_dir: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["db", "current"],
+        ["db", "downgrade", "--yes", "base"],
+        ["db", "dump", "-"],
+        ["export", "-"],
+        ["audit"],
+        ["audit", "--fix"],
+    ],
+)
+@pytest.mark.parametrize("name", ["missing", "empty", "file", "other"])
+def test_commands_that_need_data_create_no_database(tmp_path: Path, command: list[str], name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    line = error_message(run(*command, data_dir=tmp_path / name))
+    assert line.startswith(f"Error: {tmp_path / name} has no database: correct PLACEMENT_DATA_DIR, or ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_embedded_database_is_upgraded_before_an_export(passable_dir: Path) -> None:
+    data_dir = passable_dir / "older"
+    assert run("db", "upgrade", "0007", data_dir=data_dir).exit_code == 0
     result = run("export", "-", data_dir=data_dir)
     counts = (
         b'{"counts":{"trait":0,"resource_class":0,"resource_provider":0,"consumer":0,"placement_group":0}}\n'

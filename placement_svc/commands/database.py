@@ -16,12 +16,13 @@ from placement_svc.provisioning.database import database_url
 
 
 @contextmanager
-def opened_engine() -> Iterator[Engine]:
+def opened_engine(*, create: bool = False) -> Iterator[Engine]:
     """Yield an engine for the configured database, which may be the embedded one.
 
-    Raises `Unavailable` with what to correct if the database cannot be reached.
+    With `create`, an embedded database that does not exist is created. Raises `EmbeddedError` or
+    `Unavailable` with what to correct if there is no database, or if it cannot be reached.
     """
-    with database_url(config.from_environ()) as url:
+    with database_url(config.from_environ(), create=create) as url:
         # An import or a migration may take longer than the statement timeout of requests.
         engine = connect(url, statement_timeout=0)
         try:
@@ -32,9 +33,12 @@ def opened_engine() -> Iterator[Engine]:
 
 
 @contextmanager
-def opened_database() -> Iterator[Database]:
-    """Yield the configured database; like `serve`, upgrade the schema of the embedded one first."""
-    with opened_engine() as engine:
+def opened_database(*, create: bool = False) -> Iterator[Database]:
+    """Yield the configured database; like `serve`, upgrade the schema of the embedded one first.
+
+    `create` and the errors are those of `opened_engine`.
+    """
+    with opened_engine(create=create) as engine:
         if config.from_environ().database_url is None:
             schema.upgrade(engine)
         yield Database(engine)

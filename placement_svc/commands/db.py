@@ -46,7 +46,7 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
     All migrations run in one transaction. A concurrent `db upgrade` waits for this one. A schema that is
     newer than this version of placement-svc is left unchanged.
     """
-    with opened_engine() as engine:
+    with opened_engine(create=True) as engine:
         schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         reached = schema.current(engine)
         newer = f", which is newer than {schema.newest()}" if schema.is_newer(reached) else ""
@@ -129,7 +129,7 @@ def restore(file: str, force: bool) -> None:
 
     All of FILE is restored, or nothing. Stop all services first.
     """
-    with opened_engine() as engine:
+    with opened_engine(create=True) as engine:
         revision = dump_file.restore(engine, file, force=force)
         click.echo(f"Restored {_name()} at revision {revision}")
         problem = schema.mismatch(revision)

@@ -48,7 +48,7 @@ def import_data(
         raise click.UsageError("Name either a FILE or a service (--from).")
     if url is not None and not token:
         raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
-    with opened_database() as database:
+    with opened_database(create=True) as database:
         if url is not None:
             imported = transfer.import_service(database, url, str(token), dry_run=dry_run)
         else:

@@ -19,12 +19,15 @@ def database_name(settings: Settings) -> str:
 
 
 @contextmanager
-def database_url(settings: Settings) -> Iterator[str]:
-    """Yield the URL of the configured database; without one, run the embedded PostgreSQL meanwhile."""
+def database_url(settings: Settings, *, create: bool) -> Iterator[str]:
+    """Yield the URL of the configured database; without one, run the embedded PostgreSQL meanwhile.
+
+    An embedded database that does not exist is created, or raises `EmbeddedError` without `create`.
+    """
     if settings.database_url is not None:
         yield settings.database_url
         return
-    with embedded.start(settings.data_dir) as running:
+    with embedded.start(settings.data_dir, create=create) as running:
         yield running.url
 
 

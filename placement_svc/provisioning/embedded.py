@@ -67,17 +67,18 @@ class EmbeddedPostgres:
         self.stop()
 
 
-def start(data_dir: Path) -> EmbeddedPostgres:
+def start(data_dir: Path, *, create: bool = True) -> EmbeddedPostgres:
     """Start the server of `data_dir`, or join it if it runs, and return a share in it.
 
     Creates the directory with its parents, the data and the database `placement` if they do not exist, and
     recovers the data of a killed server. `stop` or the exit of the interpreter releases the share. Raises
     `EmbeddedError` if the path is not a directory, is not writable, holds other files or the data of another
-    major version of PostgreSQL, or if the server does not start.
+    major version of PostgreSQL, or if the server does not start. Without `create`, raises it if there is no
+    data, and creates nothing.
     """
     data_dir = data_dir.resolve()
     try:
-        _check(data_dir)
+        _check(data_dir, create)
         data_dir.mkdir(parents=True, exist_ok=True)
         with locked(data_dir / "start.lock"):
             share = open_file(data_dir / "holders.lock")
@@ -108,13 +109,18 @@ def stop_abandoned(data_dir: Path) -> None:
             embedded_server.stop(data_dir)
 
 
-def _check(data_dir: Path) -> None:
-    """Raise `EmbeddedError` if `data_dir` exists and is not a data directory of this version."""
+def _check(data_dir: Path, create: bool) -> None:
+    """Raise `EmbeddedError` if `data_dir` is not a data directory of this version, and cannot become one."""
+    version_file = data_dir / "postgres" / "PG_VERSION"
+    if not create and not version_file.exists():
+        raise EmbeddedError(
+            f"{data_dir} has no database: correct PLACEMENT_DATA_DIR, or name a database by"
+            " PLACEMENT_DATABASE_URL. `placement-svc serve` and `placement-svc db upgrade` create one."
+        )
     if not data_dir.exists():
         return
     if not data_dir.is_dir():
         raise EmbeddedError(f"{data_dir} is not a directory: PLACEMENT_DATA_DIR must name one.")
-    version_file = data_dir / "postgres" / "PG_VERSION"
     if version_file.exists():
         version = version_file.read_text().strip()
         if version != MAJOR_VERSION:
