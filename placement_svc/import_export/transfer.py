@@ -40,6 +40,9 @@ from placement_svc.import_export.files import (
 from placement_svc.import_export.placement_client import PlacementClient
 from placement_svc.schemas import records
 
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""The longest line that an export writes and an import reads: a placement group with 1.7 million members."""
+
 MAX_QUOTED = 120
 """The largest number of bytes of an invalid line that an error message quotes."""
 
@@ -61,7 +64,14 @@ def _write_records(connection: Connection, file: BinaryIO | gzip.GzipFile, progr
     numbers: Counter[type[Record]] = Counter()
     total = exports.count(connection)
     for record in progress.track(exports.records(connection), total=total, description="Exporting"):
-        file.write(records.to_line(record))
+        line = records.to_line(record)
+        if len(line) > MAX_LINE_BYTES:
+            raise TransferError(
+                f"The data cannot be exported: the record {line[:MAX_QUOTED].decode(errors='replace')}... has"
+                f" {len(line):,} bytes, and an import reads at most {MAX_LINE_BYTES:,} per line. Use"
+                " `placement-svc db dump`"
+            )
+        file.write(line)
         numbers[type(record)] += 1
     file.write(records.to_line(RecordCounts.of(numbers)))
     return numbers.total()
@@ -87,7 +97,9 @@ def import_file(
     file need not end with the number of its records. Raises `TransferError` and the errors of `imports.load`.
     """
     with progress_bars() as progress, _open_input(path, progress) as file:
-        parsed = _parse_lines(file, display_name(path, "standard input"), partial=partial, progress=progress)
+        source = display_name(path, "standard input")
+        lines = _read_lines(file, source)
+        parsed = _parse_lines(lines, source, partial=partial, progress=progress)
         return imports.load(database, parsed, allow_overcommitted=allow_overcommitted, dry_run=dry_run)
 
 
@@ -104,6 +116,17 @@ def _open_input(path: str, progress: Progress) -> Iterator[BinaryIO | gzip.GzipF
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise TransferError(f"{display_name(path, 'standard input')} cannot be read: {reason}") from error
+
+
+def _read_lines(file: BinaryIO | gzip.GzipFile, source: str) -> Iterator[bytes]:
+    """Yield the lines of a file; raise `TransferError` for a line of more than `MAX_LINE_BYTES`."""
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise TransferError(
+                f"{source} cannot be imported: line {number} has more than {MAX_LINE_BYTES:,} bytes, which no"
+                " line of an export has. Nothing is imported"
+            )
+        yield line
 
 
 def import_service(database: Database, url: str, token: str, *, dry_run: bool) -> ImportResult:

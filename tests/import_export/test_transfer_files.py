@@ -13,6 +13,8 @@ import pytest
 from click.testing import Result
 from sqlalchemy import Engine
 
+from placement_svc.import_export import transfer
+from placement_svc.import_export.transfer import MAX_LINE_BYTES
 from tests.support.records import consumer, lines, provider, reported_problems, vcpus
 from tests.support.snapshot import snapshot
 
@@ -135,6 +137,38 @@ def test_a_cut_compressed_standard_input_is_refused(app: Any, run: Run) -> None:
     cut = gzip.compress(FILE)[:-9]
     [problem] = reported_problems(run("import", "-", input=cut))
     assert problem.startswith("standard input cannot be read: Compressed file ended")
+
+
+@pytest.mark.parametrize("character", [b" ", b"0"])
+def test_a_line_that_is_too_long_is_refused(
+    app: Any, run: Run, tmp_path: Path, character: bytes, engine: Engine
+) -> None:
+    before = snapshot(engine)
+    file = tmp_path / "cloud.jsonl.gz"
+    with gzip.open(file, "wb", compresslevel=1) as compressed:
+        compressed.write(lines(HOST) + b"\n" + character * (MAX_LINE_BYTES + 1))
+    [problem] = reported_problems(run("import", str(file)))
+    assert problem == (
+        f"{file} cannot be imported: line 3 has more than 67,108,864 bytes, which no line of an export has."
+        " Nothing is imported"
+    )
+    assert snapshot(engine) == before
+
+
+def test_the_longest_line_is_read(app: Any, run: Run) -> None:
+    [counts] = lines().splitlines()
+    longest = counts + b" " * (MAX_LINE_BYTES - len(counts) - 1) + b"\n"
+    assert run("import", "-", input=longest).exit_code == 0
+
+
+def test_an_export_refuses_a_record_that_no_import_reads(
+    cloud: None, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "MAX_LINE_BYTES", 200)
+    [problem] = reported_problems(run("export", str(tmp_path / "cloud.jsonl")))
+    assert problem.startswith('The data cannot be exported: the record {"resource_provider":{"uuid":')
+    assert problem.endswith(" bytes, and an import reads at most 200 per line. Use `placement-svc db dump`")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dry_run_checks_everything_and_changes_nothing(app: Any, run: Run, engine: Engine) -> None:
