@@ -2,7 +2,9 @@
 
 import json
 import re
+from concurrent.futures import Future
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +12,12 @@ import urllib3
 
 MAX_ERROR_LENGTH = 300
 """The largest number of characters of an error response that an error message quotes."""
+
+MAX_BODY_BYTES = 512 * 1024 * 1024
+"""The largest body of a response: a list of 700,000 resource providers."""
+
+MAX_SECONDS = 900
+"""Seconds in which a response must be complete, after any number of attempts."""
 
 EXTENSIONS = "placement-svc"
 """The name of this service's extensions in the version header."""
@@ -65,7 +73,7 @@ class ServiceClient:
         self.url = url.rstrip("/")
         # Every request is a GET, so a failed one can be repeated: a proxy or a restart may have caused the
         # failure.
-        retry = urllib3.Retry(
+        self._retry = urllib3.Retry(
             connect=1,
             read=4,
             status=4,
@@ -77,7 +85,7 @@ class ServiceClient:
             remove_headers_on_redirect=[*urllib3.Retry.DEFAULT_REMOVE_HEADERS_ON_REDIRECT, "X-Auth-Token"],
         )
         self._http = urllib3.PoolManager(
-            maxsize=connections, block=True, retries=retry, timeout=urllib3.Timeout(connect=10, read=600)
+            maxsize=connections, block=True, timeout=urllib3.Timeout(connect=10, read=600)
         )
         self._headers = {"X-Auth-Token": token, "Accept": "application/json"}
         self._allows_stale = allows_stale
@@ -94,19 +102,52 @@ class ServiceClient:
         url = f"{self.url}{path}"
         if self._allows_stale:
             url += f"{'&' if '?' in path else '?'}stale=ok"
-        try:
-            response = self._http.request("GET", url, headers=self._headers)
-        except urllib3.exceptions.HTTPError as error:
-            raise UnreachableError(url, _failure(error)) from error
+        response, body = self._receive(url)
         lacks_extensions = EXTENSIONS not in response.headers.get(_VERSION_HEADER, "")
         if self._needs_extensions and lacks_extensions and response.status in (200, 400, 404):
             raise ClientError(f"{self.url} is not {EXTENSIONS}, or a version of it that is too old")
         if response.status != 200:
-            raise StatusError(url, response.status, _error_text(response.data))
+            raise StatusError(url, response.status, _error_text(body))
         try:
-            return json.loads(response.data)
+            return json.loads(body)
         except (ValueError, RecursionError):
             raise ClientError(f"GET {url} returned a body that is not JSON") from None
+
+    def _receive(self, url: str) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+        """Return the response to GET `url` with its body, if it is complete within `MAX_SECONDS`."""
+        result: Future[tuple[urllib3.BaseHTTPResponse, bytes]] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(self._request(url))
+            except Exception as error:
+                result.set_exception(error)
+
+        # The timeouts of a socket start again with each byte. A daemon thread does not delay the exit.
+        Thread(target=run, daemon=True).start()
+        try:
+            return result.result(MAX_SECONDS)
+        except TimeoutError:
+            raise UnreachableError(url, f"no complete response within {MAX_SECONDS} seconds") from None
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(url, _failure(error)) from error
+
+    def _request(self, url: str) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+        """Return the response to GET `url` with its body; repeat requests as `self._retry` says."""
+        retry = self._retry
+        while True:
+            with self._http.request(
+                "GET", url, headers=self._headers, retries=retry, preload_content=False
+            ) as response:
+                try:
+                    body = response.read(MAX_BODY_BYTES + 1)
+                except urllib3.exceptions.HTTPError as error:
+                    retry = (response.retries or retry).increment("GET", url, error=error)
+                else:
+                    if len(body) > MAX_BODY_BYTES:
+                        raise ClientError(f"GET {url} returned more than {MAX_BODY_BYTES:,} bytes")
+                    return response, body
+            retry.sleep()
 
 
 def _failure(error: urllib3.exceptions.HTTPError) -> str:

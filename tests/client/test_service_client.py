@@ -1,15 +1,18 @@
-"""The HTTP client: redirects, errors, and services without the extensions."""
+"""The HTTP client: redirects, errors, limits, and services without the extensions."""
 
+import gzip
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseRequestHandler, TCPServer
-from threading import Thread
+from socketserver import BaseRequestHandler, TCPServer, ThreadingTCPServer
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+import urllib3
 
+from placement_svc.client import service_client
 from placement_svc.client.service_client import ClientError, ServiceClient, StatusError, UnreachableError
 
 EXTENDED = "1.39, placement-svc 1.0"
@@ -81,6 +84,91 @@ def test_error_has_the_reason_without_the_general_sentence() -> None:
     with responding(400, body) as (port, _), pytest.raises(StatusError) as raised:
         ServiceClient(f"http://127.0.0.1:{port}", "token").get("/")
     assert (raised.value.status, raised.value.reason) == (400, "No such trait.")
+
+
+@contextmanager
+def sending(*parts: bytes, then: bytes = b"") -> Iterator[tuple[str, list[bytes]]]:
+    """Run a server that answers each connection by a part, or in the end by a part and endless bytes `then`.
+
+    Yields its URL, and a list with an element for each connection.
+    """
+    connections: list[bytes] = []
+    is_stopped = Event()
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            part = parts[min(len(connections), len(parts) - 1)]
+            connections.append(part)
+            self.request.recv(65536)
+            with suppress(OSError):
+                self.request.sendall(part)
+                while then and not is_stopped.wait(0.001):
+                    self.request.sendall(then)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", connections
+        is_stopped.set()
+        server.shutdown()
+        thread.join()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "part", [b"", OK + b"X-Slow: ", OK + b"\r\n", OK + b"Content-Length: 9999\r\n\r\n"], ids=str
+)
+def test_slow_response_is_an_error(monkeypatch: pytest.MonkeyPatch, part: bytes) -> None:
+    monkeypatch.setattr(service_client, "MAX_SECONDS", 0.5)
+    with sending(part, then=b"1") as (url, _), pytest.raises(UnreachableError) as raised:
+        ServiceClient(url, "token").get("/")
+    assert str(raised.value) == f"GET {url}/ failed: no complete response within 0.5 seconds"
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"404 Not Found"])
+@pytest.mark.parametrize(
+    ("header", "then"),
+    [
+        (b"", b"1" * 10_000),
+        (b"Content-Length: 100000000\r\n", b"1" * 10_000),
+        (b"Transfer-Encoding: chunked\r\n", b"2710\r\n" + b"1" * 10_000 + b"\r\n"),
+    ],
+)
+def test_endless_response_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, status: bytes, header: bytes, then: bytes
+) -> None:
+    monkeypatch.setattr(service_client, "MAX_BODY_BYTES", 1_000_000)
+    head = b"HTTP/1.1 " + status + b"\r\n" + header + b"\r\n"
+    with sending(head, then=then) as (url, _), pytest.raises(ClientError) as raised:
+        ServiceClient(url, "token").get("/")
+    assert str(raised.value) == f"GET {url}/ returned more than 1,000,000 bytes"
+
+
+def test_compressed_response_is_bounded_by_its_decompressed_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_client, "MAX_BODY_BYTES", 1_000_000)
+    body = gzip.compress(b"1" * 1_000_001)
+    with (
+        responding(200, body, {"Content-Encoding": "gzip"}) as (port, _),
+        pytest.raises(ClientError) as raised,
+    ):
+        ServiceClient(f"http://127.0.0.1:{port}", "token").get("/")
+    assert str(raised.value).endswith("returned more than 1,000,000 bytes")
+
+
+def test_response_that_breaks_off_is_requested_again() -> None:
+    head = OK + b"Content-Length: 10\r\n\r\n"
+    with sending(head + b"{", head + b'{"a": 123}') as (url, connections):
+        assert ServiceClient(url, "token").get("/") == {"a": 123}
+    assert len(connections) == 2
+
+
+def test_response_that_always_breaks_off_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urllib3.Retry, "sleep", lambda *arguments: None)
+    with sending(OK + b"Content-Length: 10\r\n\r\n{") as (url, connections), pytest.raises(UnreachableError):
+        ServiceClient(url, "token").get("/")
+    assert len(connections) == 5
 
 
 def test_tls_error_is_reported_at_the_first_attempt() -> None:
