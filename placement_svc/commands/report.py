@@ -24,9 +24,6 @@ from placement_svc.domain.printable import printable
 PIPE_WIDTH = 10_000
 """Columns of a table that is not printed on a terminal, so that a program gets each row as one line."""
 
-MIN_WIDTH = 80
-"""Columns of a table on a narrower terminal, which then wraps the lines."""
-
 BAR_LENGTH = 20
 
 
@@ -73,10 +70,8 @@ class Report:
         sys.stdout.flush()
 
     def _print(self) -> None:
-        terminal_width = PIPE_WIDTH
-        if sys.stdout.isatty():
-            terminal_width = max(Console().width, MIN_WIDTH)
-        # A table can be wider than the terminal, which wraps the lines of everything.
+        terminal_width = Console().width if sys.stdout.isatty() else PIPE_WIDTH
+        # The terminal wraps lines that are longer, such as sentences.
         console = Console(width=PIPE_WIDTH, markup=False, highlight=False, emoji=False)
         for part in self.parts:
             console.print(part.table(terminal_width) if isinstance(part, Listing) else part, soft_wrap=True)
