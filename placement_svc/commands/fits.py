@@ -8,7 +8,7 @@ import click
 
 from placement_svc.client.service_client import ServiceClient
 from placement_svc.commands.listing import Listing
-from placement_svc.commands.query import limit_option, query_command, request_path
+from placement_svc.commands.query import limit_option, query_command, request_path, request_query
 from placement_svc.commands.report import Part, Report, amounts, sentence
 from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER
 
@@ -19,11 +19,12 @@ from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER
 def count_fits(service: ServiceClient, request: str, limit: int) -> Report:
     """Count how often a REQUEST still fits, in all and on each host.
 
-    REQUEST is the query string of a request for allocation candidates. It can contain without=UUID to
-    leave out hosts. The exit status is 1 if it does not fit at all.
+    REQUEST is the query string of a request for allocation candidates, its URL or its curl command. It can
+    contain without=UUID to leave out hosts. The exit status is 1 if it does not fit at all.
     """
-    body = service.get(request_path("/allocation_candidates/capacity", request, limit=str(limit)))
-    maximum = int(dict(parse_qsl(request.lstrip("?"))).get("max", DEFAULT_MAX))
+    query = request_query(request)
+    body = service.get(request_path("/allocation_candidates/capacity", query, limit=str(limit)))
+    maximum = int(dict(parse_qsl(query)).get("max", DEFAULT_MAX))
     return Report(body, _listing(body, str), list(_parts(body, maximum)), is_success=body["fits"] > 0)
 
 

@@ -21,6 +21,7 @@ from placement_svc.client.service_client import (
 )
 from placement_svc.commands.report import Format, Report
 from placement_svc.commands.serve import PORT
+from placement_svc.domain.pasted_query import pasted_query
 from placement_svc.domain.printable import printable
 from placement_svc.http.microversion import NEWEST
 
@@ -135,7 +136,13 @@ def get_pages(service: ServiceClient, path: str, name: str, **query: str | int) 
         marker = {"marker": page[name][-1]["uuid"]}
 
 
-def request_path(path: str, request: str, **query: str) -> str:
-    """Return a path with a REQUEST of the command line as its query string, and further keys."""
-    keys = f"&{urlencode(query)}" if query else ""
-    return f"{path}?{quote(request.lstrip('?'), safe=_SAFE)}{keys}"
+def request_query(request: str) -> str:
+    """Return the query string of a REQUEST of the command line, which may be a URL or a curl command."""
+    query = pasted_query(request)
+    return request.lstrip("?") if query is None else query
+
+
+def request_path(path: str, query: str, **more: str) -> str:
+    """Return a path with the query string of a REQUEST, and further keys."""
+    keys = f"&{urlencode(more)}" if more else ""
+    return f"{path}?{quote(query, safe=_SAFE)}{keys}"

@@ -7,7 +7,7 @@ import click
 
 from placement_svc.client.service_client import ServiceClient
 from placement_svc.commands.listing import Cell, Listing
-from placement_svc.commands.query import query_command, request_path
+from placement_svc.commands.query import query_command, request_path, request_query
 from placement_svc.commands.report import Part, Report, sentence
 
 _HEADINGS = (
@@ -27,11 +27,11 @@ _LEGEND = (
 def explain_request(service: ServiceClient, request: str, host: str | None) -> Report:
     """Explain why a REQUEST for allocation candidates has none, or few.
 
-    REQUEST is the query string, such as 'resources=VCPU:4&required=HW_CPU_X86_AVX2'. The exit status is 1
-    if it has no candidates.
+    REQUEST is the query string, such as 'resources=VCPU:4&required=HW_CPU_X86_AVX2', or the URL or the
+    curl command of a request. The exit status is 1 if it has no candidates.
     """
-    query = {} if host is None else {"root": host}
-    body = service.get(request_path("/allocation_candidates/explanation", request, **query))
+    root = {} if host is None else {"root": host}
+    body = service.get(request_path("/allocation_candidates/explanation", request_query(request), **root))
     listing = Listing(_HEADINGS, list(_rows(body)))
     return Report(body, listing, list(_parts(body, listing)), is_success=body["has_candidates"])
 

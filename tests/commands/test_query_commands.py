@@ -422,6 +422,32 @@ def test_request_is_sent_as_a_query_string(run: Run) -> None:
     assert run("why", "resources=VCPU:1 é").exit_code == 2
 
 
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        f"http://placement:8778/allocation_candidates?{REQUEST}&limit=1000",
+        f"GET /placement/allocation_candidates?{REQUEST} HTTP/1.1",
+        f"/allocation_candidates/explanation?{REQUEST}#top",
+        f"curl -H 'X-Auth-Token: x' 'http://placement/allocation_candidates?{REQUEST}'",
+        "curl -G http://h/allocation_candidates -d resources=VCPU:8 --data-urlencode required=HW_NUMA_ROOT",
+    ],
+)
+def test_request_may_be_a_url_or_a_curl_command(run: Run, pasted: str) -> None:
+    for command in ("why", "fits"):
+        expected = run(command, REQUEST, "--json")
+        shown = run(command, pasted, "--json")
+        assert (shown.exit_code, shown.stdout) == (expected.exit_code, expected.stdout)
+        assert shown.exit_code < 2
+
+
+@pytest.mark.usefixtures("cloud")
+def test_largest_count_of_a_url_is_used(run: Run) -> None:
+    query = "resources=VCPU:1&max=2"
+    assert "Still free when counting stopped at 2" in run("fits", query).stdout
+    assert run("fits", f"http://h/allocation_candidates/capacity?{query}").stdout == run("fits", query).stdout
+
+
 @pytest.mark.parametrize("command", ["why", "find", "tree"])
 def test_argument_that_is_not_text_is_an_error(run: Run, command: str) -> None:
     result = run(command, os.fsdecode(b"resources=\xff"))
