@@ -123,7 +123,8 @@ class SearchCriteria:
     indexes of the demands of which one provider may have to supply several; none if consumers are ignored, as
     stored amounts say nothing about their trees. Of the sets that the request requires one of,
     and of the single names that it forbids, `small_trait_sets` and `small_aggregate_sets` have so few
-    providers that all their roots are best listed.
+    providers that all their roots are best listed. `sufficient_trait_sets` and `sufficient_aggregate_sets`
+    have so few that examining all their roots takes less time than reading a large set beside them.
     """
 
     rules: CombinationRules
@@ -134,6 +135,8 @@ class SearchCriteria:
     unsuffixed_not_in_tree: frozenset[int]
     small_trait_sets: frozenset[frozenset[int]]
     small_aggregate_sets: frozenset[frozenset[int]]
+    sufficient_trait_sets: frozenset[frozenset[int]]
+    sufficient_aggregate_sets: frozenset[frozenset[int]]
     split_amounts: tuple[tuple[int, int, int], ...] = ()
     summed_demands: tuple[tuple[int, frozenset[int]], ...] = ()
     sharing_trait_id: int | None

@@ -130,6 +130,8 @@ def _build_criteria(
         unsuffixed_not_in_tree=unsuffixed_not_in_tree,
         small_trait_sets=frozenset(filter(names.has_few_providers, trait_sets)),
         small_aggregate_sets=frozenset(filter(names.has_few_members, aggregate_sets)),
+        sufficient_trait_sets=frozenset(filter(names.has_hardly_any_providers, trait_sets)),
+        sufficient_aggregate_sets=frozenset(filter(names.has_hardly_any_members, aggregate_sets)),
         split_amounts=split_amounts,
         summed_demands=summed_demands,
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,

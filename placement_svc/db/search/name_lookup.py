@@ -50,6 +50,12 @@ LOWEST_MAX_COUNT = 1000
 HIGHEST_MAX_COUNT = 5000
 """Counting the providers with a trait or in an aggregate ends between these numbers (`_MAX_COUNT`)."""
 
+MIN_ROOTS_PER_PROVIDER = 70
+"""How many roots a cloud has for each provider of a set that suffices without large sets.
+
+To examine a root takes about as long as to read so many members of a large set, which may have all roots.
+"""
+
 COUNT_SECONDS = 1.0
 """Seconds for which a session uses the same counts: they decide how a search is done, not what it finds."""
 
@@ -112,11 +118,29 @@ class NamesLookup:
 
     def has_few_providers(self, trait_ids: frozenset[int]) -> bool:
         """Return whether fewer than `max_count` providers have one of these traits."""
-        return sum(self.providers_by_trait[id_] for id_ in trait_ids) < self.max_count
+        return self._provider_count(trait_ids) < self.max_count
 
     def has_few_members(self, aggregate_ids: frozenset[int]) -> bool:
         """Return whether fewer than `max_count` providers are in one of these aggregates."""
-        return sum(self.providers_by_aggregate[id_] for id_ in aggregate_ids) < self.max_count
+        return self._member_count(aggregate_ids) < self.max_count
+
+    def has_hardly_any_providers(self, trait_ids: frozenset[int]) -> bool:
+        """Return whether the providers with one of these traits are less than a small part of the roots."""
+        return self._provider_count(trait_ids) < self._sufficient_count
+
+    def has_hardly_any_members(self, aggregate_ids: frozenset[int]) -> bool:
+        """Return whether the providers in one of these aggregates are less than a small part of the roots."""
+        return self._member_count(aggregate_ids) < self._sufficient_count
+
+    def _provider_count(self, trait_ids: frozenset[int]) -> int:
+        return sum(self.providers_by_trait[id_] for id_ in trait_ids)
+
+    def _member_count(self, aggregate_ids: frozenset[int]) -> int:
+        return sum(self.providers_by_aggregate[id_] for id_ in aggregate_ids)
+
+    @property
+    def _sufficient_count(self) -> float:
+        return min(self.max_count, self.root_count / MIN_ROOTS_PER_PROVIDER)
 
 
 @dataclass(frozen=True)

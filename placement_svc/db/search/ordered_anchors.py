@@ -122,7 +122,7 @@ class AnchorSource:
         """Whether only the roots in sets are ordered."""
         self._begin_batches()
         if self._orders_roots:
-            self._restrict(SetSize.SMALL)
+            self._restrict_if_in(SetSize.SMALL)
 
     def _begin_batches(self) -> None:
         """Forget what the batches so far have found."""
@@ -133,8 +133,8 @@ class AnchorSource:
         self._before_horizon = 0
         """How many anchors have been delivered whose bounds are before the horizon."""
 
-    def _restrict(self, size: SetSize) -> bool:
-        """Order only the roots in sets of this size from now on; return whether there are such sets.
+    def _restrict_if_in(self, size: SetSize) -> bool:
+        """If roots must be in a set of this size, order only those in sets from now on; return whether so.
 
         With a random order and preferred traits, the trees in the sets would also precede others with the
         same score.
@@ -146,7 +146,6 @@ class AnchorSource:
                 OrderedSets(
                     criteria=self._score_criteria,
                     supplies=tuple(self.shared_supplies.items()),
-                    size=size,
                     class_id=self._class_id(),
                     least_amount=self._least_amount(),
                     spreads=self.ordering.spreads,
@@ -195,7 +194,7 @@ class AnchorSource:
             if self._batches == MAX_ORDERED_BATCHES or not self._useless_left():
                 self._is_in_order = False
             elif self._excludes_most(anchor_count):
-                self._is_in_order = not self._is_restricted and self._restrict(SetSize.ANY)
+                self._is_in_order = not self._is_restricted and self._restrict_if_in(SetSize.ANY)
         return found
 
     def _excludes_most(self, anchor_count: int) -> bool:

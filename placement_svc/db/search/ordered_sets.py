@@ -28,19 +28,18 @@ class OrderedSets:
 
     The key is what is free of the class `class_id` in an inventory with at least `least_amount`: with
     `spreads`, the negative of the greatest amount, otherwise the least one. Roots of the same key are in the
-    order of a text: the uuid, or with `is_random` a hash of it. Without a class, all keys are 0.
+    order of a text: the uuid, or with `is_random` a hash of the id. Without a class, all keys are 0.
     """
 
     criteria: SearchCriteria
     supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...]
-    size: SetSize
     class_id: int | None
     least_amount: int
     spreads: bool
     is_random: bool
 
     def statement(self, count: int) -> FixedStatement:
-        """Return the statement for the next `count` roots; the search must have a set of the size.
+        """Return the statement for the next `count` roots; the search must have a set.
 
         Its rows have the id, the key and the text of each root. The parameters `after_key` and `after_text`
         are those of the last root before, and `seed` is an integer that the hashes depend on.
@@ -50,15 +49,14 @@ class OrderedSets:
 
 
 def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
-    in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), sets.size, from_cursor=False)
+    in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), SetSize.ANY, from_cursor=False)
     assert in_sets is not None
-    uuid = select(_root.uuid).where(_root.id == in_sets.c.root_id).scalar_subquery()
     # The OFFSET makes PostgreSQL compute the key and the text of each root once.
     roots = (
         select(
             in_sets.c.root_id,
             _key(sets, in_sets).label("key"),
-            (_hash(uuid) if sets.is_random else uuid).label("text"),
+            (_hash(in_sets.c.root_id) if sets.is_random else _uuid(in_sets)).label("text"),
         )
         .offset(0)
         .subquery("roots")
@@ -94,7 +92,11 @@ def _key(sets: OrderedSets, in_sets: FromClause) -> ColumnElement[int]:
     )
 
 
-def _hash(uuid: ColumnElement[str]) -> ColumnElement[str]:
-    """Return a text that puts uuids in a random order, behind the texts of `OrderedRoots.drawn`."""
-    hashed = func.hashtextextended(uuid, bindparam("seed", type_=BigInteger))
+def _uuid(in_sets: FromClause) -> ColumnElement[str]:
+    return select(_root.uuid).where(_root.id == in_sets.c.root_id).scalar_subquery()
+
+
+def _hash(root_id: ColumnElement[int]) -> ColumnElement[str]:
+    """Return a text that puts roots in a random order, behind the texts of `OrderedRoots.drawn`."""
+    hashed = func.hashint4extended(root_id, bindparam("seed", type_=BigInteger))
     return func.concat("1", func.lpad(func.to_hex(hashed), 16, "0"))

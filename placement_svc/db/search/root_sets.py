@@ -44,9 +44,13 @@ class SetSize(Enum):
 
 
 class _RootSet(NamedTuple):
-    """A set of roots: whether it is small, and a function that returns its query."""
+    """A set of roots: whether it is small, whether it suffices, and a function that returns its query.
+
+    If a set suffices, no large one is used beside it (`SearchCriteria`).
+    """
 
     is_small: bool
+    suffices: bool
     select: Callable[[], Select[int]]
 
 
@@ -80,8 +84,11 @@ def roots_in_sets(
         _trait_sets(criteria, shared_supplies, trait_size),
     )
     small_first = sorted(all_sets, key=lambda each: not each.is_small)
-    sets: list[Select[Any]] = [each.select() for each in small_first[:MAX_SETS]]
-    excluded = [] if trait_size is SetSize.SMALL else list(islice(_excluded_sets(criteria), MAX_SETS))
+    uses_large = not any(each.suffices for each in small_first)
+    used = [each for each in small_first if each.is_small or uses_large]
+    sets: list[Select[Any]] = [each.select() for each in used[:MAX_SETS]]
+    excludes = uses_large and trait_size is not SetSize.SMALL
+    excluded = list(islice(_excluded_sets(criteria), MAX_SETS)) if excludes else []
     if not sets:
         if not excluded or size is not SetSize.SMALL_OR_ORDERED:
             return None
@@ -121,7 +128,8 @@ def _aggregate_sets(
     ):
         is_small = any_of in criteria.small_aggregate_sets
         if is_small or _is_used(any_of, size):
-            yield _RootSet(is_small, partial(_select_members, any_of, *conditions))
+            suffices = any_of in criteria.sufficient_aggregate_sets
+            yield _RootSet(is_small, suffices, partial(_select_members, any_of, *conditions))
 
 
 def _required_aggregates(
@@ -149,10 +157,11 @@ def _trait_sets(
     if small.isdisjoint(required):
         if used := [any_of for any_of in required if _is_used(any_of, size)]:
             part = used[:MAX_SETS_OF_SUPPLIER]
-            yield _RootSet(False, partial(_select_roots_of_holders, part, _IS_ROOT_TRAIT))
+            yield _RootSet(False, False, partial(_select_roots_of_holders, part, _IS_ROOT_TRAIT))
     else:
         is_root = _provider.c.parent_id.is_(None)
-        yield _RootSet(True, partial(_select_with_traits, criteria.root_required, is_root))
+        suffices = not criteria.sufficient_trait_sets.isdisjoint(required)
+        yield _RootSet(True, suffices, partial(_select_with_traits, criteria.root_required, is_root))
     for each in dict.fromkeys(criteria.by_demand):
         if each not in shared_supplies:
             yield from _supplier_set(criteria, each, size)
@@ -161,9 +170,10 @@ def _trait_sets(
         is_small = any_of in small
         if not aggregate_ids:
             if is_small or _is_used(any_of, size):
-                yield _RootSet(is_small, partial(_select_roots_of_holders, [any_of]))
+                suffices = any_of in criteria.sufficient_trait_sets
+                yield _RootSet(is_small, suffices, partial(_select_roots_of_holders, [any_of]))
         elif is_small or _is_used([*any_of, *aggregate_ids], size):
-            yield _RootSet(is_small, partial(_select_holders_or_members, any_of, aggregate_ids))
+            yield _RootSet(is_small, False, partial(_select_holders_or_members, any_of, aggregate_ids))
 
 
 def _supplier_set(
@@ -175,17 +185,18 @@ def _supplier_set(
     """
     required, forbidden = supplier_criteria.required.any_of, supplier_criteria.required.forbidden
     if not criteria.small_trait_sets.isdisjoint(required):
-        yield _RootSet(True, partial(_select_with_traits, supplier_criteria.required))
+        suffices = not criteria.sufficient_trait_sets.isdisjoint(required)
+        yield _RootSet(True, suffices, partial(_select_with_traits, supplier_criteria.required))
         return
     if size is SetSize.SMALL:
         return
     used = [any_of for any_of in required if _is_used(any_of, size)][:MAX_SETS_OF_SUPPLIER]
     excluded = [frozenset([id_]) for id_ in _frequent(criteria, forbidden)[:MAX_SETS_OF_SUPPLIER]]
     if used and not excluded:
-        yield _RootSet(False, partial(_select_roots_of_holders, used))
+        yield _RootSet(False, False, partial(_select_roots_of_holders, used))
     elif excluded and (used or supplier_criteria.resources):
         class_id = None if used else supplier_criteria.resources[0][0]
-        yield _RootSet(False, partial(_select_allowed, class_id, used, excluded))
+        yield _RootSet(False, False, partial(_select_allowed, class_id, used, excluded))
 
 
 def _excluded_sets(criteria: SearchCriteria) -> Iterator[Select[int]]:

@@ -43,29 +43,34 @@ def _look_up(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
     return BatchSize(1)
 
 
-STRATEGIES: dict[str, tuple[NextBatch, bool]] = {
-    "scan": (_scan, False),
-    "scan of small sets": (_scan, True),
-    "lookup": (_look_up, False),
-    "lookup of small sets": (_look_up, True),
-    "scan, then lookup": (batches.next_batch, False),
-    "scan of small sets, then lookup": (batches.next_batch, True),
+LARGE: frozenset[str] = frozenset()
+SMALL = frozenset(["has_few_providers", "has_few_members"])
+SUFFICIENT = SMALL | {"has_hardly_any_providers", "has_hardly_any_members"}
+
+STRATEGIES: dict[str, tuple[NextBatch, frozenset[str]]] = {
+    "scan": (_scan, LARGE),
+    "scan of small sets": (_scan, SMALL),
+    "scan of sufficient sets": (_scan, SUFFICIENT),
+    "lookup": (_look_up, LARGE),
+    "lookup of small sets": (_look_up, SMALL),
+    "lookup of sufficient sets": (_look_up, SUFFICIENT),
+    "scan, then lookup": (batches.next_batch, LARGE),
+    "scan of small sets, then lookup": (batches.next_batch, SMALL),
 }
-"""How the next batch is chosen, and whether sets of few providers count as small."""
+"""How the next batch is chosen, and which functions of `NamesLookup` are true for each set."""
 
 
 @contextmanager
 def forced(strategy: str, *, has_rare_criterion: bool = False) -> Iterator[None]:
     """Force a strategy of `STRATEGIES` in the block."""
-    next_batch, small_sets = STRATEGIES[strategy]
+    next_batch, true_for_sets = STRATEGIES[strategy]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "next_batch", next_batch)
         patch.setattr(batches, "FIRST_SCAN", (0, ROOTS_PER_BATCH))
         patch.setattr(batches, "SMALL_SET_SCAN", 2 * ROOTS_PER_BATCH)
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: has_rare_criterion)
-        if not small_sets:
-            for name in ("has_few_providers", "has_few_members"):
-                patch.setattr(NamesLookup, name, lambda *_: False)
+        for name in SUFFICIENT:
+            patch.setattr(NamesLookup, name, lambda *_, name=name: name in true_for_sets)
         yield
 
 

@@ -34,6 +34,8 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: way == "all at once")
         for name in ("has_few_providers", "has_few_members"):
             patch.setattr(NamesLookup, name, lambda *_: way == "in small sets")
+        for name in ("has_hardly_any_providers", "has_hardly_any_members"):
+            patch.setattr(NamesLookup, name, lambda *_: False)
         patch.setattr(ordered_anchors, "FIRST_BATCH", (0, batch))
         patch.setattr(ordered_anchors, "FIRST_FILTERED_BATCH", (0, batch))
         patch.setattr(ordered_anchors, "BATCH_GROWTH", 1)

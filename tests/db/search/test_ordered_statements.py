@@ -97,7 +97,8 @@ def test_filter_that_excludes_most_of_the_first_roots(
     """Further roots are examined, without a lookup in the whole cloud."""
     large_cloud.fill(engine, HOSTS)
     monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
-    monkeypatch.setattr(NamesLookup, "has_few_providers", lambda *_: False)
+    for name in ("has_few_providers", "has_hardly_any_providers"):
+        monkeypatch.setattr(NamesLookup, name, lambda *_: False)
     path = f"/allocation_candidates?{REQUEST}&root_required=HW_CPU_X86_SGX&order_by={order}&limit=20"
     response = api("GET", path, version=EXTENDED)
     assert len(response.json["allocation_requests"]) == 20
@@ -124,7 +125,8 @@ def test_filter_that_allows_only_the_roots_in_a_set(
     path = f"/allocation_candidates?{REQUEST}&member_of={rack}&{order}"
     every = api("GET", path, version=EXTENDED).json
     monkeypatch.setattr(ordered_anchors, "find_anchors", unexpected_lookup)
-    monkeypatch.setattr(NamesLookup, "has_few_members", lambda *_: is_small)
+    for name in ("has_few_members", "has_hardly_any_members"):
+        monkeypatch.setattr(NamesLookup, name, lambda *_: is_small)
     with sent_statements(app.extensions["database"].engine) as statements:
         limited = api("GET", f"{path}&limit=4", version=EXTENDED).json
     assert len(limited["allocation_requests"]) == 4

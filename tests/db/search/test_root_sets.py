@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping
 
 import os_traits
 import pytest
+from flask import Flask
 
 from placement_svc.db.search import anchors, candidates, root_sets
 from placement_svc.db.search.name_lookup import NamesLookup
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read, uuid_of
+from tests.support.statements import sent_statements
 
 HOSTS = 40
 LIMIT = 3
@@ -58,8 +60,13 @@ def _host(number: int) -> str:
 @pytest.fixture
 def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts with one child each; no set of providers counts as small."""
-    for name in ("has_few_providers", "has_few_members"):
-        monkeypatch.setattr(NamesLookup, name, lambda *_: False)
+    for name in (
+        "has_few_providers",
+        "has_few_members",
+        "has_hardly_any_providers",
+        "has_hardly_any_members",
+    ):
+        monkeypatch.setattr(NamesLookup, name, _never)
     monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
     load_cloud(read("; ".join(map(_host, range(HOSTS)))))
 
@@ -123,6 +130,39 @@ def test_of_many_filters_those_that_exclude_most_are_sets(
     found = len(response.json["allocation_requests"])
     assert found == 1 + (Y in filters)
     assert [each.args[-1] for each in caplog.records if "roots scanned" in each.msg] == [found]
+
+
+@pytest.mark.parametrize("filters", [f"member_of={X}", f"required={RARE}", f"root_required={RARE}"])
+@pytest.mark.parametrize("suffices", [False, True])
+def test_no_large_set_is_read_beside_one_that_suffices(
+    app: Flask,
+    api: Api,
+    load_cloud: LoadCloud,
+    monkeypatch: pytest.MonkeyPatch,
+    filters: str,
+    suffices: bool,
+) -> None:
+    monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
+    load_cloud(read(f"h{{VCPU8}}#{COMMON[0]}; x{{VCPU8}}#{COMMON[0]},{RARE}@X"))
+    for few, hardly_any, counts in (
+        ("has_few_providers", "has_hardly_any_providers", "providers_by_trait"),
+        ("has_few_members", "has_hardly_any_members", "providers_by_aggregate"),
+    ):
+        monkeypatch.setattr(
+            NamesLookup, few, lambda names, ids, counts=counts: _least(getattr(names, counts), ids) == 1
+        )
+        monkeypatch.setattr(NamesLookup, hardly_any, getattr(NamesLookup, few) if suffices else _never)
+    # Criteria are cached by the query.
+    query = f"resources=VCPU:1&required={COMMON[0]}&{filters}&limit={LIMIT + suffices}"
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = api("GET", f"/allocation_candidates?{query}", version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == 1
+    [scan] = [each.text for each in statements if "examined_roots" in each.text]
+    assert ("INTERSECT" in scan) == (not suffices)
+
+
+def _never(*_: object) -> bool:
+    return False
 
 
 def _least(counts: Mapping[int, int], ids: Iterable[int]) -> int:
