@@ -3,7 +3,7 @@
 import re
 import secrets
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from flask import Blueprint, Response, current_app, g, redirect, render_template, request, url_for
 from werkzeug.exceptions import Forbidden, HTTPException, ServiceUnavailable
@@ -114,7 +114,16 @@ def _check_form() -> None:
 def _next_path() -> str:
     """Return the path and query of the page to show after the log-in."""
     sent = request.values.get("next", "")
-    return sent if _NEXT.fullmatch(sent) else "/console"
+    return sent if _NEXT.fullmatch(sent) and _leads_to_page(sent) else "/console"
+
+
+def _leads_to_page(url: str) -> bool:
+    """Return whether the console can show the path of a URL after the log-in."""
+    try:
+        endpoint, _ = current_app.url_map.bind("").match(unquote(urlsplit(url).path), "GET")
+    except HTTPException:
+        return False
+    return bool(endpoint != "login.show")
 
 
 @bp.get("/console/login")

@@ -72,11 +72,11 @@ def test_page_without_session_leads_to_the_form_and_back(token_app: Flask, admin
 
 def test_log_in_leads_back_to_a_query_with_a_backslash(token_app: Flask, admin: str) -> None:
     client = token_app.test_client()
-    form = client.get(client.get("/console/search", query_string="query=a\\b").location)
+    form = client.get(client.get("/console/hosts", query_string="text=a\\b").location)
     [path] = re.findall(r'name="next" value="([^"]+)"', form.text)
     logged_in = log_in(client, admin, path)
-    assert urlsplit(logged_in.location).path == "/console/search"
-    assert parse_qs(urlsplit(logged_in.location).query) == {"query": ["a\\b"]}
+    assert urlsplit(logged_in.location).path == "/console/hosts"
+    assert parse_qs(urlsplit(logged_in.location).query) == {"text": ["a\\b"]}
 
 
 def test_session_cookie_is_confined(token_app: Flask, admin: str) -> None:
@@ -213,6 +213,11 @@ def test_form_of_another_site_is_refused(token_app: Flask, admin: str) -> None:
         "/consolex",
         "/docs",
         "/console@example.org",
+        "/console/logout",
+        "/console/logout/",
+        "/console/%6cogout?text=a#b",
+        "/console/login",
+        "/console/no-such-page",
     ],
 )
 def test_log_in_leads_to_pages_of_the_console_only(token_app: Flask, admin: str, target: str) -> None:
