@@ -436,6 +436,27 @@ def test_ask_shows_candidates_with_their_trees(get: Get, cloud: None) -> None:
     assert "drawn below" in text
 
 
+@pytest.mark.parametrize(
+    ("hosts", "max_candidates", "query", "text"),
+    [
+        (20, 0, "", "20 candidates"),
+        (21, 0, "", "The first 20 candidates The request has no limit. Show 100"),
+        (21, 0, "&limit=21", "21 candidates"),
+        (21, 0, "&limit=20", "The first 20 candidates"),
+        (7, 7, "", "7 candidates"),
+        (8, 7, "", "The first 7 candidates"),
+    ],
+)
+def test_ask_says_whether_there_are_more_candidates(
+    new_app: NewApp, load_cloud: LoadCloud, hosts: int, max_candidates: int, query: str, text: str
+) -> None:
+    load_cloud(read("; ".join(f"cn{number}{{VCPU8}}" for number in range(hosts))))
+    client = new_app(max_candidates=max_candidates).test_client()
+    page = client.get(f"/console/ask?resources=VCPU:1{query}", headers=ADMIN).text
+    [summary] = re.findall(r'<p class="summary">(.*?)</p>', page, re.DOTALL)
+    assert words(summary) == text
+
+
 def test_ask_explains_why_there_are_none(get: Get, cloud: None) -> None:
     text = words(get("/ask?resources=VCPU:400").text)
     assert "There are no candidates." in text

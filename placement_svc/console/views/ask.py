@@ -63,6 +63,7 @@ class Candidates:
     """The candidates that the page shows, the providers that they name, and the trees of one of them."""
 
     rows: Sequence[CandidateRow]
+    has_more: bool
     providers: Mapping[str, Provider]
     drawn: int
     nodes: Sequence[TreeNode]
@@ -170,11 +171,11 @@ def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
     check_group_count(request_pairs, settings().max_groups)
     parsed = parse_request(request_pairs, g.microversion, extended=True)
     check_ignored_consumers(parsed)
-    limit = min(parsed.limit or SHOWN, MAX_SHOWN)
+    limit = min(parsed.limit or SHOWN, settings().max_candidates or MAX_SHOWN, MAX_SHOWN)
     found = None
     if allows("allocation_candidates:list"):
         drawn = _drawn(own.get("candidate", "1"))
-        found = reads().read(_find, replace(parsed, limit=limit), search_options(parsed), drawn)
+        found = reads().read(_find, parsed, limit, search_options(parsed), drawn)
     is_few = found is None or len(found.rows) < min(FEW, limit)
     explanation = None
     needs_proposals = (is_few and not parsed.can_split) or "root" in dict(pairs)
@@ -186,8 +187,7 @@ def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
         "explanation": explanation,
         "fits": _fits(pairs) if "fits" in own else None,
         "is_explainable": not parsed.can_split,
-        "limit": limit,
-        "has_limit": bool(parsed.limit),
+        "may_show_more": not parsed.limit and limit == SHOWN,
     }
 
 
@@ -207,12 +207,14 @@ def _drawn(text: str) -> int:
 
 
 def _find(
-    connection: Transaction, wanted: CandidatesRequest, options: SearchOptions, drawn: int
+    connection: Transaction, wanted: CandidatesRequest, limit: int, options: SearchOptions, drawn: int
 ) -> Candidates:
     """Return the first candidates of a request with what the page shows of their providers."""
+    wanted, options = replace(wanted, limit=limit + 1), replace(options, max_candidates=None)
     result = find_candidates(connection, wanted, options)
+    candidates = list(result.candidates)
     rows, roots = [], []
-    for candidate in result.candidates:
+    for candidate in candidates[:limit]:
         demands, ids = divided(result.demands, candidate)
         uuids = [result.trees.uuids[id_] for id_ in ids]
         rows.append(CandidateRow(allocations_of(demands, uuids), mappings_of(demands, uuids)))
@@ -225,7 +227,13 @@ def _find(
     if rows:
         shown = _tree_uuids(result, roots[drawn - 1], rows[drawn - 1])
         nodes = order_tree(_details(connection, shown, ("inventories", "usages", "traits")))
-    return Candidates(rows, {each.provider.uuid: each.provider for each in providers}, drawn, nodes)
+    return Candidates(
+        rows=rows,
+        has_more=len(candidates) > limit,
+        providers={each.provider.uuid: each.provider for each in providers},
+        drawn=drawn,
+        nodes=nodes,
+    )
 
 
 def _tree_uuids(result: SearchResult, root_ids: set[int], row: CandidateRow) -> set[str]:
