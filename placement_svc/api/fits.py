@@ -1,6 +1,7 @@
 """How often a request can be claimed, an extension (`docs/spec/extensions.md 4`)."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from flask import Blueprint, Response, g
@@ -9,8 +10,8 @@ from placement_svc.api.allocation_candidates import check_ignored_consumers, sea
 from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.api.pages import link_to_next
 from placement_svc.db.fits import count_fits
-from placement_svc.domain.fits import Fits
-from placement_svc.domain.pages import PageRequest, Position
+from placement_svc.domain.fits import Fits, find_page
+from placement_svc.domain.pages import PageRequest
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.schemas.allocation_candidates import Pairs, check_group_count
@@ -54,21 +55,11 @@ def _to_json(fits: Fits, page: PageRequest) -> dict[str, Any]:
         "binding": fits.binding,
         "stranded": fits.stranded,
     }
-    following = fits.roots
-    if page.after is not None:
-        after = _sort_key(page.after.value, page.after.key)
-        following = [root for root in fits.roots if _sort_key(root.fits, root.uuid) > after]
-    listed = following[: page.limit or DEFAULT_LIMIT]
-    body["roots"] = [vars(root) for root in listed]
+    found = find_page(fits, replace(page, limit=page.limit or DEFAULT_LIMIT))
+    body["roots"] = [vars(root) for root in found.elements]
     if fits.aggregates is not None:
         body["groups"] = [{"aggregate": uuid, "fits": count} for uuid, count in fits.aggregates.items()]
     body["links"] = []
-    if len(listed) < len(following):
-        last = Position(listed[-1].uuid, listed[-1].fits)
-        body["links"] = [link_to_next()(write_marker(last, page.sort))]
+    if found.has_more and found.last:
+        body["links"] = [link_to_next()(write_marker(found.last, page.sort))]
     return body
-
-
-def _sort_key(count: Any, uuid: str | None) -> tuple[int, str | None]:
-    """Return the value by which roots are sorted: those with most claims are first, then by uuid."""
-    return -count, uuid

@@ -13,7 +13,7 @@ from placement_svc.schemas.query import parse_pairs
 
 Pairs = list[tuple[str, str]]
 
-OWN_KEYS = frozenset({"candidate", "explain", "fits", "blank", "q", "add_group"})
+OWN_KEYS = frozenset({"candidate", "explain", "fits", "marker", "blank", "q", "add_group"})
 """The keys of the page; all others are those of the request, and `root` is that of its explanation."""
 
 

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from placement_svc.domain.claim_amounts import RootClaims
 from placement_svc.domain.claim_run import ClaimRun
 from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.pages import Page, PageRequest, Position
 
 DEFAULT_MAX = 100_000
 """The number of claims at which counting stops, unless the request sets another one."""
@@ -71,6 +73,22 @@ class Fits:
         for root in self.roots:
             counts[root.binding] += root.fits
         return counts
+
+
+def find_page(fits: Fits, page: PageRequest) -> Page[RootFits]:
+    """Return a page of the roots with claims."""
+    following = fits.roots
+    if page.after is not None:
+        after = _sort_key(page.after.value, page.after.key)
+        following = [root for root in fits.roots if _sort_key(root.fits, root.uuid) > after]
+    elements = following[: page.limit]
+    last = Position(elements[-1].uuid, elements[-1].fits) if elements else None
+    return Page(elements, last, len(elements) < len(following))
+
+
+def _sort_key(count: Any, uuid: str | None) -> tuple[int, str | None]:
+    """Return the value by which roots are sorted: those with most claims are first, then by uuid."""
+    return -count, uuid
 
 
 def requested_amounts(request: CandidatesRequest) -> dict[str, int]:

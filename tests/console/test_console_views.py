@@ -472,6 +472,20 @@ def test_ask_counts_how_often_the_request_fits(get: Get, cloud: None) -> None:
     assert "HostTimesLimited by" in text
 
 
+def test_hosts_on_which_a_request_fits_have_pages(get: Get, load_cloud: LoadCloud) -> None:
+    load_cloud(read("; ".join(f"cn{number}{{VCPU{number}}}" for number in range(1, 121))))
+    path, pages = "/ask?resources=VCPU:1&resources_1=VCPU:1&group_policy=none&fits=1", []
+    while path:
+        table = get(path).text.partition('id="fits"')[2]
+        assert "On 119 hosts." in words(table)
+        pages.append(re.findall(r"<bdi>(cn\d+)</bdi>", table))
+        assert ("First page" in table) == (len(pages) > 1)
+        path = "".join(re.findall(r'href="/console([^"]+)#fits" rel="next"', table)).replace("&amp;", "&")
+    assert [len(page) for page in pages] == [50, 50, 19]
+    numbers = [int(name.removeprefix("cn")) for page in pages for name in page]
+    assert [number // 2 for number in numbers] == [number // 2 for number in range(120, 1, -1)]
+
+
 def test_ask_tells_what_is_free_when_counting_stops(get: Get, load_cloud: LoadCloud) -> None:
     load_cloud(read("cn1{DISK_GB150000}; cn2{DISK_GB100000}"))
     text = words(get("/ask?resources=DISK_GB:1&fits=1").text)

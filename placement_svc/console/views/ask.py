@@ -15,6 +15,7 @@ from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import allows
 from placement_svc.console.errors import first_sentence, short_reason
+from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.login import NOAUTH_TOKEN
 from placement_svc.console.relaxations import relaxed
 from placement_svc.console.request_form import Pairs, form_of, is_request, parse_pasted, split_page_keys
@@ -24,7 +25,7 @@ from placement_svc.db.engine import Transaction
 from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import Invalid, NotFound
-from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, Fits
+from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, find_page
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import Provider, ProviderFilter
@@ -42,9 +43,6 @@ MAX_SHOWN = 100
 
 FEW = 5
 """The number of candidates below which the page explains the request, unless the limit is reached."""
-
-FITS_HOSTS = 10
-"""The hosts that the page lists of those on which the request fits most often."""
 
 MAX_TREE = 60
 """The providers of the largest trees that the page draws whole; of larger ones, it draws the suppliers."""
@@ -104,7 +102,6 @@ def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:
         curl=_curl(pairs),
         permanent_url=url_for("ask.show", _external=True) + f"?{urlencode(pairs)}",
         ask=_link_maker(pairs),
-        fits_hosts=FITS_HOSTS,
         max_claims=DEFAULT_MAX,
         limit_names={OTHER: END_OF_COUNT},
         relaxed_url=lambda relaxation: _url(relaxed(pairs, relaxation)),
@@ -185,18 +182,19 @@ def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
     return {
         "candidates": found,
         "explanation": explanation,
-        "fits": _fits(pairs) if "fits" in own else None,
         "is_explainable": not parsed.can_split,
         "may_show_more": not parsed.limit and limit == SHOWN,
+        **(_fits(pairs, own) if "fits" in own and allows("allocation_candidates:capacity") else {}),
     }
 
 
-def _fits(pairs: Pairs) -> Fits | None:
-    """Return how often the request can be claimed, None if the caller may not know."""
-    if not allows("allocation_candidates:capacity"):
-        return None
-    fits, _ = count_pairs([pair for pair in pairs if pair[0] not in ("root", "limit")])
-    return fits
+def _fits(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
+    """Return how often the request can be claimed, and a page of the hosts."""
+    marker = [("marker", own["marker"])] if "marker" in own else []
+    fits, page = count_pairs([*(pair for pair in pairs if pair[0] not in ("root", "limit")), *marker])
+    page = with_page_size(page)
+    found = find_page(fits, page)
+    return {"fits": fits, "fits_hosts": found.elements, **page_links(page, found)}
 
 
 def _drawn(text: str) -> int:
