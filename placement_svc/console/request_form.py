@@ -88,12 +88,14 @@ class FormGroup:
 class RequestForm:
     """The form of a request: its groups, the keys that concern all groups, and keys that have no field.
 
-    `more_blank` has the suffixes of the groups without values, and that of the group that the button adds.
+    `added` is the suffix of the group that was added last, None without one. `more_blank` has the suffixes of
+    the groups without values, and that of the group that the button adds.
     """
 
     groups: Sequence[FormGroup]
     fields: Sequence[FormField]
     others: Pairs
+    added: str | None
     more_blank: str
 
 
@@ -135,7 +137,8 @@ def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
             whole.setdefault(key, []).append(value)
     if "" not in groups:
         groups = {"": {}} | groups
-    for suffix in blank.split(",") if blank else ():
+    blank_suffixes = blank.split(",") if blank else []
+    for suffix in blank_suffixes:
         groups.setdefault(suffix, {})
     new = next(f"_{number}" for number in range(1, len(groups) + 1) if f"_{number}" not in groups)
     known = {kind.key for kind in REQUEST_KINDS}
@@ -146,6 +149,7 @@ def form_of(pairs: Pairs, blank: str | None) -> RequestForm:
         ],
         fields=[_field(kind, "", whole) for kind in REQUEST_KINDS],
         others=[(key, value) for key, values in whole.items() if key not in known for value in values],
+        added=blank_suffixes[-1] if blank_suffixes else None,
         more_blank=",".join([*(suffix for suffix, values in groups.items() if suffix and not values), new]),
     )
 

@@ -406,6 +406,19 @@ def test_slash_goes_to_the_search(new_page: NewPage, cloud: None) -> None:
     expect(page.locator("tbody th")).to_have_text(["cn1"])
 
 
+@pytest.mark.parametrize("has_script", [True, False])
+def test_added_group_has_the_focus(new_page: NewPage, cloud: None, has_script: bool) -> None:
+    page = new_page(java_script_enabled=has_script)
+    page.goto("/console/ask?resources=VCPU:2")
+    for suffix in ("_1", "_2"):
+        page.get_by_role("button", name="Add a group").press("Enter")
+        expect(page.get_by_label(f"resources{suffix}", exact=True)).to_be_focused()
+    page.keyboard.type("MEMORY_MB:1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/console/ask?resources=VCPU%3A2&resources_2=MEMORY_MB%3A1")
+    assert page.locator(":focus").count() == 0
+
+
 def test_names_are_completed(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/ask")
