@@ -649,6 +649,34 @@ def test_refresh_keeps_what_is_open_scrolled_and_focused(new_page: NewPage, host
     expect(page.locator("details.traits").first).not_to_have_attribute("open", "")
 
 
+def test_refresh_by_hand_keeps_what_is_typed_and_the_focus(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/map?text=c")
+    group, trait = page.get_by_label("Group by"), page.get_by_label("Trait of the groups")
+    group.select_option("trait")
+    trait.fill("NUMA")
+    held: list[Route] = []
+    page.route("**/console/map?text=c", lambda route: held.append(route))
+    with page.expect_request("**/console/map?text=c"):
+        page.get_by_role("link", name="Refresh").click()
+    trait.focus()
+    page.keyboard.press("Home")
+    page.keyboard.type("HW_")
+    with refreshed(page):
+        held[0].continue_()
+    expect(trait).to_be_focused()
+    page.keyboard.type("X")
+    expect(trait).to_have_value("HW_XNUMA")
+    expect(group).to_have_value("trait")
+    page.keyboard.press("Backspace")
+    expect(page.locator(f"#{trait.get_attribute('list')} option")).to_have_attribute("value", "HW_NUMA_ROOT")
+    expect(page.locator("form.filters datalist")).to_have_count(2)
+    page.unroute("**/console/map?text=c")
+    page.get_by_label("Trait of the groups").fill("HW_NUMA_ROOT")
+    page.get_by_role("button", name="Show").click()
+    assert "group_trait=HW_NUMA_ROOT" in page.url
+
+
 def test_refresh_by_interval_keeps_edited_fields(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.clock.install()

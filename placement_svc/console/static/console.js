@@ -56,7 +56,7 @@ async function complete(input) {
 }
 
 function addCompletion(root) {
-  for (const input of root.querySelectorAll("input[data-names]")) {
+  for (const input of root.querySelectorAll("input[data-names]:not([list])")) {
     const list = document.createElement("datalist");
     list.id = `names-${document.querySelectorAll("datalist").length}`;
     input.after(list);
@@ -122,6 +122,7 @@ function keepState(main) {
   const opened = all("details").map((element) => element.open);
   const scrolled = all(".scroll").map((element) => element.scrollLeft);
   const active = document.activeElement;
+  const hadFocus = main.contains(active);
   const position = all(focusable).indexOf(active);
   return () => {
     const details = all("details");
@@ -129,12 +130,23 @@ function keepState(main) {
       details.forEach((element, index) => { element.open = opened[index]; });
     }
     all(".scroll").forEach((element, index) => { element.scrollLeft = scrolled[index] ?? 0; });
-    if (position >= 0 && !active.isConnected) {
+    if (hadFocus && active.isConnected) {
+      active.focus({ preventScroll: true });
+    } else if (position >= 0) {
       const elements = all(focusable);
       const same = active.href && elements.find((element) => element.href === active.href);
       (same || elements[position])?.focus({ preventScroll: true });
     }
   };
+}
+
+// Put the forms, with what the user has typed, into a new page of the same URL: the server fills them from the URL.
+function keepForms(main, page) {
+  const forms = main.querySelectorAll("form");
+  const fresh = page.querySelectorAll("main form");
+  if (forms.length === fresh.length) {
+    fresh.forEach((form, index) => form.replaceWith(forms[index]));
+  }
 }
 
 function showFailure(main, problem) {
@@ -151,6 +163,7 @@ function showFailure(main, problem) {
 function replaceContent(main, page) {
   const map = document.getElementById("map");
   const restore = keepState(main);
+  keepForms(main, page);
   main.querySelector(".as-of time").replaceWith(document.adoptNode(page.querySelector(".as-of time")));
   const fresh = [...page.querySelectorAll("main > :not(.title)")].map(
     (node) => (map && node.id === "map" ? map : document.adoptNode(node)),
