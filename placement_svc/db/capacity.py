@@ -63,6 +63,9 @@ _KEYS: dict[Grouping, tuple[ColumnElement[int], ColumnElement[str]]] = {
 }
 """The id and the key of the groups."""
 
+WITHOUT_CAPACITY = 1e12
+"""The ratio of one that is used without any capacity: more than that of any capacity."""
+
 Conditions = Sequence[ColumnElement[bool]]
 
 
@@ -140,6 +143,15 @@ def _sums(inventory: FromClause) -> list[ColumnElement[Any]]:
     ]
 
 
+def usage_ratio(used: ColumnElement[Any], capacity: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the part of the capacity that is used; null without capacity and usage.
+
+    Usage without any capacity has a ratio above all others. It is finite, as markers are JSON.
+    """
+    used, capacity = cast(used, Double), cast(capacity, Double)
+    return case((capacity > 0, used / capacity), (used > 0, used * WITHOUT_CAPACITY))
+
+
 def _roots_with_inventories(conditions: Conditions) -> Select[Any]:
     """Return the query for the roots with an inventory that matches; the partial index has its order."""
     matching = exists().where(
@@ -162,7 +174,7 @@ def _all_keys(
     if sort is not None:
         class_id = names.sort_class_id(connection, sort)
         if sort.attribute == "ratio":
-            amount = cast(groups.c.used, Double) / func.nullif(cast(groups.c.capacity, Double), 0)
+            amount = usage_ratio(groups.c.used, groups.c.capacity)
         else:
             amount = groups.c[sort.attribute]
         columns.append(func.max(case((groups.c.resource_class_id == class_id, amount))).label("sort_value"))

@@ -6,10 +6,10 @@ A page in the order of an amount reads all inventories of the class, as no index
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, Subquery, case, cast, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Subquery, exists, func, or_, select
 
 from placement_svc.db import names
-from placement_svc.db.capacity import amounts_of_groups
+from placement_svc.db.capacity import amounts_of_groups, usage_ratio
 from placement_svc.db.filters import is_any
 from placement_svc.db.pages import Order, select_page, to_page, to_sort_value
 from placement_svc.db.shared_clauses import shared
@@ -27,9 +27,6 @@ from placement_svc.domain.pages import Page, PageRequest, Position, SortKey
 
 roots = shared(resource_providers.alias("roots"))
 _member = shared(resource_providers.alias("member"))
-
-WITHOUT_CAPACITY = 1e12
-"""The ratio of one that is used without any capacity: more than that of any capacity."""
 
 
 def count_objects(connection: Connection) -> ObjectCounts:
@@ -89,17 +86,9 @@ def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, Subquer
     values: dict[str, ColumnElement[Any]] = {
         "used": sums.c.used,
         "free": sums.c.free,
-        "ratio": usage_ratio(cast(sums.c.used, Double), cast(sums.c.capacity, Double)),
+        "ratio": usage_ratio(sums.c.used, sums.c.capacity),
     }
     return Order(roots.c.uuid, values[sort.attribute], sort.descending), sums
-
-
-def usage_ratio(used: ColumnElement[Any], capacity: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the part of the capacity that is used; null without capacity and usage.
-
-    Usage without any capacity has a ratio above all others. It is finite, as markers are JSON.
-    """
-    return case((capacity > 0, used / capacity), (used > 0, used * WITHOUT_CAPACITY))
 
 
 def sums_by_root(class_id: int) -> Subquery:

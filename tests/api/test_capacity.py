@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Api
+from tests.conftest import Api, LoadCloud
 from tests.support import random_cloud
-from tests.support.cloud import uuid_of
+from tests.support.cloud import read, uuid_of
 
 PARTS = ["inventories", "usages", "traits", "aggregates", "allocations"]
 READER = {"X-Auth-Token": "reader:p", "X-Roles": "reader"}
@@ -117,14 +117,27 @@ def test_sums_of_groups_of_providers(get: Get, providers: list[Record], grouping
 
             def rank(key: str | None, attribute: str = attribute, sign: int = sign) -> tuple[Any, ...]:
                 of_class = expected[key].get("VCPU")
-                if of_class is None or (attribute == "ratio" and of_class["capacity"] == 0):
+                is_nothing = of_class is not None and not of_class["used"] and not of_class["capacity"]
+                if of_class is None or (attribute == "ratio" and is_nothing):
                     return True, 0
-                ratio = of_class["used"] / of_class["capacity"] if of_class["capacity"] else 0
+                ratio = of_class["used"] / (of_class["capacity"] or 1e-12)
                 return False, sign * (ratio if attribute == "ratio" else of_class[attribute])
 
             path = f"/capacity?group_by={grouping}&limit=2&sort_by={'-' if sign < 0 else ''}{attribute}:VCPU"
             found = [key_of(group, grouping) for group in walk(get, path)]
             assert found == sorted(in_order(expected), key=rank), path
+
+
+@pytest.mark.parametrize(
+    ("sign", "names"), [("-", ["none", "over", "empty"]), ("", ["over", "none", "empty"])]
+)
+def test_usage_without_capacity_is_the_fullest(
+    get: Get, load_cloud: LoadCloud, sign: str, names: list[str]
+) -> None:
+    load_cloud(read("empty{VCPU8 res8}; over{VCPU8 used9}; none{VCPU8 res8 used1}"))
+    for limit in (1, 2, 100):
+        path = f"/capacity?group_by=root&limit={limit}&sort_by={sign}ratio:VCPU"
+        assert [group["root"]["name"] for group in walk(get, path)] == names
 
 
 @pytest.mark.parametrize("grouping", ["consumer_type", "project_id"])
