@@ -23,7 +23,7 @@ from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.http import token_file
 from tests.conftest import LoadCloud
-from tests.console.conftest import HOSTILE, SCRIPT, empty_answer
+from tests.console.conftest import HOSTILE, LONG_CLASS, SCRIPT, empty_answer
 from tests.support.cloud import read, uuid_of
 from tests.support.service import serving, wait_until
 
@@ -106,6 +106,19 @@ def test_views_are_accessible_and_fit(new_page: NewPage, hostile_cloud: None, sc
         wait_for_script(page)
         assert (path, violations(page)) == (path, [])
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_views_fit_with_text_of_twice_the_size(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page("narrow")
+    page.set_viewport_size({"width": 360, "height": 800})
+    for path in [*VIEWS, f"/console/hosts?resource_class={LONG_CLASS}"]:
+        page.goto(path)
+        page.evaluate("document.documentElement.style.fontSize = '200%'")
+        wait_for_script(page)
+        assert page.evaluate("getComputedStyle(document.body).fontSize") == "28px"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        for tree in page.locator(".tree").all():
+            assert tree.evaluate("tree => tree.scrollWidth <= tree.clientWidth"), path
 
 
 def test_views_work_without_script(new_page: NewPage, hostile_cloud: None) -> None:
