@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from unicodedata import category
 
 from flask import Flask, g, request, url_for
 
@@ -101,7 +102,9 @@ def age(time: datetime | None) -> str:
 
 def named(name: str) -> str:
     """Return a name, or a text in place of a name without visible characters."""
-    return name if any(each.isprintable() and each != " " for each in name) else "(no name)"
+    printable = (each for each in name if each.isprintable() and each != " ")
+    # Combining marks are drawn on another character.
+    return name if any(not category(each).startswith("M") for each in printable) else "(no name)"
 
 
 def plural(count: int, noun: str) -> str:

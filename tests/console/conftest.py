@@ -22,7 +22,19 @@ SCRIPT = "<script>document.title = 'broken'</script>"
 RIGHT_TO_LEFT = "\u202edrawkcab\u2069"
 """Names that break a page which does not escape and isolate them."""
 
-HOSTILE = (SCRIPT, RIGHT_TO_LEFT, '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "=1+1", " ", "x" * 200)
+MARKS = "Z" + "\u0301\u0316" * 99
+"""A name that is higher than a line, as its combining marks are drawn above and below each other."""
+
+HOSTILE = (
+    SCRIPT,
+    RIGHT_TO_LEFT,
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7 * 7 }}",
+    "=1+1",
+    " ",
+    "x" * 200,
+    MARKS,
+)
 
 LONG_CLASS = "CUSTOM_" + "LONG_NAME_" * 9
 """A resource class without a place for a new line."""

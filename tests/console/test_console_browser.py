@@ -23,7 +23,7 @@ from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.http import token_file
 from tests.conftest import LoadCloud
-from tests.console.conftest import HOSTILE, LONG_CLASS, SCRIPT, empty_answer
+from tests.console.conftest import HOSTILE, LONG_CLASS, MARKS, SCRIPT, empty_answer
 from tests.support.cloud import read, uuid_of
 from tests.support.service import serving, wait_until
 
@@ -88,7 +88,7 @@ def new_page(browser: Browser, live: str) -> Iterator[NewPage]:
 
 def wait_for_script(page: Page) -> None:
     if "/map" in page.url:
-        expect(page.locator("#map")).to_have_attribute("data-loaded", "11")
+        expect(page.locator("#map")).to_have_attribute("data-loaded", str(4 + len(HOSTILE)))
 
 
 def violations(page: Page) -> list[str]:
@@ -121,6 +121,18 @@ def test_views_fit_with_text_of_twice_the_size(new_page: NewPage, hostile_cloud:
             assert tree.evaluate("tree => tree.scrollWidth <= tree.clientWidth"), path
 
 
+def test_marks_of_a_name_cover_nothing_else(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page()
+    marked = uuid_of(f"hostile {HOSTILE.index(MARKS)}")
+    shots = []
+    for uuid in (uuid_of("hostile 1"), marked):
+        page.goto(f"/console/hosts?text={uuid}")
+        in_list = page.locator(".summary").screenshot()
+        page.goto(f"/console/hosts/{uuid}")
+        shots.append((in_list, page.locator("header").screenshot()))
+    assert shots[0] == shots[1]
+
+
 def test_views_work_without_script(new_page: NewPage, hostile_cloud: None) -> None:
     page = new_page(java_script_enabled=False)
     for path in VIEWS:
@@ -128,7 +140,7 @@ def test_views_work_without_script(new_page: NewPage, hostile_cloud: None) -> No
         expect(page.locator("h1")).to_be_visible()
         expect(page.locator("canvas")).not_to_be_visible()
     page.goto("/console/map")
-    expect(page.locator("tbody tr")).to_have_count(11)
+    expect(page.locator("tbody tr")).to_have_count(4 + len(HOSTILE))
     page.goto("/console/hosts")
     page.get_by_label("Trait").fill("HW_NUMA_ROOT")
     page.get_by_role("button", name="Filter").click()
@@ -329,7 +341,7 @@ def test_hostile_names_are_text(new_page: NewPage, hostile_cloud: None) -> None:
     canvas = page.locator("canvas")
     canvas.focus()
     said = set()
-    for key in ["Home", *["ArrowRight"] * 10]:
+    for key in ["Home", *["ArrowRight"] * (3 + len(HOSTILE))]:
         page.keyboard.press(key)
         said.add(page.locator("#map-status").text_content())
     assert any(str(text).startswith(SCRIPT) for text in said)
@@ -353,7 +365,7 @@ def test_page_with_a_problem_is_accessible_and_refreshed_as_a_whole(
         assert violations(page) == []
 
 
-@pytest.mark.parametrize("name", [" \u00a0", "\u200b\u2060", "\ufeff", "\u202e"])
+@pytest.mark.parametrize("name", [" \u00a0", "\u200b\u2060", "\ufeff", "\u202e", "\u0301"])
 def test_invisible_names_have_a_visible_link(new_page: NewPage, call: Callable[..., Any], name: str) -> None:
     call("POST", "/resource_providers", {"name": name})
     page = new_page()

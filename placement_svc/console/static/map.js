@@ -49,8 +49,8 @@
   }
 
   function visible(name) {
-    // Neither a separator nor a control or format character.
-    return /[^\p{Z}\p{C}]/u.test(name) ? name : "(no name)";
+    // Neither a separator, a control or format character, nor a combining mark.
+    return /[^\p{Z}\p{C}\p{M}]/u.test(name) ? name : "(no name)";
   }
 
   // The percentage as the table has it: a host with something free is not full, and a used one not empty.
