@@ -23,7 +23,7 @@ from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.db.tables import consumers
 from tests.conftest import ADMIN, LoadCloud, NewApp
-from tests.console.conftest import HOSTILE, Get, empty_answer
+from tests.console.conftest import HOSTILE, LONG_CLASS, RIGHT_TO_LEFT, Get, empty_answer
 from tests.support.cloud import read, uuid_of
 from tests.support.service import wait_until
 
@@ -509,6 +509,14 @@ def test_overview_shows_watched_requests(new_app: NewApp, cloud: None, tmp_path:
 def test_ask_explains_one_host(get: Get, cloud: None) -> None:
     text = words(get("/ask?resources=VCPU:5&root=cn2").text)
     assert "Explanation for cn2" in text
+
+
+def test_names_in_summaries_of_explanations_are_isolated(get: Get, hostile_cloud: None) -> None:
+    host = HOSTILE.index(RIGHT_TO_LEFT)
+    page = get(f"/ask?resources=VCPU:400&root={uuid_of(f'hostile {host}')}").text
+    assert f">No candidates among 1 host (<bdi>{RIGHT_TO_LEFT}</bdi>). No single provider" in page
+    page = get(f"/ask?resources={LONG_CLASS}:8").text
+    assert f"if nothing were used. <bdi>cn1</bdi> comes closest: there is no {LONG_CLASS}." in page
 
 
 def test_ask_shows_the_same_request_for_the_command_line(get: Get, cloud: None) -> None:
