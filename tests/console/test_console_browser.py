@@ -23,7 +23,7 @@ from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.http import token_file
 from tests.conftest import LoadCloud
-from tests.console.conftest import HOSTILE, LONG_CLASS, MARKS, SCRIPT, empty_answer
+from tests.console.conftest import HOSTILE, LONG_CLASS, MARKS, RIGHT_TO_LEFT, SCRIPT, empty_answer
 from tests.support.cloud import read, uuid_of
 from tests.support.service import serving, wait_until
 
@@ -346,6 +346,16 @@ def test_hostile_names_are_text(new_page: NewPage, hostile_cloud: None) -> None:
         said.add(page.locator("#map-status").text_content())
     assert any(str(text).startswith(SCRIPT) for text in said)
     assert len(said) == 4 + len(HOSTILE)
+
+
+def test_names_beside_the_map_are_isolated(new_page: NewPage, hostile_cloud: None) -> None:
+    page = new_page()
+    page.goto(f"/console/map?text={uuid_of(f'hostile {HOSTILE.index(RIGHT_TO_LEFT)}')}")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "1")
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    for place in ("#map-status", ".tip"):
+        assert page.locator(place).inner_html() == f"<bdi>{RIGHT_TO_LEFT}</bdi>: VCPU 25 % (2 / 8)"
 
 
 def test_page_with_a_problem_is_accessible_and_refreshed_as_a_whole(

@@ -59,15 +59,22 @@
     return used > 0 && percent < 1 ? "<1 %" : `${used < capacity ? Math.min(percent, 99) : percent} %`;
   }
 
-  function describe(host) {
-    const [, name, number, resourceClass, used, capacity] = host;
+  function amounts(host) {
+    const [, , number, resourceClass, used, capacity] = host;
     const group = data.groups.length > 1 ? `, ${data.groups[number]}` : "";
     if (resourceClass < 0) {
-      return `${visible(name)}: no such inventory${group}`;
+      return `no such inventory${group}`;
     }
     const percent = capacity > 0 ? percentage(used, capacity) : "–";
-    const amounts = `${used.toLocaleString("en")} / ${capacity.toLocaleString("en")}`;
-    return `${visible(name)}: ${data.classes[resourceClass]} ${percent} (${amounts})${group}`;
+    const numbers = `${used.toLocaleString("en")} / ${capacity.toLocaleString("en")}`;
+    return `${data.classes[resourceClass]} ${percent} (${numbers})${group}`;
+  }
+
+  // Write about a host in an element; its name is isolated from the direction of the text around it.
+  function describe(host, element) {
+    const name = document.createElement("bdi");
+    name.textContent = visible(host[1]);
+    element.replaceChildren(name, `: ${amounts(host)}`);
   }
 
   // Cells in rows, group by group; groups that need less than a row are beside each other. Sized by capacity, the
@@ -213,10 +220,9 @@
     if (!cell) {
       return;
     }
-    const text = describe(data.hosts[index]);
-    tip.textContent = text;
+    describe(data.hosts[index], tip);
     if (speaks) {
-      status.textContent = text;
+      describe(data.hosts[index], status);
     }
     const left = Math.max(0, Math.min(cell.x, root.clientWidth - tip.offsetWidth));
     tip.style.left = `${left}px`;
