@@ -387,6 +387,15 @@ def test_invisible_names_have_a_visible_link(new_page: NewPage, call: Callable[.
     expect(page.locator("#map-status")).to_have_text("(no name): no such inventory")
 
 
+def test_blanks_of_names_are_shown(new_page: NewPage, call: Callable[..., Any]) -> None:
+    names = ["  a  b", "a b"]
+    for name in names:
+        call("POST", "/resource_providers", {"name": name})
+    page = new_page()
+    page.goto("/console/hosts")
+    assert page.locator("tbody th").evaluate_all("cells => cells.map(cell => cell.innerText)") == names
+
+
 @pytest.mark.parametrize(("size", "first"), [("wide", 8), ("narrow", 5)])
 def test_levels_that_are_not_indented_are_written(
     new_page: NewPage, load_cloud: LoadCloud, size: str, first: int
