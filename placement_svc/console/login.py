@@ -6,10 +6,11 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from flask import Blueprint, Response, current_app, g, redirect, render_template, request, url_for
-from werkzeug.exceptions import Forbidden, HTTPException, ServiceUnavailable
+from werkzeug.exceptions import Forbidden, HTTPException
 
 from placement_svc.api.context import settings
 from placement_svc.console.sessions import Sessions, set_cookie
+from placement_svc.domain.errors import Unavailable
 from placement_svc.http import auth
 from placement_svc.http.accept import prefers_html
 from placement_svc.http.auth import AuthStrategy
@@ -161,8 +162,8 @@ def submit() -> Any:
     strategy: AuthStrategy = current_app.extensions["auth_strategy"]
     try:
         auth.authenticate(strategy)
-    except ServiceUnavailable as error:
-        return _form(f"{error.description} Try again later.", 503)
+    except Unavailable as error:
+        return _form(f"{error} Try again later.", 503)
     except HTTPException as error:
         if not is_unauthorized(error):
             raise

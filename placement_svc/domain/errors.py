@@ -32,7 +32,7 @@ class Conflict(PlacementError):
 
 
 class Unavailable(PlacementError):
-    """The database is unreachable or failed; the same request may succeed later."""
+    """The database or Keystone is unreachable or failed; the same request may succeed later."""
 
 
 class NoLongTurn(Unavailable):

@@ -1,15 +1,15 @@
 """Authentication by Keystone (`PLACEMENT_AUTH=keystone`), see `docs/spec/http.md 14`."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any
 
 from flask import Request, Response, abort, g
 from oslo_config import cfg
-from werkzeug.exceptions import ServiceUnavailable
 
-from placement_svc.domain.errors import SetupError
+from placement_svc.domain.errors import SetupError, Unavailable
 from placement_svc.http.auth import AuthStrategy, Caller, role_names
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,11 @@ MAX_RETRIES = 1
 
 One is enough for a connection that a restarted Keystone has closed.
 """
+
+MAX_ASKING = 30
+"""Requests of a process that may wait for Keystone, each in a thread; a further one gets 503."""
+
+CANNOT_BE_ASKED = "Keystone cannot be asked."
 
 CONFIRMED = "204 No Content"
 """Status of the middleware's response to a request whose token is valid."""
@@ -57,27 +62,54 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         # With a delayed decision, the middleware would let requests without a valid token through.
         config.set_override("delay_auth_decision", False, GROUP)
         middleware = AuthProtocol(_confirm, {"oslo_config_config": config})
+        # The middleware has no public hook between its cache of tokens and Keystone.
+        identity_server = middleware._identity_server
+        identity_server.verify_token = _bounded(identity_server.verify_token)
     except (cfg.Error, ClientException, ConfigurationError, ValueError) as error:
         raise SetupError(f"The settings of Keystone cannot be used: {error}") from error
 
     def identify(request: Request) -> Caller:
         """Return the caller to whom Keystone issued the token of `request`.
 
-        Aborts with the middleware's own 401 if the token is invalid. Raises `ServiceUnavailable` if
-        Keystone cannot be reached.
+        Aborts with the middleware's own 401 if the token is invalid. Raises `Unavailable` if Keystone cannot
+        be reached, or if too many requests wait for it.
         """
         try:
             response = Response.from_app(middleware, request.environ, buffered=True)
         except ClientException as error:
             log.error("Keystone cannot be reached: %s", error)
-            raise ServiceUnavailable("Keystone cannot be asked.") from error
+            raise Unavailable(CANNOT_BE_ASKED) from error
         if response.status_code == 401:
             abort(response)
         if response.status != CONFIRMED:
-            raise ServiceUnavailable("Keystone cannot be asked.")
+            raise Unavailable(CANNOT_BE_ASKED)
         return _to_caller(g.keystone_user)
 
     return AuthStrategy(identify)
+
+
+def _bounded(verify_token: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `verify_token` of keystonemiddleware that at most `MAX_ASKING` requests run at a time.
+
+    Other requests have the turn of the request while it waits for Keystone.
+    """
+    slots = BoundedSemaphore(MAX_ASKING)
+
+    def ask(token: str, retry: bool = True, **options: Any) -> Any:
+        if not retry:
+            # keystonemiddleware repeats a call within the first one, if Keystone rejects the service.
+            return verify_token(token, retry, **options)
+        if not slots.acquire(blocking=False):
+            raise Unavailable(f"{CANNOT_BE_ASKED} Too many requests wait for it.")
+        try:
+            g.deadline.pause()
+            data = verify_token(token, **options)
+        finally:
+            slots.release()
+            g.deadline.resume()
+        return data
+
+    return ask
 
 
 def _to_caller(user: Any) -> Caller:

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from werkzeug.test import TestResponse
 
+from placement_svc.domain.deadline import Turn
 from placement_svc.domain.errors import SetupError
 from placement_svc.http import keystone
+from placement_svc.http.environ import TURN
 from placement_svc.http.keystone import GROUP, keystone_strategy, read_settings
 from tests.conftest import NewApp
 from tests.support.identity import PASSWORD, USERNAME, Identity, serving, token
+from tests.support.service import wait_until
+from tests.support.turns import RecordedTurn
 
 PUBLIC = "https://identity.example.org"
 
@@ -58,11 +62,18 @@ def configured(new_app: NewApp, tmp_path: Path) -> Callable[..., Ask]:
         app = new_app(auth="keystone", keystone_file=write(tmp_path / "keystone.conf", **options))
 
         def ask(
-            token: str | None = None, path: str = "/resource_classes", json: object = None, **headers: str
+            token: str | None = None,
+            path: str = "/resource_classes",
+            json: object = None,
+            turn: Turn | None = None,
+            **headers: str,
         ) -> TestResponse:
             sent = {"OpenStack-API-Version": "placement 1.39"} | ({"X-Auth-Token": token} if token else {})
             method = "GET" if json is None else "POST"
-            return app.test_client().open(path, method=method, json=json, headers=sent | headers)
+            environ = {TURN: turn} if turn else {}
+            return app.test_client().open(
+                path, method=method, json=json, headers=sent | headers, environ_overrides=environ
+            )
 
         return ask
 
@@ -199,11 +210,65 @@ def test_cached_token_is_validated_once(
     assert identity.asked == ["good"]
 
 
+@pytest.mark.parametrize("sent", ["good", "unknown"])
+def test_request_gives_back_its_turn_only_while_it_asks_keystone(
+    configured: Callable[..., Ask], options: dict[str, object], identity: Identity, sent: str
+) -> None:
+    identity.tokens |= {"good": token("service"), "cached": token("service")}
+    ask = configured(**options | {"token_cache_time": 3600})
+    ask("cached")
+    events: list[str] = []
+    ask("cached", turn=RecordedTurn(events))
+    assert events == []
+    ask(sent, turn=RecordedTurn(events))
+    assert events == ["pause", "resume"]
+
+
+def test_too_many_requests_ask_keystone(
+    configured: Callable[..., Ask],
+    options: dict[str, object],
+    identity: Identity,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keystone, "MAX_ASKING", 1)
+    identity.tokens |= {"good": token("service"), "cached": token("service")}
+    ask = configured(**options | {"token_cache_time": 3600})
+    assert ask("cached").status_code == 200
+    identity.is_running.clear()
+    with ThreadPoolExecutor(1) as executor:
+        try:
+            waiting = executor.submit(ask, "good")
+            wait_until(lambda: "good" in identity.asked)
+            assert_unavailable(ask("good"))
+            assert ask("cached").status_code == 200
+            assert identity.asked == ["cached", "good"]
+        finally:
+            identity.is_running.set()
+        assert waiting.result().status_code == 200
+    assert ask("good").status_code == 200
+
+
+def test_keystone_that_rejects_the_service_is_asked_again_by_the_same_request(
+    configured: Callable[..., Ask],
+    options: dict[str, object],
+    identity: Identity,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second call needs no second place among those that ask Keystone."""
+    monkeypatch.setattr(keystone, "MAX_ASKING", 1)
+    identity.failure = 401
+    response = configured(**options)("good")
+    assert_unavailable(response)
+    assert "Too many" not in response.text
+    assert len(identity.asked) > 1
+
+
 def assert_unavailable(response: TestResponse) -> None:
     assert response.status_code == 503
     [error] = response.json["errors"]
     assert error["title"] == "Service Unavailable"
     assert error["request_id"] == response.headers["x-openstack-request-id"]
+    assert response.headers["Retry-After"] == "1"
 
 
 @pytest.mark.parametrize("failure", [500, 502, 503])
