@@ -1,10 +1,14 @@
 """Allocation candidates (`docs/spec/candidates.md`)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from flask import Blueprint, Response, g
 
 from placement_svc.api.candidates_response import CandidatesResponse
 from placement_svc.api.context import load_pairs, reads, request_deadline, settings
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
+from placement_svc.domain.fair_semaphore import FairSemaphore
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.http import caching
@@ -16,6 +20,14 @@ from placement_svc.schemas.allocation_candidates import check_group_count, parse
 
 bp = Blueprint("allocation_candidates", __name__)
 
+MANY_AMOUNTS = 50
+"""Amounts in all groups from which on a request takes long, because its statements are large."""
+
+MAX_WAITING = 20
+"""How many requests with so many amounts may wait in a process, each in a thread."""
+
+_large_requests = FairSemaphore(1, max_waiting=MAX_WAITING)
+
 
 @bp.get("/allocation_candidates")
 @endpoint("allocation_candidates:list", introduced="1.10", checks_accept=True, may_be_stale=True)
@@ -25,8 +37,9 @@ def list_candidates() -> Response:
     check_group_count(pairs, settings().max_groups)
     candidates_request = parse_request(pairs, g.microversion, extended=allows_extensions())
     check_ignored_consumers(candidates_request)
-    result = reads().read(find_candidates, candidates_request, search_options(candidates_request))
-    return caching.set_cache_headers(respond(CandidatesResponse(result).pieces()), caching.now())
+    with one_at_a_time(candidates_request):
+        result = reads().read(find_candidates, candidates_request, search_options(candidates_request))
+        return caching.set_cache_headers(respond(CandidatesResponse(result).pieces()), caching.now())
 
 
 def check_ignored_consumers(candidates_request: CandidatesRequest) -> None:
@@ -36,6 +49,22 @@ def check_ignored_consumers(candidates_request: CandidatesRequest) -> None:
     """
     if candidates_request.ignore_consumer:
         enforce("allocations:list")
+
+
+@contextmanager
+def one_at_a_time(candidates_request: CandidatesRequest) -> Iterator[None]:
+    """Run the block for one request with `MANY_AMOUNTS` at a time, in a long turn; for others at once.
+
+    Raises `Unavailable` if too many such requests wait.
+    """
+    if sum(len(group.resources) for group in candidates_request.groups) < MANY_AMOUNTS:
+        yield
+        return
+    request_deadline().acquire(_large_requests, "Too many large requests wait: ask for fewer amounts.")
+    try:
+        yield
+    finally:
+        _large_requests.release()
 
 
 def search_options(candidates_request: CandidatesRequest) -> SearchOptions:

@@ -5,7 +5,11 @@ from typing import Any
 
 from flask import Blueprint, Response, g
 
-from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
+from placement_svc.api.allocation_candidates import (
+    check_ignored_consumers,
+    one_at_a_time,
+    search_options,
+)
 from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.http import caching
@@ -47,4 +51,5 @@ def explain_pairs(all_pairs: Pairs) -> dict[str, Any]:
     options = ExplanationOptions(
         search=search_options(candidates_request), max_roots=settings().explanation_roots
     )
-    return reads().read(explain, explained, options)
+    with one_at_a_time(candidates_request):
+        return reads().read(explain, explained, options)

@@ -6,7 +6,11 @@ from typing import Any
 
 from flask import Blueprint, Response, g
 
-from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
+from placement_svc.api.allocation_candidates import (
+    check_ignored_consumers,
+    one_at_a_time,
+    search_options,
+)
 from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.api.pages import link_to_next
 from placement_svc.db.fits import count_fits
@@ -45,7 +49,8 @@ def count_pairs(pairs: Pairs) -> tuple[Fits, PageRequest]:
     check_group_count(pairs, settings().max_groups)
     fits_request, page = parse_fits(pairs, g.microversion)
     check_ignored_consumers(fits_request.request)
-    return reads().read(count_fits, fits_request, search_options(fits_request.request)), page
+    with one_at_a_time(fits_request.request):
+        return reads().read(count_fits, fits_request, search_options(fits_request.request)), page
 
 
 def _to_json(fits: Fits, page: PageRequest) -> dict[str, Any]:

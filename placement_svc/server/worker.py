@@ -34,7 +34,7 @@ from placement_svc.server.parse_errors import without_contents
 from placement_svc.server.reception import Reception, max_connections
 from placement_svc.server.turns import READ_TURNS, STANDBY_TURNS, Turn, Turns
 
-BUFFER_THREADS = 230
+BUFFER_THREADS = 250
 """Threads of a worker besides those that run the application."""
 
 MAX_BODY_READERS = 100

@@ -1,0 +1,72 @@
+"""Requests for candidates with many amounts run one at a time."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from werkzeug.test import TestResponse
+
+from placement_svc.api import allocation_candidates
+from placement_svc.api.allocation_candidates import MANY_AMOUNTS
+from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.http.environ import TURN
+from tests.conftest import NewApp
+from tests.support.service import wait_until
+from tests.support.turns import RecordedTurn
+
+PATHS = ("/allocation_candidates", "/allocation_candidates/explanation", "/allocation_candidates/capacity")
+
+Ask = Callable[..., TestResponse]
+
+
+@pytest.fixture
+def large_requests(monkeypatch: pytest.MonkeyPatch) -> FairSemaphore:
+    """The semaphore of requests with many amounts, for which one may wait."""
+    semaphore = FairSemaphore(1, max_waiting=1)
+    monkeypatch.setattr(allocation_candidates, "_large_requests", semaphore)
+    return semaphore
+
+
+@pytest.fixture
+def ask(new_app: NewApp) -> Ask:
+    """A function that sends a request for so many amounts, one in each group."""
+    app = new_app()
+
+    def ask(path: str, amounts: int, turn: RecordedTurn | None = None) -> TestResponse:
+        groups = [f"resources_{number}=VCPU:1" for number in range(amounts)]
+        headers = {
+            "X-Auth-Token": "admin",
+            "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
+        }
+        return app.test_client().get(
+            f"{path}?group_policy=none&{'&'.join(groups)}",
+            headers=headers,
+            environ_overrides={TURN: turn or RecordedTurn([])},
+        )
+
+    return ask
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_request_with_many_amounts_is_long_from_the_beginning(ask: Ask, path: str) -> None:
+    events: list[str] = []
+    assert ask(path, MANY_AMOUNTS, RecordedTurn(events)).status_code == 200
+    assert events[:2] == ["leave", "become long"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_requests_with_many_amounts_run_one_at_a_time(
+    ask: Ask, path: str, large_requests: FairSemaphore
+) -> None:
+    """Others go on meanwhile."""
+    assert large_requests.acquire(0)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(ask, path, MANY_AMOUNTS)
+        wait_until(lambda: large_requests._waiting)
+        assert ask(path, MANY_AMOUNTS - 1).status_code == 200
+        refused = ask(path, MANY_AMOUNTS)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert "ask for fewer amounts" in refused.text
+        large_requests.release()
+        assert waiting.result().status_code == 200
+    assert large_requests.acquire(0)
