@@ -151,7 +151,9 @@ class Settings:
         NOBODY, "project id of consumers whose client cannot send one (microversions before 1.8)"
     )
     incomplete_consumer_user_id: str = _setting(NOBODY, "user id of those consumers")
-    pool_size: int = _setting(10, "maximum number of open database connections per worker")
+    pool_size: int = _setting(
+        10, "maximum number of open database connections per worker; serve needs at least 2"
+    )
     lock_timeout: int = _setting(
         10, "seconds that a request waits for a database lock; after that, the response is 503"
     )

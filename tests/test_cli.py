@@ -282,6 +282,13 @@ def test_token_requires_user_project_and_role(tokens: Path, missing_option: str)
     assert not tokens.exists()
 
 
+def test_server_needs_two_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placement_svc.server.serve.serve", lambda *_, **_options: None)
+    settings = {"database_url": "postgresql://nowhere/none"}
+    assert "PLACEMENT_POOL_SIZE must be at least 2" in error_message(run("serve", pool_size="1", **settings))
+    assert run("serve", pool_size="2", **settings).exit_code == 0
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_noauth_listens_on_loopback_only(host: str) -> None:
     line = error_message(run("serve", "--host", host, database_url="postgresql://nowhere/none"))

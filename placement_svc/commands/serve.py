@@ -13,6 +13,9 @@ from placement_svc.server import serve as server
 PORT = 8778
 """The default port of the API."""
 
+MIN_POOL_SIZE = 2
+"""Connections of a claim that searches while it holds locks, as each one into a placement group does."""
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -34,6 +37,7 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     """
     settings = config.from_environ()
     _check_host(settings, host)
+    _check_pool_size(settings)
     if settings.auth == "noauth" and config.is_host(host):
         settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, host))
     if settings.console_secret is None:
@@ -56,4 +60,12 @@ def _check_host(settings: config.Settings, host: str) -> None:
         raise config.SettingsError(
             f"PLACEMENT_AUTH=noauth trusts every caller, so it listens on loopback only, not on {host}:"
             " set PLACEMENT_ALLOW_INSECURE=1 if every client that can reach this address may do everything"
+        )
+
+
+def _check_pool_size(settings: config.Settings) -> None:
+    """Raise `SettingsError` if a worker would have too few connections for some requests."""
+    if settings.pool_size < MIN_POOL_SIZE:
+        raise config.SettingsError(
+            f"PLACEMENT_POOL_SIZE must be at least {MIN_POOL_SIZE}: some claims need two database connections"
         )
