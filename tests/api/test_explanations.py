@@ -19,6 +19,7 @@ from tests.support.statements import count_statements
 from tests.support.strategies import scenarios
 
 PATH = "/allocation_candidates/explanation"
+FAST = "HW_CPU_X86_AVX2"
 
 
 def counts(body: dict[str, Any]) -> Iterator[tuple[Any, int]]:
@@ -212,3 +213,27 @@ def test_explanation_of_many_amounts(
 
     assert response.status_code == 200, response.text
     assert response.json["roots"]["with_candidates"] == 0
+
+
+@pytest.mark.parametrize(
+    ("cloud", "filters", "kind"),
+    [
+        ("h1{VCPU8}; h2{DISK_GB8}", "", "combination"),
+        ("h1{VCPU8 used8}; h2{DISK_GB8 used8}", "", "combination"),
+        (
+            f"h1{{VCPU8,DISK_GB8}}#{FAST}; h2{{VCPU8,DISK_GB8}}",
+            f"&required_A={FAST}&required_B=!{FAST}",
+            "combination",
+        ),
+        ("h1{VCPU8}; h2{DISK_GB8}", f"&root_required={FAST}", "filtered"),
+        (f"h1{{VCPU8}}#{FAST}; h2{{DISK_GB8}}", f"&root_required={FAST}", "filtered"),
+        ("h1{VCPU8}; h2{DISK_GB8}", f"&required_B={FAST}", "filtered"),
+    ],
+)
+def test_kind_if_no_host_suits_all_groups(
+    api: Api, load_cloud: LoadCloud, cloud: str, filters: str, kind: str
+) -> None:
+    load_cloud(read(cloud))
+    query = f"resources_A=VCPU:1&resources_B=DISK_GB:1{filters}"
+    body = api("GET", f"{PATH}?{query}&group_policy=none").json
+    assert body["kind"] == kind

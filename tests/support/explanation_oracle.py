@@ -439,8 +439,11 @@ class Explainer:
         roots = [unused.provider(root.name) for root in self.roots]
         if any(has_candidates(unused, self.request, root) for root in roots):
             return "fragmented" if self.is_fragmented() else "full"
-        empty = Explainer(unused, self.request, roots)
-        if any(passes_root(self.request, root) for root in empty.in_groups):
+        suitable = [root for root in roots if passes_root(self.request, root)]
+        if all(
+            any(passes(unused, group, root, filters_of(group)) for root in suitable)
+            for group in self.request.groups
+        ):
             return "combination"
         return "filtered"
 

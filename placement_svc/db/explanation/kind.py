@@ -38,7 +38,8 @@ def find_kind(reader: InventoryReader, counts: RootCounts, combinations: Combina
     if combinations.any_if_unused(unused_roots, unused_tests):
         fragmented = _is_enough_free(reader, counts, unused_tests)
         return Kind.FRAGMENTED if fragmented else Kind.FULL
-    return Kind.COMBINATION if unused_roots else Kind.FILTERED
+    can_pass = all(counts.meeting_root_filters(counts.passing([test])) for test in unused_tests)
+    return Kind.COMBINATION if can_pass else Kind.FILTERED
 
 
 def _is_enough_free(reader: InventoryReader, counts: RootCounts, tests: Sequence[GroupTest]) -> bool:
