@@ -28,6 +28,7 @@ from placement_svc.db.errors import (
 )
 from placement_svc.db.hang_detection import HangDetector
 from placement_svc.db.prepared import STALE_STATEMENT, Preparation
+from placement_svc.db.repeated import RecentKeys
 from placement_svc.db.schema import map_outdated_schema
 from placement_svc.db.session_options import as_libpq_option, session_options
 from placement_svc.db.terminations import IS_ROLLED_BACK, is_rolled_back
@@ -58,13 +59,17 @@ MAX_CACHED_STATEMENT_LENGTH = 10_000
 
 
 class _StatementCache(LRUCache[Any, Compiled]):
-    """A cache of compiled statements that skips long ones, which would exhaust the memory in time.
+    """A cache of compiled statements that are repeated, and are not long, as both would exhaust the memory.
 
     A statement for 500 request groups has 16 MB, and clients can send any number of different ones.
     """
 
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._recent = RecentKeys()
+
     def __setitem__(self, key: Any, compiled: Compiled) -> None:
-        if len(compiled.string) <= MAX_CACHED_STATEMENT_LENGTH:
+        if len(compiled.string) <= MAX_CACHED_STATEMENT_LENGTH and self._recent.is_repeated(key):
             super().__setitem__(key, compiled)
 
 

@@ -1,7 +1,6 @@
 """The statement that finds anchors (`placement_svc.db.search.anchors`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, bindparam, func, or_, 
 from sqlalchemy.types import Integer
 
 from placement_svc.db.prepared import FixedStatement
+from placement_svc.db.repeated import RepeatedCache
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import MAX_COMMON_DEMANDS, SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import (
@@ -241,4 +241,4 @@ def _select_by_rows(
 
 
 # Building a statement costs more than running it.
-_cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
+_cached_statement = RepeatedCache(_build_statement, STATEMENT_CACHE_SIZE)

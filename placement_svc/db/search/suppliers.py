@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, ScalarSelect, Select, and_, false, func, not_, or_, select
@@ -19,6 +18,7 @@ from placement_svc.db.filters import (
     in_each_aggregate_set,
     is_any,
 )
+from placement_svc.db.repeated import RepeatedCache
 from placement_svc.db.search.criteria import MAX_JOINED_CLASSES, SupplierCriteria
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
@@ -45,6 +45,8 @@ class SupplierQuery:
         in_tree = self.query.with_only_columns(self.provider_id).where(self.root_id == root_id)
         return in_tree.scalar_subquery()
 
+
+QUERY_CACHE_SIZE = 256
 
 MAX_SUBQUERY_JOINS = 8
 """The most joins in the subqueries of one statement: planning time grows faster than their number."""
@@ -129,7 +131,7 @@ def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
     )
 
 
-_cached_query = lru_cache(maxsize=256)(_build_query)
+_cached_query = RepeatedCache(_build_query, QUERY_CACHE_SIZE)
 
 
 def _provider_conditions(
