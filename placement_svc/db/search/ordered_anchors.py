@@ -67,8 +67,8 @@ class AnchorSource:
     the first batches are roots in the order of the best key that their trees can have. The roots with the
     best keys are often no anchors, or have a worse key themselves: the fullest hosts lack another class. So
     the batches grow. If filters allow only the roots in small sets, or exclude most of the roots, only those
-    in sets are ordered. All trees that can have the score follow at once if most of these are no anchors
-    either, or many roots have been examined.
+    in sets are ordered. If most of these are not anchors either, or many roots have been examined, all trees
+    that can have the score follow at once.
 
     If consumers are ignored, `freed` are the inventories from which these have allocations. The roots are in
     the order of stored amounts, which are wrong for a tree with such an inventory of the class of `order_by`.

@@ -44,14 +44,14 @@ class SetSize(Enum):
 
 
 class _RootSet(NamedTuple):
-    """A set of roots: whether it is small, whether it suffices, and a function that returns its query.
+    """A set of roots: a function that returns its query, whether it is small, and whether it suffices.
 
     If a set suffices, no large one is used beside it (`SearchCriteria`).
     """
 
-    is_small: bool
-    suffices: bool
     select: Callable[[], Select[int]]
+    is_small: bool = False
+    suffices: bool = False
 
 
 _member_of = shared(provider_aggregates.alias("member_of"))
@@ -129,7 +129,7 @@ def _aggregate_sets(
         is_small = any_of in criteria.small_aggregate_sets
         if is_small or _is_used(any_of, size):
             suffices = any_of in criteria.sufficient_aggregate_sets
-            yield _RootSet(is_small, suffices, partial(_select_members, any_of, *conditions))
+            yield _RootSet(partial(_select_members, any_of, *conditions), is_small, suffices)
 
 
 def _required_aggregates(
@@ -157,11 +157,13 @@ def _trait_sets(
     if small.isdisjoint(required):
         if used := [any_of for any_of in required if _is_used(any_of, size)]:
             part = used[:MAX_SETS_OF_SUPPLIER]
-            yield _RootSet(False, False, partial(_select_roots_of_holders, part, _IS_ROOT_TRAIT))
+            yield _RootSet(partial(_select_roots_of_holders, part, _IS_ROOT_TRAIT))
     else:
         is_root = _provider.c.parent_id.is_(None)
         suffices = not criteria.sufficient_trait_sets.isdisjoint(required)
-        yield _RootSet(True, suffices, partial(_select_with_traits, criteria.root_required, is_root))
+        yield _RootSet(
+            partial(_select_with_traits, criteria.root_required, is_root), is_small=True, suffices=suffices
+        )
     for each in dict.fromkeys(criteria.by_demand):
         if each not in shared_supplies:
             yield from _supplier_set(criteria, each, size)
@@ -171,9 +173,9 @@ def _trait_sets(
         if not aggregate_ids:
             if is_small or _is_used(any_of, size):
                 suffices = any_of in criteria.sufficient_trait_sets
-                yield _RootSet(is_small, suffices, partial(_select_roots_of_holders, [any_of]))
+                yield _RootSet(partial(_select_roots_of_holders, [any_of]), is_small, suffices)
         elif is_small or _is_used([*any_of, *aggregate_ids], size):
-            yield _RootSet(is_small, False, partial(_select_holders_or_members, any_of, aggregate_ids))
+            yield _RootSet(partial(_select_holders_or_members, any_of, aggregate_ids), is_small)
 
 
 def _supplier_set(
@@ -186,17 +188,19 @@ def _supplier_set(
     required, forbidden = supplier_criteria.required.any_of, supplier_criteria.required.forbidden
     if not criteria.small_trait_sets.isdisjoint(required):
         suffices = not criteria.sufficient_trait_sets.isdisjoint(required)
-        yield _RootSet(True, suffices, partial(_select_with_traits, supplier_criteria.required))
+        yield _RootSet(
+            partial(_select_with_traits, supplier_criteria.required), is_small=True, suffices=suffices
+        )
         return
     if size is SetSize.SMALL:
         return
     used = [any_of for any_of in required if _is_used(any_of, size)][:MAX_SETS_OF_SUPPLIER]
     excluded = [frozenset([id_]) for id_ in _frequent(criteria, forbidden)[:MAX_SETS_OF_SUPPLIER]]
     if used and not excluded:
-        yield _RootSet(False, False, partial(_select_roots_of_holders, used))
+        yield _RootSet(partial(_select_roots_of_holders, used))
     elif excluded and (used or supplier_criteria.resources):
         class_id = None if used else supplier_criteria.resources[0][0]
-        yield _RootSet(False, False, partial(_select_allowed, class_id, used, excluded))
+        yield _RootSet(partial(_select_allowed, class_id, used, excluded))
 
 
 def _excluded_sets(criteria: SearchCriteria) -> Iterator[Select[int]]:
