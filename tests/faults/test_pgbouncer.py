@@ -1,6 +1,7 @@
 """The service behind PgBouncer in transaction mode, which shares sessions among clients."""
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,11 +57,17 @@ def pgbouncer(directory: Path, url: str, option: str = "") -> Iterator[str]:
     ids = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
     process = subprocess.Popen(["pgbouncer", "--quiet", configuration], cwd="/", **ids)  # type: ignore[call-overload]
     try:
-        wait_until((directory / f".s.PGSQL.{PORT}").exists)
+        wait_until(lambda: _accepts_connections(directory / f".s.PGSQL.{PORT}"))
         yield f"postgresql://postgres@/{server.database}?host={directory}&port={PORT}"
     finally:
         process.terminate()
         process.wait(TIMEOUT)
+
+
+def _accepts_connections(path: Path) -> bool:
+    """Whether a server listens on the socket; its file exists a moment before that."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 @pytest.fixture
