@@ -6,6 +6,7 @@ They are what an explanation counts (`docs/spec/extensions.md 3.1`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from placement_svc.domain.groups import SameSubtree
 
@@ -74,11 +75,12 @@ class TreeCondition:
 Condition = AmountCondition | TraitCondition | AggregateCondition | TreeCondition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Filter:
     """A filter of a group; `query` is the part of the request from which it comes.
 
-    The filters on amounts also have their resource class and the requested amount.
+    The filters on amounts also have their resource class and the requested amount. Filters are equal only if
+    they are the same object, so that a set of thousands of them is cheap.
     """
 
     code: FilterCode
@@ -93,19 +95,24 @@ class Filter:
         return self.code in (FilterCode.UNIT, FilterCode.CAPACITY, FilterCode.FREE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupFilters:
-    """The filters of a request group, in their order."""
+    """The filters of a request group, in their order; equal only to itself, as each filter is."""
 
     suffix: str
     filters: tuple[Filter, ...]
 
-    @property
+    @cached_property
+    def amounts(self) -> tuple[Filter, ...]:
+        """The filters `free`: one for each requested amount."""
+        return self.having([FilterCode.FREE])
+
+    @cached_property
     def resources(self) -> tuple[tuple[str, int], ...]:
         """The requested amounts by resource class."""
         return tuple(
             (each.resource_class, each.wanted)
-            for each in self.having([FilterCode.FREE])
+            for each in self.amounts
             if each.resource_class is not None and each.wanted is not None
         )
 
@@ -157,7 +164,7 @@ class RequestFilters:
     @property
     def amounts(self) -> list[Filter]:
         """The filters `free` of all groups: one for each requested amount."""
-        return [each for group in self.groups for each in group.having([FilterCode.FREE])]
+        return [each for group in self.groups for each in group.amounts]
 
 
 @dataclass(frozen=True, kw_only=True)

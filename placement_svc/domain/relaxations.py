@@ -15,6 +15,9 @@ from placement_svc.domain.explanation import (
 )
 from placement_svc.domain.groups import NO_CONDITION, CandidatesRequest, GroupPolicy, RequestGroup
 
+MAX_CHANGES = 2
+"""The number of changes that are tried together."""
+
 MAX_PAIRS = 50
 """The number of pairs of changes that are tried."""
 
@@ -41,6 +44,10 @@ class GroupRemoval:
     def query(self) -> str:
         """The part of the query that is removed."""
         return self.filter.query
+
+    def untested(self, filters: RequestFilters) -> frozenset[Filter | RootFilter]:
+        """Return the filters on single providers that the changed request does not have."""
+        return frozenset([self.filter])
 
     def apply(self, filters: RequestFilters) -> RequestFilters:
         """Return the filters without this one."""
@@ -91,6 +98,10 @@ class TreeRemoval:
         """The part of the query that is removed."""
         return self.filter.query or ""
 
+    def untested(self, filters: RequestFilters) -> frozenset[Filter | RootFilter]:
+        """Return the filters on single providers that the changed request does not have."""
+        return frozenset([self.filter] if isinstance(self.filter, RootFilter) else [])
+
     def apply(self, filters: RequestFilters) -> RequestFilters:
         """Return the filters without this one."""
         if isinstance(self.filter, RootFilter):
@@ -129,6 +140,16 @@ class Amount:
     def query(self) -> str:
         """The part of the query with this amount."""
         return f"resources{self.suffix}={self.resource_class}:{self.wanted}"
+
+    def untested(self, filters: RequestFilters) -> frozenset[Filter | RootFilter]:
+        """Return the filters on the amount, of which the changed request has others."""
+        return frozenset(
+            each
+            for group in filters.groups
+            if group.suffix == self.suffix
+            for each in group.having([FilterCode.UNIT, FilterCode.CAPACITY, FilterCode.FREE])
+            if each.resource_class == self.resource_class
+        )
 
     def apply(self, filters: RequestFilters, amount: int | None) -> RequestFilters:
         """Return the filters with another amount, or with None those that test only the inventory.

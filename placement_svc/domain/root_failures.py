@@ -37,7 +37,7 @@ class Slot:
         """The requested amounts by class id."""
         return [
             (each.condition.class_id, each.condition.amount)
-            for each in self.group.having([FilterCode.FREE])
+            for each in self.group.amounts
             if isinstance(each.condition, AmountCondition)
             and self.resource_class in (None, each.resource_class)
         ]

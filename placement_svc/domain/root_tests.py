@@ -4,9 +4,10 @@ Each distinct condition of a request has a bit. The *pattern* of a provider has 
 that the provider meets.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import accumulate
 from operator import or_
 
@@ -34,6 +35,11 @@ class RootPattern:
     root: int
     own: tuple[int, ...]
     shared: tuple[int, ...]
+
+    @cached_property
+    def around(self) -> int:
+        """The bits that any provider of the tree or any of the sharing providers has."""
+        return reduce(or_, (*self.own, *self.shared), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +88,18 @@ class GroupTest:
     def passes(self, root: RootPattern) -> bool:
         """Return whether a root passes the filters."""
         self.deadline.check()
-        if not self.together:
-            return all(any(True for _ in demand.suppliers(root)) for demand in self.demands)
-        found = [_maximal(each & self.together for each in demand.suppliers(root)) for demand in self.demands]
-        if not all(found):
+        if self.together & ~root.around:
             return False
-        if any(self.together in patterns for patterns in found):
+        if not all(any(True for _ in demand.suppliers(root)) for demand in self.demands):
+            return False
+        if not self.together:
             return True
+        found = []
+        for demand in self.demands:
+            patterns = _maximal(each & self.together for each in demand.suppliers(root))
+            if self.together in patterns:
+                return True
+            found.append(patterns)
         reachable = {0}
         for patterns in found:
             products = (one | other for one in self.deadline.checked(reachable) for other in patterns)
@@ -102,8 +113,11 @@ def _requires_tree(each: Filter) -> bool:
 
 def _maximal(patterns: Iterable[int]) -> set[int]:
     """Return the patterns whose bits no other pattern contains."""
+    distinct = set(patterns)
+    if len(distinct) < 2:
+        return distinct
     maximal: list[int] = []
-    for pattern in sorted(set(patterns), key=int.bit_count, reverse=True):
+    for pattern in sorted(distinct, key=int.bit_count, reverse=True):
         if not any(pattern & other == pattern for other in maximal):
             maximal.append(pattern)
     return set(maximal)
@@ -120,6 +134,12 @@ class GroupTests:
         self.group = group
         self._deadline = deadline
         self._bits = {each: 1 << bits[each.condition] for each in group.filters}
+        self._uses = Counter(self._bits.values())
+        """The number of filters with each bit: filters with equal conditions have the same one."""
+        self._all = self.mask(group.filters)
+        self.filters = frozenset(group.filters)
+        self.free = {each.resource_class: each for each in group.amounts}
+        """The filter `free` of each class."""
         self._inventories = {
             each.resource_class: self._bits[each] for each in group.having([FilterCode.INVENTORY])
         }
@@ -143,6 +163,16 @@ class GroupTests:
     def mask(self, filters: Iterable[Filter]) -> int:
         """Return the mask of some filters of the group."""
         return reduce(or_, map(self._bits.__getitem__, filters), 0)
+
+    @cached_property
+    def complete(self) -> GroupTest:
+        """The test with all filters."""
+        return self.test(self._all)
+
+    def mask_without(self, untested: Iterable[Filter]) -> int:
+        """Return the mask of all filters of the group but these."""
+        unused = Counter(self._bits[each] for each in untested)
+        return self._all & ~sum(bit for bit, uses in unused.items() if uses == self._uses[bit])
 
     def test(self, mask: int) -> GroupTest:
         """Return the test with only these filters, and the `inventory` filters that always belong to them."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placement_svc.db.explanation.cloud import Cloud, RootGroup
+from placement_svc.db.explanation.cloud import RootGroup
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.useful_amounts import Steps, UsefulAmounts, read_useful_amounts
@@ -34,11 +34,13 @@ class AmountSearch:
     one largest amount below the requested one, and one smallest amount above it.
     """
 
-    def __init__(self, reader: InventoryReader, cloud: Cloud, options: SearchOptions) -> None:
+    def __init__(self, reader: InventoryReader, counts: RootCounts, options: SearchOptions) -> None:
+        """Search the roots of `counts`, which are those of the request itself."""
         self._reader = reader
-        self._cloud = cloud
+        self._counts = counts
+        self._cloud = counts.cloud
         self._options = options
-        self._numbers = {id(root): number for number, root in enumerate(cloud.roots)}
+        self._numbers = {id(root): number for number, root in enumerate(self._cloud.roots)}
 
     @cached_property
     def _useful(self) -> UsefulAmounts:
@@ -109,7 +111,7 @@ class AmountSearch:
         have thousands of equal children, and a place costs a combination of its whole tree.
         """
         untested = amount.apply(filters, None)
-        counts = RootCounts(self._cloud, untested, self._options.deadline)
+        counts = self._counts.changed(untested)
         tests = counts.all_tests()
         combinations = Combinations(self._cloud, filters, self._options)
         demand = combinations.demand_number(amount.suffix, amount.resource_class)

@@ -4,12 +4,20 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 
 from placement_svc.db.explanation.cloud import Cloud, RootGroup
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.explanation import Filter, FilterCode, RequestFilters, RootFilter
+from placement_svc.domain.explanation import (
+    Filter,
+    FilterCode,
+    GroupFilters,
+    RequestFilters,
+    RootFilter,
+)
+from placement_svc.domain.relaxations import MAX_CHANGES
 from placement_svc.domain.root_tests import GroupTest, GroupTests
 
 
@@ -25,11 +33,20 @@ class Counts:
 class RootCounts:
     """The counts of all filters but those on combinations."""
 
-    def __init__(self, cloud: Cloud, filters: RequestFilters, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        cloud: Cloud,
+        filters: RequestFilters,
+        deadline: Deadline,
+        known: Mapping[GroupFilters, GroupTests] | None = None,
+    ) -> None:
+        """Count the roots of a cloud; `known` are the tests of groups that the caller has for this cloud."""
         bits = cloud.layout.bits
         self.cloud = cloud
         self.groups = filters.groups
-        self.tests = [GroupTests(group, bits, deadline) for group in filters.groups]
+        self._deadline = deadline
+        known = known or {}
+        self.tests = [known.get(group) or GroupTests(group, bits, deadline) for group in filters.groups]
         self.root_masks = {
             each: sum({1 << bits[condition] for condition in each.conditions})
             for each in filters.root_filters
@@ -37,8 +54,8 @@ class RootCounts:
         """The bits that a root with each filter on the root has."""
         self.in_groups: list[RootGroup] = []
         """The roots at which every group passes all its filters."""
-        self._failing_once: dict[int, list[RootGroup]] = {}
-        """The roots at which only one group does not pass all its filters, by the index of the group."""
+        self._with_few_failing: list[tuple[RootGroup, frozenset[int]]] = []
+        """The roots at which at most `MAX_CHANGES` groups fail, with the indexes of these groups."""
         self._sort_roots()
         self.in_root_filters = self.meeting_root_filters(self.in_groups)
         """Those of them that also pass the filters on the root."""
@@ -46,15 +63,40 @@ class RootCounts:
     def _sort_roots(self) -> None:
         all_tests = self.all_tests()
         for root in self.cloud.roots:
-            failing = [number for number, test in enumerate(all_tests) if not test.passes(root.pattern)]
-            if not failing:
+            failing = (number for number, test in enumerate(all_tests) if not test.passes(root.pattern))
+            first = frozenset(islice(failing, MAX_CHANGES + 1))
+            if len(first) <= MAX_CHANGES:
+                self._with_few_failing.append((root, first))
+            if not first:
                 self.in_groups.append(root)
-            elif len(failing) == 1:
-                self._failing_once.setdefault(failing[0], []).append(root)
 
-    def all_tests(self, omitted: Collection[FilterCode] = ()) -> list[GroupTest]:
-        """Return the test of each group with all its filters but those with the codes `omitted`."""
-        return [tests.test(tests.mask(tests.group.without(*omitted))) for tests in self.tests]
+    def all_tests(self) -> list[GroupTest]:
+        """Return the test of each group with all its filters."""
+        return [tests.complete for tests in self.tests]
+
+    def tests_if_unused(self) -> list[GroupTest]:
+        """Return the test of each group with all its filters but `free`."""
+        return [tests.test(tests.mask_without(tests.group.amounts)) for tests in self.tests]
+
+    def changed(self, filters: RequestFilters) -> "RootCounts":
+        """Return the counts for a changed request, in which unchanged groups are the same objects."""
+        known = {tests.group: tests for tests in self.tests}
+        return RootCounts(self.cloud, filters, self._deadline, known)
+
+    def passing_without(self, untested: Set[Filter | RootFilter]) -> list[RootGroup]:
+        """Return the roots that pass all filters but these, which are of at most `MAX_CHANGES` groups."""
+        changed = {
+            number: tests.test(tests.mask_without(of_group))
+            for number, tests in enumerate(self.tests)
+            if (of_group := tests.filters & untested)
+        }
+        return [
+            root
+            for root, failing in self._with_few_failing
+            if failing <= changed.keys()
+            and all(test.passes(root.pattern) for test in changed.values())
+            and untested >= set(self.failing_root_filters(root))
+        ]
 
     def passing(
         self, tests: Sequence[GroupTest], among: Iterable[RootGroup] | None = None
@@ -74,7 +116,9 @@ class RootCounts:
     def of_group(self, index: int) -> list[Counts]:
         """Return the counts of each filter of a group."""
         tests = self.tests[index]
-        blocked = self.meeting_root_filters(self._failing_once.get(index, []))
+        blocked = self.meeting_root_filters(
+            root for root, failing in self._with_few_failing if failing == {index}
+        )
         counts = []
         remaining: Sequence[RootGroup] = self.cloud.roots
         for each, prefix in zip(tests.group.filters, tests.prefixes(), strict=True):
@@ -92,19 +136,12 @@ class RootCounts:
         """Return how many of the roots, at which only this group fails, pass without one filter."""
         if blocking.code is FilterCode.INVENTORY or not roots:
             return 0
-        remaining = [each for each in tests.group.filters if each != blocking]
-        blocked: Sequence[Filter] = tests.group.filters
+        untested: list[Filter] = []
         if blocking.code is FilterCode.CAPACITY:
             # An amount that exceeds the capacity also exceeds the free amount.
-            remaining, blocked = (
-                [
-                    each
-                    for each in filters
-                    if each.code is not FilterCode.FREE or each.resource_class != blocking.resource_class
-                ]
-                for filters in (remaining, blocked)
-            )
-        without, with_it = tests.test(tests.mask(remaining)), tests.test(tests.mask(blocked))
+            untested = [tests.free[blocking.resource_class]]
+        with_it = tests.test(tests.mask_without(untested))
+        without = tests.test(tests.mask_without([*untested, blocking]))
         return sum(
             len(root.root_ids)
             for root in roots

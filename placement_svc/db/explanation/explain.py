@@ -161,18 +161,19 @@ class _Explanation:
         if not body["complete"]:
             body["relaxations"] = []
             return
-        cloud, memory = self._counts.cloud, self._options.search.memory
+        counts, search = self._counts, self._options.search
         if self._has_more:
             # Relaxations consider the whole cloud.
-            everything = Scope()
-            cloud = read_cloud(self._reader, cloud.layout, self._sharing_trait_id, everything, memory)
+            everything, layout = Scope(), counts.cloud.layout
+            cloud = read_cloud(self._reader, layout, self._sharing_trait_id, everything, search.memory)
+            counts = RootCounts(cloud, self._filters, search.deadline)
         relaxations = Relaxations(
             self._reader,
-            cloud,
+            counts,
             self._filters,
             self._request,
             self._explained.texts,
-            self._options.search,
+            search,
             self._sharing_trait_id,
         )
         before = None if self._has_more else self._tree[-1][1].left

@@ -33,7 +33,7 @@ def find_kind(reader: InventoryReader, counts: RootCounts, combinations: Combina
     for tests in counts.tests:
         if not counts.passing([tests.test(tests.mask(tests.group.having(POSSIBLE_CODES)))]):
             return Kind.IMPOSSIBLE
-    unused_tests = counts.all_tests(omitted=[FilterCode.FREE])
+    unused_tests = counts.tests_if_unused()
     unused_roots = counts.meeting_root_filters(counts.passing(unused_tests))
     if combinations.any_if_unused(unused_roots, unused_tests):
         fragmented = _is_enough_free(reader, counts, unused_tests)
@@ -62,7 +62,7 @@ def _wanted(groups: Iterable[GroupFilters]) -> Counter[int]:
     """Return the amounts that all groups request together, by the id of the class."""
     wanted = Counter[int]()
     for group in groups:
-        for each in group.having([FilterCode.FREE]):
+        for each in group.amounts:
             assert isinstance(each.condition, AmountCondition)
             wanted[each.condition.class_id] += each.condition.amount
     return wanted

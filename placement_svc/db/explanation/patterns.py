@@ -18,6 +18,7 @@ from sqlalchemy import (
     false,
     func,
     literal,
+    literal_column,
     not_,
     select,
     true,
@@ -41,6 +42,11 @@ from placement_svc.domain.root_tests import Bits
 
 WORD_BITS = 60
 """The conditions for which one bigint of a pattern has bits."""
+
+_ZERO: ColumnElement[int] = literal_column("0", BigInteger)
+
+_BITS: list[ColumnElement[int]] = [literal_column(str(1 << bit), BigInteger) for bit in range(WORD_BITS)]
+"""The value of each bit. As parameters, these would double the time to build and compile a statement."""
 
 provider_row = shared(resource_providers.alias("provider"))
 """The providers in `select_patterns`."""
@@ -132,11 +138,8 @@ def _allocatable(class_id: int, limit: int) -> list[ColumnElement[int]]:
 
 
 def _word(conditions: Mapping[int, ColumnElement[bool]]) -> ColumnElement[int]:
-    parts = [
-        case((condition, literal(1 << bit, BigInteger)), else_=literal(0, BigInteger))
-        for bit, condition in conditions.items()
-    ]
-    return cast(sum(parts, start=literal(0, BigInteger)), BigInteger)
+    parts = (case((condition, _BITS[bit]), else_=_ZERO) for bit, condition in conditions.items())
+    return cast(sum(parts, start=_ZERO), BigInteger)
 
 
 def _amount_word(word: Mapping[Condition, int]) -> ColumnElement[int]:
@@ -146,8 +149,7 @@ def _amount_word(word: Mapping[Condition, int]) -> ColumnElement[int]:
         if isinstance(each, AmountCondition):
             by_class.setdefault(each.class_id, {})[bit] = passes_amount(inventory_row, each)
     words = {class_id: _word(conditions) for class_id, conditions in by_class.items()}
-    zero = literal(0, BigInteger)
-    return case(words, value=inventory_row.c.resource_class_id, else_=zero) if words else zero
+    return case(words, value=inventory_row.c.resource_class_id, else_=_ZERO) if words else _ZERO
 
 
 def passes_amount(inventory: FromClause, condition: AmountCondition) -> ColumnElement[bool]:

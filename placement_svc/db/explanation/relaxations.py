@@ -2,6 +2,8 @@
 
 The patterns around the roots show how many roots a change wins. Each change that is listed is verified by the
 search. So a change costs one search, and the number of other statements does not depend on the changes.
+Most changes of a large request win nothing, because another filter fails as well. They are recognized by the
+filters that they leave untested, without a test of the whole request.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,12 +12,12 @@ from itertools import islice, takewhile
 from typing import Any
 
 from placement_svc.db.explanation.amount_search import AmountSearch
-from placement_svc.db.explanation.cloud import Cloud, read_cloud
+from placement_svc.db.explanation.cloud import read_cloud
 from placement_svc.db.explanation.combinations import Combinations, layout_of
-from placement_svc.db.explanation.counts import RootCounts
+from placement_svc.db.explanation.counts import RootCounts, count_roots
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.db.search.ignored_consumers import InventoryReader
-from placement_svc.domain.explanation import QueryTexts, RequestFilters
+from placement_svc.domain.explanation import Filter, QueryTexts, RequestFilters, RootFilter
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.relaxations import (
     MAX_PAIRS,
@@ -38,6 +40,11 @@ class Trial:
     removals: tuple[Removal, ...]
     amount: Amount | None = None
     value: int | None = None
+
+    def untested(self, filters: RequestFilters) -> frozenset[Filter | RootFilter]:
+        """Return the filters on single providers that the changed request does not have."""
+        changes = (*self.removals, *([self.amount] if self.amount else []))
+        return frozenset[Filter | RootFilter]().union(*(each.untested(filters) for each in changes))
 
     def filters(self, filters: RequestFilters) -> RequestFilters:
         """Return the filters of the changed request."""
@@ -87,7 +94,7 @@ class Relaxations:
     def __init__(
         self,
         reader: InventoryReader,
-        cloud: Cloud,
+        counts: RootCounts,
         filters: RequestFilters,
         request: CandidatesRequest,
         texts: QueryTexts,
@@ -95,7 +102,7 @@ class Relaxations:
         sharing_trait_id: int | None,
     ) -> None:
         self._reader = reader
-        self._cloud = cloud
+        self._counts = counts
         self._filters = filters
         self._request = request
         self._texts = texts
@@ -110,9 +117,9 @@ class Relaxations:
         of changes are tried only if no single change is a relaxation.
         """
         if before is None:
-            before = self._count(self._cloud, self._filters)
+            before = self._with_candidates(self._counts, self._filters)
         changes = single_changes(self._filters)
-        values = AmountSearch(self._reader, self._cloud, self._options)
+        values = AmountSearch(self._reader, self._counts, self._options)
         found = self._better(before, (_trial((each,)) for each in changes), values)
         if not found:
             found = self._better(before, self._first_pairs(changes), values)
@@ -129,32 +136,37 @@ class Relaxations:
 
     def _better(self, before: int, trials: Iterable[Trial], values: AmountSearch) -> list[Relaxation]:
         """Return the trials with which more roots than `before` have candidates, in their order."""
-        valued = self._with_values(trials, values)
+        valued = self._with_values(before, trials, values)
         found: list[Relaxation] = []
         while batch := list(islice(valued, BATCH_SIZE)):
             found += self._better_of_batch(before, batch)
         return found
 
     def _better_of_batch(self, before: int, trials: Sequence[Trial]) -> Iterator[Relaxation]:
-        changed = [trial.filters(self._filters) for trial in trials if trial.amount]
-        cloud = self._cloud
-        if changed:
+        changed = [trial.filters(self._filters) for trial in trials]
+        counts = self._counts
+        if any(trial.amount for trial in trials):
+            memory, scope = self._options.memory, counts.cloud.scope
             layout = layout_of(self._filters, *changed)
-            cloud = read_cloud(
-                self._reader, layout, self._sharing_trait_id, cloud.scope, self._options.memory
-            )
-        for trial in trials:
+            cloud = read_cloud(self._reader, layout, self._sharing_trait_id, scope, memory)
+            counts = RootCounts(cloud, self._filters, self._options.deadline)
+        for trial, filters in zip(trials, changed, strict=True):
             if self._is_out_of_time():
                 return
-            roots = self._count(cloud, trial.filters(self._filters))
+            roots = self._with_candidates(counts.changed(filters), filters)
             if roots > before and self._is_verified(trial):
                 yield Relaxation(trial, roots)
 
-    def _with_values(self, trials: Iterable[Trial], values: AmountSearch) -> Iterator[Trial]:
-        """Yield the trials that can be sent, with the other value of their amount."""
+    def _with_values(self, before: int, trials: Iterable[Trial], values: AmountSearch) -> Iterator[Trial]:
+        """Yield the trials that can be sent, with the other value of their amount.
+
+        They are only those that can have more roots with candidates than `before`.
+        """
         for trial in filter(self._is_valid, trials):
             if self._is_out_of_time():
                 return
+            if count_roots(self._counts.passing_without(trial.untested(self._filters))) <= before:
+                continue
             if trial.amount is None:
                 yield trial
                 continue
@@ -167,10 +179,9 @@ class Relaxations:
             self.complete = False
         return not self.complete
 
-    def _count(self, cloud: Cloud, filters: RequestFilters) -> int:
-        """Return the number of roots with candidates."""
-        counts = RootCounts(cloud, filters, self._options.deadline)
-        return Combinations(cloud, filters, self._options).with_candidates(counts)
+    def _with_candidates(self, counts: RootCounts, filters: RequestFilters) -> int:
+        """Return the number of roots with candidates of these filters, which are those of `counts`."""
+        return Combinations(counts.cloud, filters, self._options).with_candidates(counts)
 
     def _is_verified(self, trial: Trial) -> bool:
         """Return whether the search finds a candidate of the changed request."""

@@ -29,7 +29,7 @@ from placement_svc.domain.explanation import (
 )
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.root_tests import DemandTest, GroupTest, RootPattern
+from placement_svc.domain.root_tests import DemandTest, GroupTest, GroupTests, RootPattern
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 
@@ -193,3 +193,47 @@ def test_positions_are_equal_only_for_providers_that_a_symmetry_exchanges() -> N
 
     assert positions == [-1, -2, -3, -2, -3, -6, -7, -8]
     assert tree.position(5) == 5
+
+
+@pytest.mark.parametrize(
+    "request_keys",
+    [
+        "resources=VCPU:9,MEMORY_MB:9,DISK_GB:9",
+        "resources1=VCPU:9,MEMORY_MB:9,DISK_GB:9",
+        "resources1=VCPU:9&resources2=MEMORY_MB:9&resources3=DISK_GB:9&group_policy=none",
+        "resources=VCPU:4,MEMORY_MB:4&root_required=HW_CPU_X86_AVX",
+        "resources=VCPU:4,MEMORY_MB:4",
+    ],
+    ids=["unsuffixed", "one-group", "groups", "root", "with-candidates"],
+)
+def test_no_amount_is_searched_that_cannot_win_a_root(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, request_keys: str
+) -> None:
+    load_cloud(read("h0{VCPU8,MEMORY_MB8,DISK_GB8}; h1{VCPU2,MEMORY_MB2,DISK_GB2}"))
+    monkeypatch.setattr(AmountSearch, "find", None)
+
+    body = api("GET", f"/allocation_candidates/explanation?{request_keys}").json
+
+    assert body["complete"]
+    assert all("instead" not in each for each in body["relaxations"])
+
+
+def test_changes_of_one_group_share_the_tests_of_the_others(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_cloud(read("h{VCPU8}"))
+    created = 0
+    init = GroupTests.__init__
+
+    def counted(self: GroupTests, *args: Any) -> None:
+        nonlocal created
+        created += 1
+        init(self, *args)
+
+    monkeypatch.setattr(GroupTests, "__init__", counted)
+    groups = "&".join(f"resources{number}=VCPU:2" for number in range(20))
+    body = api("GET", f"/allocation_candidates/explanation?group_policy=isolate&{groups}").json
+
+    assert body["complete"]
+    # Those of the request, in its own cloud and in that of the changes, and few for each change.
+    assert created <= 20 * 5
