@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from placement_svc.db import names, providers
 from placement_svc.db.aggregates import aggregate_ids
-from placement_svc.db.filters import is_any
+from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.pages import Order, select_page, to_page, to_sort_value
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
@@ -138,7 +138,7 @@ def _sums(inventory: FromClause) -> list[ColumnElement[Any]]:
         func.sum(column.reserved).label("reserved"),
         func.sum(column.capacity).label("capacity"),
         func.sum(column.used).label("used"),
-        func.sum(func.greatest(column.capacity - column.used, 0)).label("free"),
+        func.sum(func.greatest(free_amount(inventory), 0)).label("free"),
         func.max(grantable).label("max_free"),
     ]
 

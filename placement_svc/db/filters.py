@@ -107,6 +107,11 @@ def gives_part(inventory: FromClause) -> ColumnElement[bool]:
     return and_(inventory.c.max_allocatable >= 1, inventory.c.max_allocatable >= least_amount(inventory))
 
 
+def free_amount(inventory: FromClause) -> ColumnElement[int]:
+    """Return what is free of `inventory`, whatever its units: negative if it is overcommitted."""
+    return inventory.c.capacity - inventory.c.used
+
+
 def least_amount(inventory: FromClause) -> ColumnElement[int]:
     """Return the smallest amount that the units of `inventory` allow, whether it is free or not."""
     step_size = cast(inventory.c.step_size, BigInteger)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Subquery, exists, func, or_, s
 
 from placement_svc.db import names
 from placement_svc.db.capacity import amounts_of_groups, usage_ratio
-from placement_svc.db.filters import is_any
+from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.pages import Order, select_page, to_page, to_sort_value
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import (
@@ -99,7 +99,7 @@ def sums_by_root(class_id: int) -> Subquery:
             column.root_id,
             func.sum(column.used).label("used"),
             func.sum(column.capacity).label("capacity"),
-            func.sum(func.greatest(column.capacity - column.used, 0)).label("free"),
+            func.sum(func.greatest(free_amount(inventories), 0)).label("free"),
         )
         .where(column.resource_class_id == class_id)
         .group_by(column.root_id)

@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from placement_svc.db.arrays import join_texts
 from placement_svc.db.engine import each_driver_row
-from placement_svc.db.filters import MAX_SINGLE_CONDITIONS, has_traits
+from placement_svc.db.filters import MAX_SINGLE_CONDITIONS, free_amount, has_traits
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.root_sets import SetSize, has_set
@@ -154,7 +154,7 @@ def _select_quotients(criteria: SupplierCriteria, required: Sequence[Collection[
     """
     matching = supplier_query(criteria)
     quotients = [
-        (inventory.c.capacity - inventory.c.used) // literal(amount, BigInteger)
+        free_amount(inventory) // literal(amount, BigInteger)
         for inventory, (_, amount) in zip(matching.inventories, criteria.resources, strict=True)
     ]
     has_each = [each for ids in required if criteria.is_unsuffixed for each in has_traits(_provider, [ids])]

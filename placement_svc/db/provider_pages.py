@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, select
 
 from placement_svc.db import names, provider_parts, providers
+from placement_svc.db.filters import free_amount
 from placement_svc.db.pages import Order, select_page, to_page
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
@@ -83,6 +84,6 @@ def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, ColumnE
     class_id = names.sort_class_id(connection, sort)
     amount: ColumnElement[Any] = inventories.c.used
     if sort.attribute == "free":
-        amount = inventories.c.capacity - inventories.c.used
+        amount = free_amount(inventories)
     of_class = and_(inventories.c.provider_id == table.id, inventories.c.resource_class_id == class_id)
     return Order(table.uuid, amount, sort.descending), of_class

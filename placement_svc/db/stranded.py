@@ -13,7 +13,7 @@ from placement_svc.db.explanation.patterns import (
     read_pattern,
     select_patterns,
 )
-from placement_svc.db.filters import in_any_aggregate, is_any
+from placement_svc.db.filters import free_amount, in_any_aggregate, is_any
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.search.suppliers import can_be_subqueries, unused_supplier_query
@@ -94,7 +94,7 @@ def _select_sums(criteria: SupplierCriteria, removed_root_ids: Collection[int]) 
     """Return one row with the free amounts of each class of a demand."""
     matching = unused_supplier_query(criteria)
     sums = [
-        func.sum(func.greatest(inventory.c.capacity - inventory.c.used, 0)).label(f"free_{number}")
+        func.sum(func.greatest(free_amount(inventory), 0)).label(f"free_{number}")
         for number, inventory in enumerate(matching.inventories)
     ]
     query = matching.query.with_only_columns(*sums)
@@ -122,7 +122,7 @@ def _select_free(
     of_root = patterns.alias("of_root")
     key = (of_root.c.pattern, patterns.c.pattern, patterns.c.shares, inventories.c.resource_class_id)
     return (
-        select(*key, func.sum(func.greatest(inventories.c.capacity - inventories.c.used, 0)))
+        select(*key, func.sum(func.greatest(free_amount(inventories), 0)))
         .select_from(patterns)
         .join(of_root, of_root.c.provider_id == patterns.c.root_id)
         .join(inventories, inventories.c.provider_id == patterns.c.provider_id)

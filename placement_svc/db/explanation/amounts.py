@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, column, func
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from placement_svc.db.explanation.cloud import Cloud
-from placement_svc.db.filters import is_any
+from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode, GroupFilters
@@ -99,7 +99,7 @@ def read_amounts(reader: InventoryReader, cloud: Cloud, groups: Iterable[GroupFi
         .table_valued(column("class_id", Integer), column("amount", BigInteger))
         .render_derived("wanted")
     )
-    free = inventories.c.capacity - inventories.c.used
+    free = free_amount(inventories)
     exceeds_capacity, exceeds_free = inventories.c.capacity < wanted.c.amount, free < wanted.c.amount
     units_of_inventory = [inventories.c[name] for name in UnitLimits._fields]
     # An amount that exceeds the capacity also exceeds the free amount.

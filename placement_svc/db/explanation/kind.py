@@ -11,7 +11,7 @@ from placement_svc.db.explanation.cloud import Cloud, SharingProvider
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.patterns import inventory_row, provider_row, read_pattern, select_patterns
-from placement_svc.db.filters import is_any
+from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import POSSIBLE_CODES, AmountCondition, FilterCode, GroupFilters
@@ -132,4 +132,4 @@ def _free_of_sharing(
         yield by_id[provider_id], class_id, amount
 
 
-_FREE = func.greatest(inventories.c.capacity - inventories.c.used, 0)
+_FREE = func.greatest(free_amount(inventories), 0)

@@ -36,6 +36,7 @@ from placement_svc.db.explanation.patterns import (
     write_pattern,
 )
 from placement_svc.db.explanation.rows import table_of
+from placement_svc.db.filters import free_amount
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import resource_providers
 from placement_svc.domain.explanation import CombinationFilter, RootFilter
@@ -256,7 +257,7 @@ def _gap(wanted: FromClause) -> ColumnElement[Any]:
     nearest = case(
         (smallest > largest, None), (func.abs(lower - amount) <= func.abs(upper - amount), lower), else_=upper
     )
-    free = columns.capacity - columns.used
+    free = free_amount(inventory_row)
     allows = func.fits_units(amount, columns.min_unit, columns.max_unit, columns.step_size)
     parts: list[tuple[ColumnElement[bool], Any]] = [
         (not_(allows), func.coalesce((exact - nearest) / exact, 1)),

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from placement_svc.db.arrays import join_texts
-from placement_svc.db.filters import ANY_PART, has_traits, in_any_aggregate, is_any, least_amount
+from placement_svc.db.filters import ANY_PART, free_amount, has_traits, in_any_aggregate, is_any, least_amount
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.explanation import (
@@ -169,7 +169,7 @@ def passes_amount(inventory: FromClause, condition: AmountCondition) -> ColumnEl
     limit = literal(amount, BigInteger)
     if condition.code is FilterCode.CAPACITY:
         return columns.capacity >= limit
-    return columns.capacity - columns.used >= limit
+    return free_amount(inventory) >= limit
 
 
 def _passes_part(inventory: FromClause, code: FilterCode) -> ColumnElement[bool]:
@@ -178,7 +178,7 @@ def _passes_part(inventory: FromClause, code: FilterCode) -> ColumnElement[bool]
     limits = {
         FilterCode.UNIT: columns.max_unit,
         FilterCode.CAPACITY: columns.capacity,
-        FilterCode.FREE: columns.capacity - columns.used,
+        FilterCode.FREE: free_amount(inventory),
     }
     return limits[code] >= least_amount(inventory)
 

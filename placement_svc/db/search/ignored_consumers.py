@@ -48,9 +48,14 @@ class FreedInventory(NamedTuple):
     stored_max_allocatable: int
 
     @property
+    def free(self) -> int:
+        """What is free, whatever the units: negative if the inventory is overcommitted."""
+        return self.capacity - self.used
+
+    @property
     def max_allocatable(self) -> int:
         """The largest amount that a new allocation can get."""
-        return min(self.capacity - self.used, self.max_unit)
+        return min(self.free, self.max_unit)
 
     @property
     def least_amount(self) -> int:

@@ -299,7 +299,7 @@ class AnchorSource:
     def _freed_amounts(self, provider_ids: Collection[int]) -> Mapping[int, int]:
         """Return what is free of the class of `order_by` on those of these providers that have freed some."""
         freed = self._freed
-        return {id_: freed[id_].capacity - freed[id_].used for id_ in freed.keys() & provider_ids}
+        return {id_: freed[id_].free for id_ in freed.keys() & provider_ids}
 
     def _class_id(self) -> int | None:
         """Return the id of the class of `order_by`."""

@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from sqlalchemy import ColumnElement, Connection, String, bindparam, select, true
 
-from placement_svc.db.filters import any_id, ids_text
+from placement_svc.db.filters import any_id, free_amount, ids_text
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
 from placement_svc.db.search.ordered_sets import OrderedSets
 from placement_svc.db.search.random_root import least_and_greatest_id
@@ -47,8 +47,9 @@ BEFORE_ALL = (-(2**62), "")
 """A key and a text before those of all roots."""
 
 _root = resource_providers.alias("root").c
-_inventory = inventories.alias("inventory").c
-_free = _inventory.capacity - _inventory.used
+_inventory_row = inventories.alias("inventory")
+_inventory = _inventory_row.c
+_free = free_amount(_inventory_row)
 
 
 class OrderedRoots:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from sqlalchemy import BigInteger, ColumnElement, FromClause, String, bindparam, func, literal, select, tuple_
 
+from placement_svc.db.filters import free_amount
 from placement_svc.db.prepared import FixedStatement
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
@@ -18,8 +19,9 @@ STATEMENT_CACHE_SIZE = 64
 """Statements that are cached: schedulers repeat the requests for the same flavors."""
 
 _root = resource_providers.alias("root").c
-_inventory = inventories.alias("inventory").c
-_free = _inventory.capacity - _inventory.used
+_inventory_row = inventories.alias("inventory")
+_inventory = _inventory_row.c
+_free = free_amount(_inventory_row)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from sqlalchemy import (
     select,
 )
 
-from placement_svc.db.filters import any_id, held_among, ids_text
+from placement_svc.db.filters import any_id, free_amount, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, each_fixed_row
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.candidates import SHUFFLED_ID_SIZE, SearchOptions
@@ -87,7 +87,7 @@ def read_suppliers(
     for name, by_provider in freed.items():
         for provider_id, inventory in by_provider.items():
             if provider_id in supplier_ids and (provider_id, name) in found.inventories.free:
-                found.inventories.free[provider_id, name] = inventory.capacity - inventory.used
+                found.inventories.free[provider_id, name] = inventory.free
     found.read_ids |= supplier_ids
     return found
 
@@ -209,7 +209,7 @@ def _select_suppliers(held_traits: ColumnElement[Any]) -> FixedStatement:
     query = select(
         provider,
         inventories.c.resource_class_id,
-        inventories.c.capacity - inventories.c.used,
+        free_amount(inventories),
         inventories.c.max_unit,
         inventories.c.min_unit,
         inventories.c.step_size,

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, null, select
 
-from placement_svc.db.filters import any_id, held_among, ids_text
+from placement_svc.db.filters import any_id, free_amount, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
@@ -69,7 +69,7 @@ def _select_facts(preferred_traits: ColumnElement[Any]) -> FixedStatement:
         inventory.resource_class_id == bindparam("class_id", type_=Integer),
     )
     query = (
-        select(provider.id, provider.uuid, inventory.capacity - inventory.used, preferred_traits)
+        select(provider.id, provider.uuid, free_amount(inventories), preferred_traits)
         .select_from(resource_providers.outerjoin(inventories, is_of_class))
         .where(provider.id == any_id("provider_ids"))
     )
