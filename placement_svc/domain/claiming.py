@@ -22,9 +22,10 @@ from placement_svc.domain.claim_amounts import (
 from placement_svc.domain.claim_run import Claimer, ClaimRun
 from placement_svc.domain.combining import SuppliersByDemand
 from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.demands import CombinationRules, Demand, Resources
+from placement_svc.domain.demands import CombinationRules, Resources
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.most_claims import balanced_counts
+from placement_svc.domain.supplier_orders import SupplierOrders
 
 
 def claim_all(
@@ -44,6 +45,18 @@ def claim_all(
 
 class _Claimer(Claimer):
     """A run of claims whose classes are not split."""
+
+    def __init__(
+        self,
+        rules: CombinationRules,
+        roots: Sequence[RootSuppliers],
+        inventories: SimulatedInventories,
+        max_claims: int,
+        deadline: Deadline,
+        memory: MemoryBudget,
+    ) -> None:
+        super().__init__(rules, roots, inventories, max_claims, deadline, memory)
+        self._orders = SupplierOrders(self._inventories, roots, deadline)
 
     def _claim_roots(self, connected: Sequence[Sequence[RootSuppliers]], alone: Collection[int]) -> None:
         for root in self._deadline.checked(self._roots):
@@ -95,28 +108,19 @@ class _Claimer(Claimer):
     def _able_suppliers(self, root_id: int, suppliers: SuppliersByDemand) -> list[Mapping[int, int]]:
         """Return for each demand the suppliers that can still supply it, each with the number of claims.
 
-        The suppliers of the root's own tree come first, then those with most left. A demand without resources
-        has all its suppliers. Equal demands share one result.
+        They have the order of `SupplierOrders`. A demand without resources has all its suppliers. Equal
+        demands share one result.
         """
         able: list[Mapping[int, int]] = []
         known: dict[tuple[int, Resources], Mapping[int, int]] = {}
         for demand, ids in zip(self._rules.demands, suppliers, strict=True):
             key = id(ids), demand.resources
             if key not in known:
-                known[key] = self._times(root_id, demand, ids)
+                known[key] = (
+                    self._orders.able(root_id, demand, ids) if demand.resources else dict.fromkeys(ids, 0)
+                )
             able.append(known[key])
         return able
-
-    def _times(self, root_id: int, demand: Demand, ids: Sequence[int]) -> Mapping[int, int]:
-        """Return the suppliers that can still supply a demand, each with the number of claims."""
-        inventories = self._inventories
-        if not demand.resources:
-            return dict.fromkeys(ids, 0)
-        checked = self._deadline.checked(ids)
-        times = [(id_, count) for id_ in checked if (count := inventories.times_of(demand, id_))]
-        if len(times) > 1:
-            times.sort(key=lambda item: (inventories.path(item[0])[0] != root_id, -item[1]))
-        return dict(times)
 
     def _claim_independent(self, root_id: int, able: Sequence[Mapping[int, int]]) -> RootClaims:
         """Claim at a root where the choice for one demand does not affect the others."""
@@ -127,7 +131,7 @@ class _Claimer(Claimer):
             unsupplied = count
             for id_, times in able[number].items():
                 amounts = {(id_, name): amount for name, amount in demand.resources}
-                self._inventories.claim(amounts, min(unsupplied, times))
+                self._orders.claim(amounts, min(unsupplied, times))
                 unsupplied -= min(unsupplied, times)
                 if not unsupplied:
                     last |= amounts
@@ -142,7 +146,7 @@ class _Claimer(Claimer):
             allowed = min(times, self._remaining - total)
             if allowed:
                 last = dict(kind)
-                self._inventories.claim(last, allowed)
+                self._orders.claim(last, allowed)
                 total += allowed
         return RootClaims(root_id, total, last, is_cut=total < sum(counts.values()))
 
@@ -160,7 +164,7 @@ class _Claimer(Claimer):
                 return RootClaims(root.id, total, last, is_cut=True)
             last = amounts_of(self._rules.demands, candidate)
             times = min(-(-self._inventories.times(last) // 2), self._remaining - total)
-            self._inventories.claim(last, times)
+            self._orders.claim(last, times)
             total += times
             suppliers = _as_lists(self._able_suppliers(root.id, suppliers))
         return RootClaims(root.id, total, last)
