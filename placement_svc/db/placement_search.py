@@ -110,6 +110,14 @@ def find_placements(
     a provider shares, and one if consumers are moved; two more for each further batch, of which there are
     at most three.
     """
+    placements, _ = find_placements_and_suppliers(connection, wanted, options)
+    return placements
+
+
+def find_placements_and_suppliers(
+    connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions
+) -> tuple[Placements, list[str]]:
+    """Return what `find_placements` returns, and the uuids of the providers among which it has chosen."""
     options = options.with_own_memory()
     search = _PlacementSearch(connection, wanted, options)
     if options.checks_generations:
@@ -118,7 +126,7 @@ def find_placements(
     if len(placed) < wanted.min_count:
         _check_generations(connection, wanted)
         raise _no_candidates(connection, wanted, options, len(placed))
-    return search.placements(placed)
+    return search.placements(placed), search.supplier_uuids()
 
 
 def _no_candidates(
@@ -132,21 +140,6 @@ def _no_candidates(
     return NoCandidates(
         placeable=placeable, wanted=wanted.min_count, explanation=wanted.explanation, group=group
     )
-
-
-def find_suppliers(
-    connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions
-) -> list[str]:
-    """Return the uuids of the providers among which `find_placements` chooses, with the same options.
-
-    Raises `NoCandidates` if they do not suffice.
-    """
-    options = options.with_own_memory()
-    search = _PlacementSearch(connection, wanted, options)
-    placed = search.run()
-    if len(placed) < wanted.min_count:
-        raise _no_candidates(connection, wanted, options, len(placed))
-    return search.supplier_uuids()
 
 
 def _check_generations(connection: Connection, wanted: PlacementRequest) -> None:

@@ -13,6 +13,8 @@ from tests.support.claims_oracle import consumer
 pytestmark = pytest.mark.usefixtures("audited")
 
 CLIENTS = 8
+MAX_ATTEMPTS = 7
+"""The snapshots of a call whose first exclusive attempt also loses; without exclusive ones, up to 15."""
 
 
 def new(how_many):
@@ -29,6 +31,28 @@ def check_placed(api, responses):
             assert {uuid: each["resources"] for uuid, each in stored["allocations"].items()} == {
                 uuid: each["resources"] for uuid, each in claim["allocations"].items()
             }
+
+
+def test_calls_for_the_last_slots_are_soon_placed(api, place, provider, used, deadlocks):
+    """All clients want the same hosts, as their requests have an order."""
+    before = deadlocks()
+    hosts = [provider(VCPU=1) for _ in range(120)]
+    request = "resources=VCPU:1&order_by=pack:VCPU"
+
+    def fill(_):
+        placed = []
+        while (response := place(*new(3), request=request)()).status_code == 200:
+            placed.append(response)
+        assert code(response) == "placement_svc.no_candidates"
+        return placed
+
+    with ThreadPoolExecutor(12) as threads:
+        responses = [response for placed in threads.map(fill, range(12)) for response in placed]
+    assert len(responses) == 40
+    assert [used(host) for host in hosts] == [{"VCPU": 1}] * 120
+    assert max(response.json["attempts"] for response in responses) <= MAX_ATTEMPTS
+    check_placed(api, responses)
+    assert deadlocks() == before
 
 
 @pytest.mark.parametrize("together", [1, 3])

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from placement_svc.db import allocations, consumers, providers
 from placement_svc.db.cancellation import set_deadline
@@ -20,7 +20,7 @@ from placement_svc.db.placement_search import (
     PlacementSearchOptions,
     StoredRule,
     find_placements,
-    find_suppliers,
+    find_placements_and_suppliers,
 )
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.allocations import (
@@ -39,10 +39,16 @@ from placement_svc.observability import request_stats
 T = TypeVar("T")
 
 MAX_UNLOCKED_ATTEMPTS = 3
-"""The number of attempts that search first and lock afterwards; later ones lock first."""
+"""The number of attempts that lock only what they claim; later ones are exclusive."""
 
 SPARE_TREES = 10
-"""The trees that an attempt locks besides those that its consumers need, as it may lose some meanwhile."""
+"""The trees that the first exclusive attempt locks besides those that its consumers need.
+
+Others may claim some between its search and its locks. Each further attempt locks as many trees more.
+"""
+
+CLAIM_LOCK = 8780
+"""The key of the advisory lock of exclusive attempts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +71,23 @@ class _LockingQueues:
     """The queues of the attempts that search while they hold locks.
 
     Such an attempt uses two connections, so at most `max_attempts` of them run. Those for the same placement
-    group run one after the other: they would wait for the lock of the group, and keep turns and connections.
+    group, and exclusive ones, run one after the other: they would wait for the lock of the group, or for
+    the claim lock, and keep turns and connections.
     """
 
     def __init__(self, max_attempts: int) -> None:
         self._attempts = FairSemaphore(max_attempts)
+        self._exclusive = FairSemaphore()
         self._lock = Lock()
         self._by_group: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
 
     @contextmanager
-    def entered(self, rule: StoredRule | None, deadline: Deadline) -> Iterator[None]:
+    def entered(self, rule: StoredRule | None, deadline: Deadline, *, is_exclusive: bool) -> Iterator[None]:
         """Wait in the queues, without a turn, and then run; raise what `Deadline.check` raises."""
         with ExitStack() as stack:
-            for queue in [*([self._of_group(rule.uuid)] if rule else []), self._attempts]:
+            queues = [self._of_group(rule.uuid)] if rule else []
+            queues += [self._exclusive] if is_exclusive else []
+            for queue in [*queues, self._attempts]:
                 deadline.wait_for(queue)
                 stack.callback(queue.release)
             yield
@@ -143,11 +153,11 @@ class _Call:
         attempts = 0
         while True:
             self.deadline.run(self.deadline.check)
-            locks_first = attempts >= MAX_UNLOCKED_ATTEMPTS
+            spare_trees = SPARE_TREES * max(0, attempts - MAX_UNLOCKED_ATTEMPTS + 1)
             attempts += 1
             try:
-                if locks_first or self._options.rule is not None:
-                    placements = self._place_locked(locks_first=locks_first)
+                if spare_trees or self._options.rule is not None:
+                    placements = self._place_locked(spare_trees)
                 elif batcher is not None:
                     placements = batcher.place(self)
                 else:
@@ -180,34 +190,37 @@ class _Call:
         """Claim for new consumers: for all, or for none, and return the refusal."""
         return self._claim_service.try_to_replace(claims, compare_generations=True)
 
-    def _place_locked(self, *, locks_first: bool) -> Placements:
-        """Lock the rule and the consumers, search, and claim what the search has found.
+    def _place_locked(self, spare_trees: int) -> Placements:
+        """Lock the rule and the consumers, search, then lock and claim what the search has found.
 
-        With `locks_first`, also lock the providers that the search can find, before it.
+        With `spare_trees`, the attempt is exclusive. It locks so many trees besides, and if what it has found
+        is not free any more, it claims what another search finds among all that it has locked. Exclusive
+        attempts wait for each other before they search, so they take nothing from each other meanwhile.
         """
-        with self._queues.entered(self._options.rule, self.deadline):
-            return self._database.write(self._place_in_transaction, locks_first=locks_first)
+        with self._queues.entered(self._options.rule, self.deadline, is_exclusive=spare_trees > 0):
+            return self._database.write(self._place_in_transaction, spare_trees)
 
-    def _place_in_transaction(self, connection: Connection, *, locks_first: bool) -> Placements:
+    def _place_in_transaction(self, connection: Connection, spare_trees: int) -> Placements:
         rule, wanted = self._options.rule, self.wanted
         if rule is not None:
             rule.lock(connection)
+        if spare_trees:
+            connection.execute(select(func.pg_advisory_xact_lock(CLAIM_LOCK)))
         locked = consumers.lock_and_increment(connection, wanted.consumers)
         check_generations(wanted.consumers, _generations(locked))
         consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
         # The search does not wait for the turns of other requests, which may wait for these locks.
         search = replace(self._options.search, deadline=replace(self.deadline, turn=None))
-        options = PlacementSearchOptions(search=search, rule=rule)
-        if locks_first:
-            options = replace(options, is_repeatable=True, spare_trees=SPARE_TREES)
-            uuids = self._search(find_suppliers, wanted, options)
-            provider_ids = _lock_providers(connection, uuids)
-            usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
+        options = PlacementSearchOptions(
+            search=search, rule=rule, is_repeatable=spare_trees > 0, spare_trees=spare_trees
+        )
+        placements, suppliers = self._search(find_placements_and_suppliers, wanted, options)
+        provider_ids = _lock_providers(
+            connection, suppliers if spare_trees else _named_providers(placements.claims)
+        )
+        usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
+        if spare_trees and not _fit(placements.claims, provider_ids, usages):
             placements = self._search(find_placements, wanted, options)
-        else:
-            placements = self._search(find_placements, wanted, options)
-            provider_ids = _lock_providers(connection, _named_providers(placements.claims))
-            usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
         _allocate(connection, placements.claims, consumer_ids, provider_ids, usages)
         if rule is not None:
             rule.save(connection, placements, consumer_ids)
@@ -274,6 +287,16 @@ def _replace(connection: Connection, claims: list[Claim]) -> None:
     _allocate(connection, claims, consumer_ids, provider_ids, usages)
 
 
+def _fit(claims: list[Claim], provider_ids: Mapping[str, int], usages: InventoryUsages) -> bool:
+    """Return whether the locked providers have all amounts of claims free."""
+    try:
+        check_providers(claims, provider_ids)
+        check_inventories(claims, usages, tolerates_overuse=False)
+    except (Conflict, Invalid):
+        return False
+    return True
+
+
 def _allocate(
     connection: Connection,
     claims: list[Claim],
@@ -282,11 +305,8 @@ def _allocate(
     usages: InventoryUsages,
 ) -> None:
     """Insert the allocations of claims on locked providers; delete the consumers that get none."""
-    try:
-        check_providers(claims, provider_ids)
-        check_inventories(claims, usages, tolerates_overuse=False)
-    except (Conflict, Invalid) as error:
-        raise LostRace from error
+    if not _fit(claims, provider_ids, usages):
+        raise LostRace
     placed = {claim.consumer_uuid for claim in claims}
     allocations.allocate(
         connection,

@@ -6,11 +6,11 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, func, select, text
 
 from placement_svc.db import placement_groups
 from placement_svc.db.claims import placing
-from placement_svc.db.claims.placing import PlacingOptions, PlacingService
+from placement_svc.db.claims.placing import CLAIM_LOCK, PlacingOptions, PlacingService
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.db.placement_group_rule import PlacementGroupRule
@@ -29,6 +29,15 @@ from tests.support.turns import RecordedTurn
 WRITERS = text("""
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL
 """)
+
+
+WAITING = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+
+
+def read_waiting(engine: Engine) -> int:
+    """Return how many sessions wait for an advisory lock."""
+    with engine.connect() as connection:
+        return int(connection.execute(WAITING).scalar_one())
 
 
 class SharingDeadline(Deadline):
@@ -61,16 +70,16 @@ def group(api: Api, load_cloud: LoadCloud) -> str:
     return uuid
 
 
-@pytest.mark.parametrize(("in_group", "locks_first"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("in_group", "is_exclusive"), [(False, False), (True, False), (False, True)])
 def test_turn_is_shared_only_without_locks(
     database: Database,
     engine: Engine,
     group: str,
     monkeypatch: pytest.MonkeyPatch,
     in_group: bool,
-    locks_first: bool,
+    is_exclusive: bool,
 ) -> None:
-    if locks_first:
+    if is_exclusive:
         monkeypatch.setattr(placing, "MAX_UNLOCKED_ATTEMPTS", 0)
     writers: list[int] = []
 
@@ -84,6 +93,26 @@ def test_turn_is_shared_only_without_locks(
     result = PlacingService(database, ClaimService(database)).place(wanted(), options)
     assert len(result.placements.placed) == 1
     assert set(writers) == {0}
+
+
+def test_exclusive_attempt_searches_what_the_one_before_has_left(
+    database: Database, engine: Engine, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "MAX_UNLOCKED_ATTEMPTS", 0)
+    load_cloud(read("g{VCPU1}; h{VCPU1 res1}"))
+    service = PlacingService(database, ClaimService(database))
+    with ThreadPoolExecutor(2) as threads:
+        with engine.begin() as connection:
+            connection.execute(select(func.pg_advisory_xact_lock(CLAIM_LOCK)))
+            options = PlacingOptions(search=search(RecordedTurn([])))
+            placed = [threads.submit(service.place, wanted(), options) for _ in range(2)]
+            wait_until(lambda: read_waiting(engine) == 1)
+            # The other attempt waits in this process, without a connection.
+            assert database.engine.pool.checkedout() == 1  # type: ignore[attr-defined]
+            connection.execute(text("UPDATE inventories SET reserved = 0"))
+        results = [each.result() for each in placed]
+    assert [result.attempts for result in results] == [1, 1]
+    assert {result.placements.placed[0].root.name for result in results} == {"g", "h"}
 
 
 @pytest.mark.parametrize("is_dry_run", [False, True])

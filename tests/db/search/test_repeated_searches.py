@@ -9,7 +9,7 @@ import pytest
 from placement_svc.db.engine import Database, connect
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.fits import count_fits
-from placement_svc.db.placement_search import PlacementSearchOptions, find_placements, find_suppliers
+from placement_svc.db.placement_search import PlacementSearchOptions, find_placements
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.deadline import Deadline
@@ -46,7 +46,6 @@ def explain_it(database: Database, options: SearchOptions) -> Any:
 SEARCHES: dict[str, Search] = {
     "candidates": lambda database, options: database.read(find_candidates, REQUEST, options),
     "placements": partial(place, find_placements),
-    "suppliers": partial(place, find_suppliers),
     "fits": lambda database, options: database.read(count_fits, FitsRequest(request=REQUEST), options),
     "explanation": explain_it,
 }
