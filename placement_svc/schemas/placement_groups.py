@@ -37,7 +37,8 @@ class PlacementGroupBody(Schema):
     max_per_domain = Integer(
         1,
         MAX_INTEGER,
-        metadata={"description": "Only with the anti-affinity policies; 1 by default."},
+        allow_none=True,
+        metadata={"description": "1 by default; null or omitted with the affinity policies, and only there."},
     )
     across = _across(required=False)
 
@@ -85,7 +86,10 @@ def to_group(uuid: str, loaded: dict[str, Any]) -> PlacementGroup:
     """Return the group of a loaded `PlacementGroupBody`; raise `Invalid`."""
     policy, across = loaded["policy"], loaded.get("across", ROOT)
     separates = policy.endswith(ANTI_AFFINITY)
-    if "max_per_domain" in loaded and not separates:
+    max_per_domain = loaded.get("max_per_domain", 1 if separates else None)
+    if separates and max_per_domain is None:
+        raise Invalid(f"The policy {policy} needs a number as 'max_per_domain': omit null to get 1.")
+    if not separates and max_per_domain is not None:
         raise Invalid(
             f"The policy {policy} has no 'max_per_domain': omit it,"
             " or use anti-affinity or soft-anti-affinity."
@@ -93,7 +97,7 @@ def to_group(uuid: str, loaded: dict[str, Any]) -> PlacementGroup:
     return PlacementGroup(
         uuid=uuid,
         policy=policy,
-        max_per_domain=loaded.get("max_per_domain", 1) if separates else None,
+        max_per_domain=max_per_domain,
         aggregates=None if across == ROOT else across,
     )
 

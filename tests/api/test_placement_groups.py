@@ -83,6 +83,15 @@ def test_anti_affinity_allows_one_member_by_default(api: Api) -> None:
     assert api("PUT", GROUP, {"policy": "soft-anti-affinity", "across": "root"}).json["max_per_domain"] == 1
 
 
+@pytest.mark.parametrize("across", ["root", [uuid_of("X"), uuid_of("Y")]])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_policy_that_a_group_shows_can_be_sent_again(api: Api, policy: str, across: Any) -> None:
+    shown = api("PUT", GROUP, {"policy": policy, "across": across}).json
+    body = {key: shown[key] for key in ("policy", "max_per_domain", "across")}
+    replaced = api("PUT", GROUP, body)
+    assert (replaced.status_code, replaced.json) == (200, shown)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -94,6 +103,7 @@ def test_anti_affinity_allows_one_member_by_default(api: Api) -> None:
         {"policy": "anti-affinity", "max_per_domain": 0},
         {"policy": "anti-affinity", "max_per_domain": 2147483648},
         {"policy": "anti-affinity", "max_per_domain": None},
+        {"policy": "soft-anti-affinity", "max_per_domain": None},
         {"policy": "anti-affinity", "across": "aggregate"},
         {"policy": "anti-affinity", "across": []},
         {"policy": "anti-affinity", "across": ["rack"]},

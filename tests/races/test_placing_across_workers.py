@@ -227,5 +227,5 @@ def check_group(client: Client, pools: Sequence[Pool]) -> None:
     if "soft" not in str(pool.policy):
         assert shown["violations"] == []
     if shown["members"]:
-        body = {key: shown[key] for key in ("policy", "max_per_domain", "across") if shown[key] is not None}
+        body = {key: shown[key] for key in ("policy", "max_per_domain", "across")}
         assert client.result("PUT", path, body)["uuid"] == pool.group
