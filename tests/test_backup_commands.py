@@ -421,7 +421,7 @@ def test_a_restore_is_refused_while_a_service_is_connected(
     service = connect(target)
     with service.connect():
         line = refusal("db", "restore", dumped, url=target)
-        assert "Services or other commands are connected to the database (1 sessions" in line
+        assert "Services or other commands are connected to the database (1 session " in line
     service.dispose()
     assert placement_svc("db", "restore", dumped, database_url=target).exit_code == 0
 

@@ -11,6 +11,7 @@ from placement_svc.db.engine import Database
 from placement_svc.db.session_options import role_statements, session_options
 from placement_svc.db.urls import parse_url
 from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.wording import counted
 from placement_svc.import_export import dump as dump_file
 from placement_svc.provisioning.database import database_name
 
@@ -69,7 +70,7 @@ def downgrade(revision: str, yes: bool, force: bool) -> None:
         connected = 0 if force else sessions.count_others(engine)
         if connected:
             raise Unavailable(
-                f"Services or other commands are connected to {_name()} ({connected} sessions with"
+                f"Services or other commands are connected to {_name()} ({counted(connected, 'session')} with"
                 " the application_name of placement-svc): stop them first, or use --force."
             )
         before = schema.current(engine)

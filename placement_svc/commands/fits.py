@@ -11,6 +11,7 @@ from placement_svc.commands.listing import Listing
 from placement_svc.commands.query import limit_option, query_command, request_path, request_query
 from placement_svc.commands.report import Part, Report, amounts, sentence
 from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER
+from placement_svc.domain.wording import counted
 
 
 @query_command("fits")
@@ -30,7 +31,8 @@ def count_fits(service: ServiceClient, request: str, limit: int) -> Report:
 
 def _parts(body: Mapping[str, Any], maximum: int) -> Iterator[Part]:
     fits = f"{body['fits']:,}"
-    yield sentence(f"Fits {fits} times." if body["bound"] == "exact" else f"Fits at least {fits} times.")
+    times = counted(body["fits"], "time")
+    yield sentence(f"Fits {times}." if body["bound"] == "exact" else f"Fits at least {times}.")
     if body["binding"]:
         limits = {_limit(binding): count for binding, count in body["binding"].items()}
         yield sentence(f"Limited by: {amounts(limits)}")

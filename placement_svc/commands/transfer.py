@@ -4,6 +4,7 @@ import click
 
 from placement_svc.commands.database import opened_database, vacuum
 from placement_svc.domain.records import ImportResult
+from placement_svc.domain.wording import counted
 from placement_svc.import_export import transfer
 
 
@@ -17,7 +18,7 @@ def export_data(file: str, force: bool) -> None:
     """
     with opened_database() as database:
         exported = transfer.export_file(database, file, force=force)
-    click.echo(f"Exported {exported:,} records", err=True)
+    click.echo(f"Exported {counted(exported, 'record')}", err=True)
 
 
 @click.command("import")
@@ -72,17 +73,13 @@ def import_data(
 def _added(imported: ImportResult) -> str:
     """Return what an import has added, such as "2 resource providers, 1 consumer and 1 custom trait"."""
     always = [
-        _counted(imported.providers, "resource provider", "resource providers"),
-        _counted(imported.consumers, "consumer", "consumers"),
+        counted(imported.providers, "resource provider"),
+        counted(imported.consumers, "consumer"),
     ]
     others = [
         (imported.placement_groups, "placement group", "placement groups"),
         (imported.traits, "custom trait", "custom traits"),
         (imported.resource_classes, "custom resource class", "custom resource classes"),
     ]
-    *firsts, last = [*always, *(_counted(*other) for other in others if other[0])]
+    *firsts, last = [*always, *(counted(*other) for other in others if other[0])]
     return f"{', '.join(firsts)} and {last}"
-
-
-def _counted(number: int, singular: str, plural: str) -> str:
-    return f"{number:,} {singular if number == 1 else plural}"

@@ -11,6 +11,7 @@ from placement_svc.api.context import settings
 from placement_svc.console import context
 from placement_svc.console.login import form_token
 from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.wording import counted
 
 HIGH = 0.8
 FULL = 0.95
@@ -107,11 +108,6 @@ def named(name: str) -> str:
     return name if any(not category(each).startswith("M") for each in printable) else "(no name)"
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def _page_values() -> dict[str, Any]:
     """Return the values that the frame of each page needs."""
     caller = g.get("caller")
@@ -138,7 +134,7 @@ def install(app: Flask) -> None:
         "named": named,
     }
     app.jinja_env.globals |= {
-        "plural": plural,
+        "counted": counted,
         "bar_of_sums": bar_of_sums,
         "bar_of_inventory": bar_of_inventory,
     }

@@ -239,7 +239,8 @@ _GROUPS = (
         find=VIOLATIONS,
         subject=labels.label("placement_group_members", "found"),
         stored=f"'on ' || {labels.names('resource_providers', 'found.root_ids', ', ')}",
-        expected="coalesce('in a domain with at most ' || found.max_per_domain || ' members',"
+        expected="coalesce('in a domain with at most ' || found.max_per_domain"
+        " || CASE found.max_per_domain WHEN 1 THEN ' member' ELSE ' members' END,"
         " 'in the domain of the other members')",
         # Only claims into the group keep the policy; other writes may break it.
         is_notice=True,

@@ -23,6 +23,7 @@ from placement_svc.db.errors import (
 )
 from placement_svc.db.transactions import begin
 from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.wording import counted
 
 SCHEMA_LOCK = 8777
 """The key of the advisory lock that a transaction holds while it changes the schema."""
@@ -260,12 +261,12 @@ def _map_timeouts(lock_timeout: float, statement_timeout: float) -> Iterator[Non
         unchanged = "The schema is unchanged."
         if sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK):
             raise Unavailable(
-                f"The migration did not get a lock on a table in {lock_timeout:g} seconds, because another"
-                f" session uses the table. {unchanged} Try again, or find the session in pg_stat_activity."
+                f"The migration did not get a lock on a table in {counted(lock_timeout, 'second')}, because"
+                f" another session uses the table. {unchanged} Try again, or find the session in pg_stat_activity."
             ) from error
         if sqlstate(error) == QUERY_CANCELED:
             raise Unavailable(
-                f"A statement of the migration took more than {statement_timeout:g} seconds. {unchanged} Stop"
-                " the services, and allow more time with --statement-timeout."
+                f"A statement of the migration took more than {counted(statement_timeout, 'second')}."
+                f" {unchanged} Stop the services, and allow more time with --statement-timeout."
             ) from error
         raise

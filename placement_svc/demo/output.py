@@ -18,6 +18,7 @@ from placement_svc.demo.racks import FULL_RACK, GPU, HOSTS_PER_RACK
 from placement_svc.demo.service import TOKEN
 from placement_svc.domain.demo import demo_uuid
 from placement_svc.domain.records import ProviderRecord
+from placement_svc.domain.wording import counted
 from placement_svc.http.microversion import NEWEST
 
 REQUESTED = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 500}
@@ -61,7 +62,8 @@ def print_candidates(out: Console, client: ServiceClient) -> None:
     allocation_requests = client.get(path)["allocation_requests"]
     milliseconds = 1000 * (time.monotonic() - started)
     out.print(
-        f"\nGET {path}\n{len(allocation_requests)} candidates in {milliseconds:.0f} ms:", soft_wrap=True
+        f"\nGET {path}\n{counted(len(allocation_requests), 'candidate')} in {milliseconds:.0f} ms:",
+        soft_wrap=True,
     )
     out.print(_table(allocation_requests))
     headers = {"X-Auth-Token": TOKEN, "OpenStack-API-Version": f"placement {NEWEST}"}

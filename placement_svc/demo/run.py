@@ -16,6 +16,7 @@ from placement_svc.demo.service import (
     serving,
 )
 from placement_svc.domain.records import ImportResult
+from placement_svc.domain.wording import counted
 from placement_svc.provisioning.leftovers import command_directory, remove_leftovers
 
 
@@ -41,7 +42,7 @@ def run(hosts: int, port: int, once: bool) -> None:
             with serving(url, port, directory) as service:
                 out.print(
                     f"Loaded {loaded.providers:,} resource providers and {loaded.consumers:,} consumers"
-                    f" in {seconds:.1f} s: {hosts:,} hosts in racks, and these providers:\n",
+                    f" in {seconds:.1f} s: {counted(hosts, 'host')} in racks, and these providers:\n",
                     soft_wrap=True,
                 )
                 _show(out, service, hosts=hosts, once=once)

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from placement_svc.domain.errors import ClientDisconnected, NoLongTurn, Unavailable
 from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.domain.wording import counted
 
 CLIENT_CHECK_INTERVAL = 0.1
 """Seconds between two checks whether the client is still connected, and between two calls of `Turn.share`."""
@@ -85,7 +86,8 @@ class Deadline:
         """Raise what `check` raises, without regard to the time of the last check."""
         if time.monotonic() >= self.end:
             raise Unavailable(
-                f"The request takes longer than {self.seconds:g} seconds: ask for less, or with a limit."
+                f"The request takes longer than {counted(self.seconds, 'second')}:"
+                " ask for less, or with a limit."
             )
         if self.is_abandoned is not None and self.is_abandoned():
             raise ClientDisconnected("The client has disconnected.")

@@ -1,4 +1,7 @@
-"""Texts of errors, which are bounded: they show the beginning of what a client sent, however much that is."""
+"""The wording of texts: numbers with nouns, and bounded quotations.
+
+Errors show the beginning of what a client sent, however much that is.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from heapq import nsmallest
@@ -12,6 +15,12 @@ MAX_LISTING = 1000
 
 MAX_NAMES = 100
 """The most names that an error lists."""
+
+
+def counted(number: float, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, such as "1 host" or "1,000 hosts"; `plural` is not the noun and an s."""
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{shown} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def shorten(text: str, length: int) -> str:

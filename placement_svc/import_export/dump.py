@@ -22,6 +22,7 @@ from placement_svc.db import schema, sessions
 from placement_svc.db.errors import map_driver_errors
 from placement_svc.db.urls import default_options, host_count
 from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.wording import counted
 from placement_svc.import_export.files import TransferError, open_output, progress_bars
 from placement_svc.provisioning.errors import EmbeddedError
 from placement_svc.provisioning.installation import binary
@@ -147,14 +148,14 @@ def _check_target(engine: Engine, revision: str, force: bool) -> None:
         tables = set(inspect(engine).get_table_names()) - {REVISION_TABLE}
     if tables and not force:
         raise TransferError(
-            f"The database is not empty (it has {len(tables)} tables): name an empty one, or use --force to"
-            " replace all data"
+            f"The database is not empty (it has {counted(len(tables), 'table')}): name an empty one, or use"
+            " --force to replace all data"
         )
     connected = 0 if force else sessions.count_others(engine)
     if connected:
         raise Unavailable(
-            f"Services or other commands are connected to the database ({connected} sessions with the"
-            " application_name of placement-svc): stop them first, or use --force."
+            f"Services or other commands are connected to the database ({counted(connected, 'session')} with"
+            " the application_name of placement-svc): stop them first, or use --force."
         )
     current = schema.current(engine) if tables else revision
     if current != revision:

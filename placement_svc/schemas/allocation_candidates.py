@@ -19,7 +19,7 @@ from placement_svc.domain.groups import (
     RequestGroup,
     SameSubtree,
 )
-from placement_svc.domain.wording import list_names, list_sorted_names
+from placement_svc.domain.wording import counted, list_names, list_sorted_names
 from placement_svc.schemas.base import version_hint
 from placement_svc.schemas.candidate_extensions import (
     parse_can_split,
@@ -69,7 +69,7 @@ def check_group_count(pairs: Pairs, max_groups: int) -> None:
     """Raise `Invalid` if `pairs` contain more than `max_groups` request groups."""
     suffixes = {match[2] for key, _ in pairs if (match := GROUP_KEY.fullmatch(key))}
     if len(suffixes) > max_groups:
-        raise Invalid(f"{ERROR_PREFIX}there are more than {max_groups} request groups")
+        raise Invalid(f"{ERROR_PREFIX}there are more than {counted(max_groups, 'request group')}")
 
 
 def parse_request(pairs: Pairs, version: Version, *, extended: bool) -> CandidatesRequest:

@@ -9,6 +9,7 @@ from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import BadQueryValue, Invalid
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.domain.placements import PlacementRequest
+from placement_svc.domain.wording import counted
 from placement_svc.schemas.allocation_candidates import Pairs, check_group_count, parse_request
 from placement_svc.schemas.allocations import ConsumerType
 from placement_svc.schemas.base import Array, Map, Object, Schema
@@ -168,7 +169,9 @@ def _request_pairs(request: str, max_groups: int, max_items: int) -> Pairs:
 def _check_min_count(wanted: PlacementRequest) -> None:
     count = len(wanted.consumers)
     if wanted.min_count > count:
-        raise Invalid(f"{_PREFIX}'min_count' is {wanted.min_count}, but there are {count} consumers.")
+        raise Invalid(
+            f"{_PREFIX}'min_count' is {wanted.min_count}, but the body has {counted(count, 'consumer')}."
+        )
     if wanted.min_count < count and wanted.moves:
         raise Invalid(
             f"{_PREFIX}'min_count' must be the number of consumers, {count}, if one of them exists already:"

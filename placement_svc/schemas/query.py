@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from urllib.parse import parse_qsl
 
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.wording import counted
 
 ERROR_PREFIX = "Invalid query string parameters: "
 
@@ -36,4 +37,4 @@ def check_lists(pairs: Iterable[tuple[str, str]], max_items: int) -> None:
             continue
         items[key] += value.count(",") + 1
         if items[key] > max_items:
-            raise Invalid(f"{ERROR_PREFIX}'{key}' lists more than {max_items} items")
+            raise Invalid(f"{ERROR_PREFIX}'{key}' lists more than {counted(max_items, 'item')}")

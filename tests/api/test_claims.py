@@ -119,7 +119,7 @@ def without(key: str) -> dict[str, Any]:
         (body("a"), "is not a 'uuid'"),
         (body(A, B, A.upper()), "the same uuid twice"),
         (body(A, min_count=0), "less than the minimum"),
-        (body(A, min_count=2), "'min_count' is 2, but there are 1 consumers"),
+        (body(A, min_count=2), "'min_count' is 2, but the body has 1 consumer."),
         (body(A, min_count=True), "is not of type 'integer'"),
         (body(A, dry_run=1), "is not of type 'boolean'"),
         (body(A, request=""), "resources"),

@@ -1,6 +1,18 @@
 import pytest
 
-from placement_svc.domain.wording import MAX_LISTING, list_names, list_sorted_names, shorten
+from placement_svc.domain.wording import MAX_LISTING, counted, list_names, list_sorted_names, shorten
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 hosts"), (1, "1 host"), (1000, "1,000 hosts"), (1.0, "1 host"), (0.5, "0.5 hosts")],
+)
+def test_counted(number, text):
+    assert counted(number, "host") == text
+
+
+def test_counted_with_an_irregular_plural():
+    assert [counted(number, "class", "classes") for number in (1, 2)] == ["1 class", "2 classes"]
 
 
 @pytest.mark.parametrize(
