@@ -130,7 +130,7 @@ class Settings:
         0, "maximum number of allocation candidates in a response; 0 means no maximum"
     )
     request_deadline: float = _setting(
-        120.0, "seconds that the work for a GET may take; after that, the response is 503"
+        120.0, "seconds that the work for a GET or a POST /claims may take; after that, the response is 503"
     )
     max_search_memory: int = _setting(
         512,

@@ -6,7 +6,7 @@ from typing import Any
 from flask import Blueprint, Response, g, request
 
 from placement_svc.api.allocation_candidates import search_options
-from placement_svc.api.context import placing_service, settings
+from placement_svc.api.context import placing_service, request_deadline, settings
 from placement_svc.db.claims.placing import PlacingOptions, PlacingResult
 from placement_svc.db.placement_group_rule import PlacementGroupRule
 from placement_svc.domain.placements import Placement, PlacementRequest
@@ -18,6 +18,9 @@ from placement_svc.schemas.claims import parse_claims_request
 
 bp = Blueprint("claims", __name__)
 
+ADVICE = "send it again later, place fewer consumers with it, or ask for fewer groups and amounts"
+"""What the client can do if the deadline of a request has passed; a limit has no effect here."""
+
 
 @bp.post("/claims")
 @endpoint("allocations:update", introduced="1.0", is_extension=True, reads_json=True)
@@ -28,6 +31,7 @@ def place_consumers() -> Response:
     )
     wanted = replace(wanted, explanation=request.script_root + wanted.explanation)
     rule = None if wanted.placement_group is None else PlacementGroupRule(wanted.placement_group)
+    request_deadline().advice = ADVICE
     options = PlacingOptions(search=search_options(wanted.request), rule=rule)
     service = placing_service()
     result = service.find(wanted, options) if is_dry_run else service.place(wanted, options)

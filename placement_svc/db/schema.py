@@ -262,7 +262,8 @@ def _map_timeouts(lock_timeout: float, statement_timeout: float) -> Iterator[Non
         if sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK):
             raise Unavailable(
                 f"The migration did not get a lock on a table in {counted(lock_timeout, 'second')}, because"
-                f" another session uses the table. {unchanged} Try again, or find the session in pg_stat_activity."
+                f" another session uses the table. {unchanged} Try again, or find the session in"
+                " pg_stat_activity."
             ) from error
         if sqlstate(error) == QUERY_CANCELED:
             raise Unavailable(

@@ -12,6 +12,9 @@ from placement_svc.domain.wording import counted
 CLIENT_CHECK_INTERVAL = 0.1
 """Seconds between two checks whether the client is still connected, and between two calls of `Turn.share`."""
 
+ADVICE = "ask for less, or with a limit"
+"""What the client of a read can do if the time does not suffice."""
+
 CHECKED_ITEMS = 100
 """Items of `Deadline.checked` between two checks."""
 
@@ -48,7 +51,7 @@ class Deadline:
     """A time limit of `seconds`, which ends at `end` (monotonic clock).
 
     `is_abandoned` returns whether the client has disconnected (None: unknown). `turn` is the turn of the
-    request, None if it need not share one.
+    request, None if it need not share one. `advice` is what the client can do if the time does not suffice.
     """
 
     seconds: float
@@ -57,6 +60,7 @@ class Deadline:
     next_event: float
     """The time at which `check` has something to do: the end, or the next check of the client."""
     turn: Turn | None = None
+    advice: str = ADVICE
 
     @classmethod
     def of(
@@ -86,8 +90,7 @@ class Deadline:
         """Raise what `check` raises, without regard to the time of the last check."""
         if time.monotonic() >= self.end:
             raise Unavailable(
-                f"The request takes longer than {counted(self.seconds, 'second')}:"
-                " ask for less, or with a limit."
+                f"The request takes longer than {counted(self.seconds, 'second')}: {self.advice}."
             )
         if self.is_abandoned is not None and self.is_abandoned():
             raise ClientDisconnected("The client has disconnected.")

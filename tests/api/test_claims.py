@@ -525,4 +525,6 @@ def test_at_the_deadline_nothing_has_changed(
         response = client.post("/claims", json=body(A), headers=ADMIN)
     assert response.status_code == 503
     assert response.headers["Retry-After"] == "1"
+    assert "place fewer consumers" in error(response)["detail"]
+    assert "limit" not in error(response)["detail"]
     assert allocations(api, A) == {}
