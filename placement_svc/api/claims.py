@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response, g, request
 
-from placement_svc.api.allocation_candidates import search_options
+from placement_svc.api.allocation_candidates import one_at_a_time, search_options
 from placement_svc.api.context import placing_service, request_deadline, settings
 from placement_svc.db.claims.placing import PlacingOptions, PlacingResult
 from placement_svc.db.placement_group_rule import PlacementGroupRule
@@ -34,7 +34,8 @@ def place_consumers() -> Response:
     request_deadline().advice = ADVICE
     options = PlacingOptions(search=search_options(wanted.request), rule=rule)
     service = placing_service()
-    result = service.find(wanted, options) if is_dry_run else service.place(wanted, options)
+    with one_at_a_time(wanted.request):
+        result = service.find(wanted, options) if is_dry_run else service.place(wanted, options)
     body = _to_json(wanted, result)
     if rule is not None:
         body["violations"] = rule.violations(result.placements)

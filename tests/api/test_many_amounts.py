@@ -1,7 +1,8 @@
-"""Requests for candidates with many amounts run one at a time."""
+"""Requests for candidates, and claims, with many amounts run one at a time."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import pytest
 from werkzeug.test import TestResponse
@@ -10,11 +11,19 @@ from placement_svc.api import allocation_candidates
 from placement_svc.api.allocation_candidates import MANY_AMOUNTS
 from placement_svc.domain.fair_semaphore import FairSemaphore
 from placement_svc.http.environ import TURN
-from tests.conftest import NewApp
+from tests.conftest import LoadCloud, NewApp
+from tests.support.claims_oracle import consumer
+from tests.support.cloud import read
 from tests.support.service import wait_until
 from tests.support.turns import RecordedTurn
 
-PATHS = ("/allocation_candidates", "/allocation_candidates/explanation", "/allocation_candidates/capacity")
+CLAIMS = "/claims"
+PATHS = (
+    "/allocation_candidates",
+    "/allocation_candidates/explanation",
+    "/allocation_candidates/capacity",
+    CLAIMS,
+)
 
 Ask = Callable[..., TestResponse]
 
@@ -28,8 +37,9 @@ def large_requests(monkeypatch: pytest.MonkeyPatch) -> FairSemaphore:
 
 
 @pytest.fixture
-def ask(new_app: NewApp) -> Ask:
+def ask(new_app: NewApp, load_cloud: LoadCloud) -> Ask:
     """A function that sends a request for so many amounts, one in each group."""
+    load_cloud(read("h{VCPU1000}"))
     app = new_app()
 
     def ask(path: str, amounts: int, turn: RecordedTurn | None = None) -> TestResponse:
@@ -38,11 +48,12 @@ def ask(new_app: NewApp) -> Ask:
             "X-Auth-Token": "admin",
             "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
         }
-        return app.test_client().get(
-            f"{path}?group_policy=none&{'&'.join(groups)}",
-            headers=headers,
-            environ_overrides={TURN: turn or RecordedTurn([])},
-        )
+        request = f"group_policy=none&{'&'.join(groups)}"
+        client, environ = app.test_client(), {TURN: turn or RecordedTurn([])}
+        if path == CLAIMS:
+            body = {"request": request, "consumers": [consumer(str(uuid4()))]}
+            return client.post(path, json=body, headers=headers, environ_overrides=environ)
+        return client.get(f"{path}?{request}", headers=headers, environ_overrides=environ)
 
     return ask
 
