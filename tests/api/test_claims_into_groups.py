@@ -314,6 +314,17 @@ def test_soft_anti_affinity_fills_domains_evenly(api: Api, load_cloud: LoadCloud
     assert (roots(placed), placed.json["violations"]) == (["h3"], [uuid_of("5")])
 
 
+@pytest.mark.parametrize("order_by", ["pack:VCPU", "spread:VCPU"])
+def test_soft_anti_affinity_prefers_empty_domains_among_those_that_keep_it(
+    api: Api, load_cloud: LoadCloud, group: Call, order_by: str
+) -> None:
+    load_cloud(read("h1{VCPU9}; h2{VCPU8}; h3{VCPU7}"))
+    group("soft-anti-affinity", max_per_domain=3)
+    placed = api("POST", "/claims", body(*"123456", request=f"resources=VCPU:1&order_by={order_by}"))
+    assert [sorted(roots(placed)[start : start + 3]) for start in (0, 3)] == [["h1", "h2", "h3"]] * 2
+    assert placed.json["violations"] == []
+
+
 def test_an_unknown_group_is_refused(api: Api, load_cloud: LoadCloud) -> None:
     load_cloud(read("h1{VCPU8}"))
     for dry_run in (False, True):
