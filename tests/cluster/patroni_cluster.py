@@ -2,10 +2,8 @@
 
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +24,7 @@ from placement_svc.provisioning.installation import binary, system_user
 from tests.cluster.cut_proxy import CutProxy
 from tests.cluster.small_disk import SmallDisk
 from tests.support.failover import make_directory
+from tests.support.service import free_port
 
 ROOT = Path(__file__).parents[2]
 PATRONI = ROOT / ".venv/patroni/bin/patroni"
@@ -42,18 +41,6 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
-
-
-def lasting_port() -> int:
-    """Return a port that a stopped server finds free again.
-
-    It is not one of those that the system gives to outgoing connections.
-    """
-    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(first_outgoing // 2, first_outgoing)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def spawn(command: list[str | Path], log: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -80,7 +67,7 @@ class Etcd:
     def __init__(self, directory: Path) -> None:
         make_directory(directory / "etcd")
         self._directory = directory
-        self.port, self._peer_port = lasting_port(), lasting_port()
+        self.port, self._peer_port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -118,7 +105,7 @@ class Node:
         self._directory = directory
         self.disk = SmallDisk(directory / f"{name}-disk")
         self._data = self.disk.path / "data"
-        self._rest_port, self.port = lasting_port(), lasting_port()
+        self._rest_port, self.port = free_port(), free_port()
         self.proxy = CutProxy(self.port)
         self._configuration = directory / f"{name}.yml"
         self._configuration.write_text(yaml.safe_dump(self._settings(etcd_port)))

@@ -25,7 +25,7 @@ from placement_svc.http import token_file
 from tests.conftest import LoadCloud
 from tests.console.conftest import HOSTILE, LONG_CLASS, MARKS, RIGHT_TO_LEFT, SCRIPT, empty_answer
 from tests.support.cloud import read, uuid_of
-from tests.support.service import serving, wait_until
+from tests.support.service import TIMEOUT, serving, wait_until
 
 CHROMIUM = shutil.which("chromium")
 
@@ -50,6 +50,8 @@ VIEWS = [
 SIZES = {"wide": {"width": 1280, "height": 860}, "narrow": {"width": 400, "height": 800}}
 
 NewPage = Callable[..., Page]
+
+expect.set_options(timeout=1000 * TIMEOUT)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import OutcomeUnknown, Unavailable
 from tests.conftest import ADMIN
 from tests.support.failover import FailoverPair, failover_pair
+from tests.support.service import wait_until
 
 PROVIDER, CONSUMER = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
 CLAIM = {
@@ -106,7 +107,8 @@ def test_frozen_primary_blocks_no_thread(pair: FailoverPair) -> None:
     threads = [Thread(target=run) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    wait_until(lambda: pair.on_primary(sleeping) == len(threads))
     started = time.monotonic()
     pair.freeze_primary()
     for thread in threads:

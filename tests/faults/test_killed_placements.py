@@ -112,9 +112,9 @@ def test_every_call_is_stored_as_a_whole(service: Service, database: Engine, gro
         running = [threads.submit(load) for _ in range(CLIENTS)]
         try:
             wait_for_calls(0)
-            for number in range(2):
+            for _ in range(2):
                 granted = len(acknowledged)
-                os.kill(service.workers()[number], signal.SIGKILL)
+                service.kill_worker()
                 wait_for_calls(granted)
         finally:
             finished.set()

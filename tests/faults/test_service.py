@@ -125,10 +125,7 @@ def load(service: Service, hosts: list[str], database: Engine) -> Iterator[Load]
 
 
 def test_worker_that_is_killed_is_replaced(service: Service, load: Load) -> None:
-    before = service.workers()
-    load.during(lambda: os.kill(before[0], signal.SIGKILL))
-    wait_until(lambda: len(service.workers()) == len(before))
-    assert before[0] not in service.workers()
+    load.during(service.kill_worker)
     assert {response.status for response in load.failed} <= {0}
 
 

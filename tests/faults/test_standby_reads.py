@@ -261,7 +261,10 @@ def test_primary_is_not_used_as_a_standby(pair: FailoverPair) -> None:
     assert "not used, is not a standby\n" in get(app, "/readyz").text
 
 
-def test_request_does_not_wait_for_a_standby_that_is_down(pair: FailoverPair, passable_dir: Path) -> None:
+def test_request_does_not_wait_for_a_standby_that_is_down(
+    pair: FailoverPair, passable_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standbys, "RECHECK_SECONDS", 3600.0)
     read_url = f"postgresql://postgres@/placement?host={passable_dir}&port=5432"
     app = new_app(pair, read_url=read_url)
     [standby] = standbys_of(app)

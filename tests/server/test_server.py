@@ -1,7 +1,6 @@
 """A service in a process of its own: slow clients, stopping, metrics of several workers, and logs."""
 
 import json
-import os
 import signal
 import socket
 import time
@@ -148,7 +147,8 @@ def test_buffered_body_is_deleted_after_the_response(short_timeout: Service) -> 
     sent = POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
     with short_timeout.connect(sent + body) as connection:
         assert received(connection).startswith(b"HTTP/1.1 400 ")
-    assert buffer_files() == before
+    # Those of earlier requests may be deleted too.
+    wait_until(lambda: buffer_files() <= before)
 
 
 def test_query_may_have_two_hundred_request_groups(short_timeout: Service) -> None:
@@ -301,9 +301,7 @@ def test_metrics_cover_all_workers_and_keep_the_counts_of_a_dead_one(monitored: 
         monitored.get("/traits")
     # A request is counted after its response has been sent.
     wait_until(lambda: monitored.metric("placement_requests_total") == before + 20)
-    killed = monitored.workers()
-    os.kill(killed[0], signal.SIGKILL)
-    wait_until(lambda: len(monitored.workers()) == WORKERS and monitored.workers() != killed)
+    monitored.kill_worker()
     wait_until(lambda: monitored.metric("placement_pool_size_connections") == 10 * WORKERS)
     assert monitored.metric("placement_requests_total") == before + 20
 

@@ -17,13 +17,19 @@ from placement_svc.db.engine import connect
 from placement_svc.provisioning import embedded
 from placement_svc.provisioning.embedded_server import SERVER_OPTIONS
 from placement_svc.provisioning.installation import binary, system_user
+from tests.support.service import wait_until
 
 
-def _processes_of(pgdata: Path) -> list[int]:
-    """Return the process ids of a server: its postmaster first, and that one's children."""
+def _signal(pgdata: Path, number: int) -> None:
+    """Send a signal to all processes of a server: its postmaster first, which then starts no other one."""
     postmaster = int((pgdata / "postmaster.pid").read_text().split()[0])
-    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-    return [postmaster, *map(int, children)]
+    os.kill(postmaster, number)
+    if number == signal.SIGSTOP:
+        # The signal is delivered a moment later.
+        wait_until(lambda: ") T " in Path(f"/proc/{postmaster}/stat").read_text())
+    for child in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(child), number)
 
 
 WAIT_SECONDS = 30
@@ -134,15 +140,11 @@ class FailoverPair:
 
     def freeze_primary(self) -> None:
         """Stop all processes of the primary; the kernel still accepts connections for it."""
-        for pid in _processes_of(self._primary_data):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+        _signal(self._primary_data, signal.SIGSTOP)
 
     def thaw_primary(self) -> None:
         """Let the primary continue."""
-        for pid in _processes_of(self._primary_data):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        _signal(self._primary_data, signal.SIGCONT)
 
     @property
     def primary_url(self) -> str:
@@ -159,9 +161,7 @@ class FailoverPair:
         `pg_reload_conf` returns before the other sessions have their signal, so they get it from here.
         """
         self.on_primary(f"ALTER SYSTEM SET {setting}")
-        for pid in _processes_of(self._primary_data):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGHUP)
+        _signal(self._primary_data, signal.SIGHUP)
 
     def let_commits_wait(self) -> None:
         """Let all later commits on the primary wait for a standby that does not exist.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -146,6 +147,12 @@ class Service(Program):
         pid = self.process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
+    def kill_worker(self) -> None:
+        """Kill a worker, and wait until another one has replaced it."""
+        killed, *others = self.workers()
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: len({*self.workers()} - {killed}) == 1 + len(others))
+
     def wait_until_it_responds(self) -> None:
         """Wait until the service responds; raises AssertionError if it ends or does not respond in time."""
 
@@ -219,11 +226,15 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
 
 
 def free_port() -> int:
-    """Return an unused port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Return an unused port, which a server that is stopped and started again finds free.
+
+    It is not one of those that the system gives to outgoing connections.
+    """
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(first_outgoing // 2, first_outgoing)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def received(connection: socket.socket) -> bytes:
