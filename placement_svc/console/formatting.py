@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from unicodedata import category
+from unicodedata import bidirectional, category
 
 from flask import Flask, g, request, url_for
 
 from placement_svc.api.context import settings
 from placement_svc.console import context
+from placement_svc.console.labels import LABELS
 from placement_svc.console.login import form_token
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.wording import counted
+
+DIRECTION_MARKS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""The bidirectional classes of characters that change the direction of the text after them."""
 
 HIGH = 0.8
 FULL = 0.95
@@ -108,6 +112,11 @@ def named(name: str) -> str:
     return name if any(not category(each).startswith("M") for each in printable) else "(no name)"
 
 
+def plain(name: str) -> str:
+    """Return a name for a text without markup, such as a title, in which nothing isolates it."""
+    return named("".join(each for each in name if bidirectional(each) not in DIRECTION_MARKS))
+
+
 def _page_values() -> dict[str, Any]:
     """Return the values that the frame of each page needs."""
     caller = g.get("caller")
@@ -132,10 +141,12 @@ def install(app: Flask) -> None:
         "moment": moment,
         "age": age,
         "named": named,
+        "plain": plain,
     }
     app.jinja_env.globals |= {
         "counted": counted,
         "bar_of_sums": bar_of_sums,
         "bar_of_inventory": bar_of_inventory,
+        "labels": LABELS,
     }
     app.context_processor(_page_values)

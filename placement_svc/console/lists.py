@@ -9,6 +9,7 @@ from flask import render_template
 
 from placement_svc.console.context import filled_pairs, here
 from placement_svc.console.errors import short_reason
+from placement_svc.console.labels import LABELS, with_labels
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import Page, PageRequest
 from placement_svc.http.errors import keep_error, status_of
@@ -48,7 +49,8 @@ def keep_form(template: str) -> Callable[[Callable[[], str]], Callable[[], Any]]
                 return view()
             except Invalid as error:
                 keep_error(error)
-                page = render_template(template, query=query, problem=short_reason(str(error)))
+                problem = with_labels(short_reason(str(error)), LABELS.get)
+                page = render_template(template, query=query, problem=problem)
                 return page, status_of(error)
 
         return show

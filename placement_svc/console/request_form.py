@@ -13,7 +13,10 @@ from placement_svc.schemas.query import parse_pairs
 
 Pairs = list[tuple[str, str]]
 
-OWN_KEYS = frozenset({"candidate", "explain", "fits", "marker", "blank", "q", "add_group"})
+SHOWN_KEYS = frozenset({"candidate", "explain", "fits", "marker"})
+"""The keys that say which parts of the answer the page shows."""
+
+OWN_KEYS = SHOWN_KEYS | {"blank", "q", "add_group"}
 """The keys of the page; all others are those of the request, and `root` is that of its explanation."""
 
 
@@ -120,6 +123,14 @@ def parse_pasted(text: str) -> Pairs:
 def is_request(pairs: Pairs) -> bool:
     """Return whether some key is one of a request group."""
     return any(_GROUP_KEY.fullmatch(key) for key, _ in pairs)
+
+
+def label_of(key: str) -> str | None:
+    """Return the label of the field of a key, with the suffix of its group; None if the key has no field."""
+    match = _GROUP_KEY.fullmatch(key)
+    name, suffix = (match[1], match[2] or "") if match else (key, "")
+    label = next((kind.label for kind in (*GROUP_KINDS, *REQUEST_KINDS) if kind.key == name), None)
+    return f"{label} {suffix}".strip() if label else None
 
 
 def form_of(pairs: Pairs, blank: str | None) -> RequestForm:

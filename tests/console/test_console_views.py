@@ -320,6 +320,11 @@ def test_filter_of_projects_keeps_the_order(get: Get, cloud: None) -> None:
     assert '<input type="hidden" name="sort_by" value="-VCPU">' in get("/projects?sort_by=-VCPU").text
 
 
+@pytest.mark.parametrize("path", ["hosts", "consumers", "projects"])
+def test_filter_keeps_the_number_of_rows(get: Get, cloud: None, path: str) -> None:
+    assert ("limit", "7") in Page(get(f"/{path}?limit=7").text).sent_by_form("filters")
+
+
 def test_map_groups_hosts(get: Get, cloud: None) -> None:
     body = get("/map.json?group_by=trait&group_trait=COMPUTE_NODE").json
     assert body["groups"] == ["COMPUTE_NODE", "without COMPUTE_NODE"]
@@ -519,6 +524,17 @@ def test_names_in_summaries_of_explanations_are_isolated(get: Get, hostile_cloud
     assert f"if nothing were used. <bdi>cn1</bdi> comes closest: there is no {LONG_CLASS}." in page
 
 
+def test_draw_keeps_the_other_parts_of_the_page(get: Get, cloud: None) -> None:
+    page = get("/ask?resources=VCPU:1&explain=1&fits=1&blank=_1").text
+    assert 'href="/console/ask?resources=VCPU%3A1&amp;explain=1&amp;fits=1&amp;candidate=2#trees"' in page
+
+
+def test_direction_marks_of_a_name_are_not_in_the_title(get: Get, hostile_cloud: None) -> None:
+    host = HOSTILE.index(RIGHT_TO_LEFT)
+    page = get(f"/hosts/{uuid_of(f'hostile {host}')}").text
+    assert "<title>drawkcab · Placement</title>" in page
+
+
 def test_ask_shows_the_same_request_for_the_command_line(get: Get, cloud: None) -> None:
     page = get("/ask?resources=VCPU:1&required=!COMPUTE_NODE&candidate=2")
     assert (
@@ -585,16 +601,31 @@ def test_pasted_text_without_a_request_stays_in_its_field(get: Get, app: Flask, 
 
 
 @pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=0", "Invalid 'Limit': '0' does not match"),
+        ("member_of_1=member_of", "Expected 'Aggregates' parameter to contain valid UUID(s). Got: member_of"),
+        ("order_by=limit", "Expected 'Order by' to be spread:CLASS, pack:CLASS or random. Got: 'limit'"),
+        ("isolate=_1,_2", "Real suffixes should be specified in `Isolated groups`: ['_1', '_2']"),
+    ],
+)
+def test_errors_name_the_fields_of_the_form(get: Get, query: str, message: str) -> None:
+    page = get(f"/ask?resources=VCPU:1&{query}")
+    assert page.status_code == 400
+    assert message in words(page.text)
+
+
+@pytest.mark.parametrize(
     ("path", "key", "value", "message"),
     [
-        ("hosts", "trait", "x y", "Invalid 'trait': 'x y' does not match"),
+        ("hosts", "trait", "x y", "Invalid 'Trait': 'x y' does not match"),
         ("hosts", "resource_class", "UNKNOWN", "No such resource class UNKNOWN."),
-        ("hosts", "aggregate", "x" * 51, "Invalid 'aggregate': '"),
-        ("hosts", "sort_by", "bad", "Invalid 'sort_by': 'bad' does not match"),
-        ("map", "fill", '">', "Invalid 'fill': '\">' does not match"),
-        ("map", "group_trait", "COMPUTE_NODE", "'group_by=trait' and 'group_trait' need each other"),
-        ("consumers", "consumer_type", "<b>", "Invalid 'consumer_type': '<b>' does not match"),
-        ("projects", "project_id", "x" * 256, "Invalid 'project_id': '"),
+        ("hosts", "aggregate", "x" * 51, "Invalid 'Aggregate': '"),
+        ("hosts", "sort_by", "bad", "Invalid 'Order': 'bad' does not match"),
+        ("map", "fill", '">', "Invalid 'Fill by': '\">' does not match"),
+        ("map", "group_trait", "COMPUTE_NODE", "'Group by' trait and 'Trait of the groups' need each other"),
+        ("consumers", "consumer_type", "<b>", "Invalid 'Type': '<b>' does not match"),
+        ("projects", "project_id", "x" * 256, "Invalid 'Project': '"),
     ],
 )
 def test_form_keeps_what_is_not_valid(

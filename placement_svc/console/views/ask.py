@@ -15,10 +15,19 @@ from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import allows
 from placement_svc.console.errors import first_sentence, short_reason
+from placement_svc.console.labels import with_labels
 from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.login import NOAUTH_TOKEN
 from placement_svc.console.relaxations import relaxed
-from placement_svc.console.request_form import Pairs, form_of, is_request, parse_pasted, split_page_keys
+from placement_svc.console.request_form import (
+    SHOWN_KEYS,
+    Pairs,
+    form_of,
+    is_request,
+    label_of,
+    parse_pasted,
+    split_page_keys,
+)
 from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import provider_pages
 from placement_svc.db.engine import Transaction
@@ -85,7 +94,8 @@ def show() -> Any:
     try:
         return _page(pairs, own, **(_answer(pairs, own) if pairs != root else {}))
     except (Invalid, NotFound) as error:
-        return _page(pairs, own, problem=first_sentence(str(error))), status_of(error)
+        problem = with_labels(first_sentence(str(error)), label_of)
+        return _page(pairs, own, problem=problem), status_of(error)
 
 
 def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:
@@ -101,7 +111,7 @@ def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:
         shows_fits=allows("allocation_candidates:capacity"),
         curl=_curl(pairs),
         permanent_url=url_for("ask.show", _external=True) + f"?{urlencode(pairs)}",
-        ask=_link_maker(pairs),
+        ask=_link_maker([*pairs, *((key, value) for key, value in own.items() if key in SHOWN_KEYS)]),
         max_claims=DEFAULT_MAX,
         limit_names={OTHER: END_OF_COUNT},
         relaxed_url=lambda relaxation: _url(relaxed(pairs, relaxation)),
@@ -144,7 +154,7 @@ def _url(pairs: Pairs) -> str:
 
 
 def _link_maker(pairs: Pairs) -> Callable[..., str]:
-    """Return a function that returns the URL of the same request with other keys of the page."""
+    """Return a function that returns the URL of the same page with other values of some keys."""
     return lambda **changes: _url(
         [pair for pair in pairs if pair[0] not in changes]
         + [(key, str(value)) for key, value in changes.items() if value is not None]

@@ -36,7 +36,7 @@ ROWS = 50
 def _read(query: Mapping[str, str]) -> HostMap:
     group_by = query.get("group_by")
     if (group_by == "trait") != ("group_trait" in query):
-        raise Invalid(f"{ERROR_PREFIX}'group_by=trait' and 'group_trait' need each other")
+        raise Invalid(f"{ERROR_PREFIX}'group_by' trait and 'group_trait' need each other")
     if "size_by" in query and "fill" not in query:
         raise Invalid(f"{ERROR_PREFIX}'size_by' needs 'fill': it compares the capacities of one class")
     return reads().read(
