@@ -8,6 +8,7 @@ from flask import Blueprint, Response, g
 from placement_svc.api.candidates_response import CandidatesResponse
 from placement_svc.api.context import load_pairs, reads, request_deadline, settings
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
+from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS
 from placement_svc.domain.fair_semaphore import FairSemaphore
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
@@ -20,10 +21,14 @@ from placement_svc.schemas.allocation_candidates import check_group_count, parse
 
 bp = Blueprint("allocation_candidates", __name__)
 
-MANY_AMOUNTS = 50
-"""Amounts in all groups from which on a request takes long, because its statements are large."""
+MANY_AMOUNTS = MAX_SUBQUERY_DEMANDS + 1
+"""Amounts in all groups from which on a request counts as long, as its statements can be large.
 
-MAX_WAITING = 20
+On a busy machine such requests take more than 0.1 s together: all but a few of them would start again
+(`NoLongTurn`), and a small request that takes so long beside them would wait for a long turn behind them.
+"""
+
+MAX_WAITING = 100
 """How many requests with so many amounts may wait in a process, each in a thread."""
 
 _large_requests = FairSemaphore(1, max_waiting=MAX_WAITING)
