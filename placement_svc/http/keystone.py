@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -11,6 +12,7 @@ from oslo_config import cfg
 
 from placement_svc.domain.errors import SetupError, Unavailable
 from placement_svc.http.auth import AuthStrategy, Caller, role_names
+from placement_svc.schemas.keystone import InvalidDescription, check_token
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ MAX_ASKING = 30
 """Requests of a process that may wait for Keystone, each in a thread; a further one gets 503."""
 
 CANNOT_BE_ASKED = "Keystone cannot be asked."
+
+CANNOT_BE_UNDERSTOOD = "The response of Keystone cannot be understood."
 
 CONFIRMED = "204 No Content"
 """Status of the middleware's response to a request whose token is valid."""
@@ -64,7 +68,8 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         middleware = AuthProtocol(_confirm, {"oslo_config_config": config})
         # The middleware has no public hook between its cache of tokens and Keystone.
         identity_server = middleware._identity_server
-        identity_server.verify_token = _bounded(identity_server.verify_token)
+        ask = _validated(identity_server.verify_token, partial(_forget, middleware))
+        identity_server.verify_token = _bounded(ask)
     except (cfg.Error, ClientException, ConfigurationError, ValueError) as error:
         raise SetupError(f"The settings of Keystone cannot be used: {error}") from error
 
@@ -72,7 +77,7 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         """Return the caller to whom Keystone issued the token of `request`.
 
         Aborts with the middleware's own 401 if the token is invalid. Raises `Unavailable` if Keystone cannot
-        be reached, or if too many requests wait for it.
+        be reached, if its response is malformed, or if too many requests wait for it.
         """
         try:
             response = Response.from_app(middleware, request.environ, buffered=True)
@@ -110,6 +115,44 @@ def _bounded(verify_token: Callable[..., Any]) -> Callable[..., Any]:
         return data
 
     return ask
+
+
+def _validated(verify_token: Callable[..., Any], forget: Callable[[], None]) -> Callable[..., Any]:
+    """Return a `verify_token` of keystonemiddleware that checks Keystone's responses.
+
+    It raises `Unavailable` if a response is malformed, so only well-formed ones get into the cache of tokens.
+    `forget` drops what keystoneauth keeps, which does not check it.
+    """
+    from keystoneauth1.exceptions import CatalogException, ClientException, DiscoveryFailure
+    from keystonemiddleware.auth_token import InvalidToken, ServiceError
+
+    def ask(token: str, *args: Any, **options: Any) -> Any:
+        try:
+            data = verify_token(token, *args, **options)
+            check_token(data["token"])
+        except (CatalogException, DiscoveryFailure):
+            # Keystone may have returned wrong addresses or versions.
+            forget()
+            raise
+        except (ClientException, InvalidToken, ServiceError):
+            raise
+        except InvalidDescription as error:
+            log.error("Keystone's description of a token is malformed: %s", error)
+            raise Unavailable(CANNOT_BE_UNDERSTOOD) from error
+        except Exception as error:
+            log.error("A response of Keystone is malformed: %s: %s", type(error).__name__, error)
+            forget()
+            raise Unavailable(CANNOT_BE_UNDERSTOOD) from error
+        return data
+
+    return ask
+
+
+def _forget(middleware: Any) -> None:
+    """Drop the service's own token, and the versions and addresses of Keystone's API."""
+    middleware._identity_server.invalidate()
+    for keeper in (middleware._auth, middleware._session):
+        keeper._discovery_cache.clear()
 
 
 def _to_caller(user: Any) -> Caller:

@@ -1,5 +1,6 @@
 """Authentication by Keystone, with a small identity service over HTTP."""
 
+import json
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from flask import Response
 from werkzeug.test import TestResponse
 
 from placement_svc.domain.deadline import Turn
@@ -419,3 +421,127 @@ def test_authentication_of_the_service_that_gets_no_response_ends(
     with ThreadPoolExecutor(1) as executor, socket.create_server(("127.0.0.1", 0)) as silent:
         ask = configured(**options | {"auth_url": f"http://127.0.0.1:{silent.getsockname()[1]}/v3"})
         assert executor.submit(ask, "good").result(timeout=60).status_code == 503
+
+
+# Malformed responses
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def changed(description: dict[str, object], change: dict[str, object]) -> str:
+    """Return the body of a response with a token; None in `change` removes a key."""
+    merged = description | change
+    return json.dumps({"token": {key: value for key, value in merged.items() if value is not None}})
+
+
+MALFORMED_BODIES = [
+    *("", "<html>", '{"token": {', "null", "[]", "5", '{"token": null}', '{"token": []}', '{"token": "a"}'),
+    *('{"access": {"token": {"id": "x"}}}', b"\xff\xfe{", DEEP, f'{{"token": {DEEP}}}', "{}"),
+]
+
+MALFORMED_TIMES: list[object] = [None, "never", 5, [], "9999-12-31T23:59:59-23:00"]
+
+
+@pytest.mark.parametrize("body", MALFORMED_BODIES, ids=lambda body: repr(body[:30]))
+def test_malformed_token_check_gets_503(
+    ask: Ask, identity: Identity, body: str | bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity.tokens["good"] = token("service")
+    identity.check_response = Response(body)
+    assert_not_understood(ask("good"))
+    assert "malformed" in caplog.text
+    identity.check_response = None
+    assert ask("good").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        *(({"expires_at": value}, "expires_at") for value in MALFORMED_TIMES),
+        *(({"roles": value}, "roles") for value in ("service", {}, [None], ["service"], [{"id": "x"}])),
+        *(({"user": value}, "user") for value in (None, "user", {}, {"id": "x", "name": "x"})),
+        *(({"project": value}, "project") for value in ("own", {}, {"id": 5, "name": "x"})),
+        *(({"domain": "default"}, "domain"), ({"system": "all"}, "system"), ({"catalog": "x"}, "catalog")),
+        *(({"catalog": [None]}, "catalog"), ({"catalog": [{"type": 5}]}, "catalog")),
+        ({"bind": 5}, "bind"),
+        ({"application_credential": [5]}, "application_credential"),
+    ],
+    ids=str,
+)
+def test_malformed_description_of_a_token_gets_503(
+    configured: Callable[..., Ask],
+    options: dict[str, object],
+    identity: Identity,
+    caplog: pytest.LogCaptureFixture,
+    change: dict[str, object],
+    part: str,
+) -> None:
+    """It is not cached either."""
+    ask = configured(**options | {"token_cache_time": 3600})
+    identity.tokens["good"] = token("service")
+    identity.check_response = Response(changed(identity.tokens["good"], change))
+    assert_not_understood(ask("good"))
+    assert f"Keystone's description of a token is malformed: {{'{part}'" in caplog.text
+    identity.check_response = None
+    assert ask("good").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *MALFORMED_BODIES,
+        *(changed(token("service"), {"expires_at": value}) for value in MALFORMED_TIMES),
+        *(changed(token("service"), {"catalog": value}) for value in ("x", [5], [{"type": "identity"}])),
+    ],
+    ids=lambda body: repr(body[-60:]),
+)
+def test_malformed_authentication_of_the_service_is_not_kept(
+    ask: Ask, identity: Identity, body: str | bytes
+) -> None:
+    identity.tokens["good"] = token("service")
+    identity.login_response = Response(body, headers={"X-Subject-Token": "t"})
+    assert_unavailable(ask("good"))
+    identity.login_response = None
+    assert ask("good").status_code == 200
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Subject-Token": ""}])
+def test_authentication_of_the_service_without_a_token_is_not_kept(
+    ask: Ask, identity: Identity, headers: dict[str, str]
+) -> None:
+    identity.tokens["good"] = token("service")
+    identity.login_response = Response(changed(token("service"), {}), headers=headers)
+    assert_unavailable(ask("good"))
+    identity.login_response = None
+    assert ask("good").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *MALFORMED_BODIES,
+        *('{"versions": 5}', '{"versions": {"values": [5]}}', '{"version": 5}', '{"version": {"id": 5}}'),
+        '{"versions": {"values": [{"id": "v3", "status": "stable", "links": 5}]}}',
+        *('{"versions": {"values": []}}', '{"versions": []}', '{"version": {}}'),
+        '{"versions": {"values": [{"id": 3, "status": 3, "links": [{"rel": "self", "href": 5}]}]}}',
+    ],
+    ids=lambda body: repr(body[:60]),
+)
+def test_malformed_versions_are_not_kept(ask: Ask, identity: Identity, body: str | bytes) -> None:
+    identity.tokens["good"] = token("service")
+    identity.version_response = Response(body)
+    response = ask("good")
+    if response.status_code != 200:
+        assert_unavailable(response)
+    identity.version_response = None
+    assert ask("good").status_code == 200
+
+
+def assert_not_understood(response: TestResponse) -> None:
+    assert_unavailable(response)
+    assert "The response of Keystone cannot be understood." in response.text
+
+
+def test_redirect_loop_gets_503(ask: Ask, identity: Identity) -> None:
+    identity.check_response = Response(status=302, headers={"Location": f"{identity.url}/v3/auth/tokens"})
+    assert_not_understood(ask("good"))

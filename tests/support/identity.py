@@ -36,6 +36,7 @@ def token(*roles: str, hours: float = 1, **scope: Any) -> Json:
 class Identity:
     """The identity service: `tokens` are the valid tokens; `failure`, if set, is the status of validations.
 
+    `check_response`, `login_response` and `version_response`, if set, replace its other responses.
     A token that is taken out of `tokens` is revoked; `asked` has each that it was asked about, in order.
     """
 
@@ -43,6 +44,9 @@ class Identity:
         self.tokens: dict[str, Json] = {}
         self.failure: int | None = None
         self.asked: list[str] = []
+        self.check_response: Response | None = None
+        self.login_response: Response | None = None
+        self.version_response: Response | None = None
         self.url = ""
         self.is_running = threading.Event()
         """While it is not set, validations wait, as if the process was stopped."""
@@ -55,6 +59,8 @@ class Identity:
         @app.get("/v3")
         @app.get("/v3/")
         def version() -> Response | tuple[Response, int]:
+            if self.version_response:
+                return self.version_response
             links = [{"rel": "self", "href": f"{self.url}/v3/"}]
             v3 = {"id": "v3.14", "status": "stable", "updated": "2020-04-07T00:00:00Z", "links": links}
             if request.path == "/":
@@ -63,6 +69,8 @@ class Identity:
 
         @app.post("/v3/auth/tokens")
         def issue() -> Response | tuple[Response, int]:
+            if self.login_response:
+                return self.login_response
             user = request.json["auth"]["identity"]["password"]["user"]
             if (user["name"], user["password"]) != (USERNAME, PASSWORD):
                 return self._error(401)
@@ -79,6 +87,8 @@ class Identity:
             self.is_running.wait()
             if self.failure:
                 return self._error(self.failure)
+            if self.check_response:
+                return self.check_response
             if request.headers.get("X-Auth-Token") != OWN_TOKEN:
                 return self._error(401)
             known = self.tokens.get(subject)
