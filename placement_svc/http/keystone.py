@@ -34,6 +34,12 @@ One is enough for a connection that a restarted Keystone has closed.
 MAX_ASKING = 30
 """Requests of a process that may wait for Keystone, each in a thread; a further one gets 503."""
 
+SPARE_TIMEOUTS = 2
+"""The time limit of a token check is `http_connect_timeout` times its retries and this number.
+
+A check that succeeds can take three requests; one that fails, all attempts for one of them.
+"""
+
 CANNOT_BE_ASKED = "Keystone cannot be asked."
 
 CANNOT_BE_UNDERSTOOD = "The response of Keystone cannot be understood."
@@ -53,6 +59,8 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         from keystoneauth1.exceptions import ClientException
         from keystonemiddleware.auth_token import AuthProtocol
         from keystonemiddleware.exceptions import ConfigurationError
+
+        from placement_svc.http.keystone_transport import new_session
     except ImportError:
         raise SetupError(
             "PLACEMENT_AUTH=keystone needs keystonemiddleware: pip install 'placement-svc[keystone]'"
@@ -66,10 +74,11 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         # With a delayed decision, the middleware would let requests without a valid token through.
         config.set_override("delay_auth_decision", False, GROUP)
         middleware = AuthProtocol(_confirm, {"oslo_config_config": config})
-        # The middleware has no public hook between its cache of tokens and Keystone.
+        # The middleware has no public hooks for its connections, nor between its cache and Keystone.
+        middleware._session.session = new_session()
         identity_server = middleware._identity_server
         ask = _validated(identity_server.verify_token, partial(_forget, middleware))
-        identity_server.verify_token = _bounded(ask)
+        identity_server.verify_token = _bounded(ask, check_timeout(config))
     except (cfg.Error, ClientException, ConfigurationError, ValueError) as error:
         raise SetupError(f"The settings of Keystone cannot be used: {error}") from error
 
@@ -93,11 +102,14 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
     return AuthStrategy(identify)
 
 
-def _bounded(verify_token: Callable[..., Any]) -> Callable[..., Any]:
+def _bounded(verify_token: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """Return a `verify_token` of keystonemiddleware that at most `MAX_ASKING` requests run at a time.
 
-    Other requests have the turn of the request while it waits for Keystone.
+    Each run ends after so many seconds. Other requests have the turn of the request while it waits for
+    Keystone.
     """
+    from placement_svc.http.keystone_transport import time_limit
+
     slots = BoundedSemaphore(MAX_ASKING)
 
     def ask(token: str, retry: bool = True, **options: Any) -> Any:
@@ -108,7 +120,8 @@ def _bounded(verify_token: Callable[..., Any]) -> Callable[..., Any]:
             raise Unavailable(f"{CANNOT_BE_ASKED} Too many requests wait for it.")
         try:
             g.deadline.pause()
-            data = verify_token(token, **options)
+            with time_limit(seconds):
+                data = verify_token(token, **options)
         finally:
             slots.release()
             g.deadline.resume()
@@ -182,6 +195,13 @@ def read_settings(file: Path | None) -> cfg.ConfigOpts:
     config.set_default("http_connect_timeout", CONNECT_TIMEOUT, GROUP)
     config.set_default("http_request_max_retries", MAX_RETRIES, GROUP)
     return config
+
+
+def check_timeout(config: cfg.ConfigOpts) -> float:
+    """Return the seconds after which a token check ends, according to settings of keystonemiddleware."""
+    settings = config[GROUP]
+    seconds: float = settings.http_connect_timeout * (settings.http_request_max_retries + SPARE_TIMEOUTS)
+    return seconds
 
 
 def _confirm(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

@@ -1,11 +1,15 @@
 """Authentication by Keystone, with a small identity service over HTTP."""
 
+import gzip
 import json
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 from flask import Response
@@ -13,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc.domain.deadline import Turn
 from placement_svc.domain.errors import SetupError
-from placement_svc.http import keystone
+from placement_svc.http import keystone, keystone_transport
 from placement_svc.http.environ import TURN
 from placement_svc.http.keystone import GROUP, keystone_strategy, read_settings
 from tests.conftest import NewApp
@@ -423,6 +427,61 @@ def test_authentication_of_the_service_that_gets_no_response_ends(
         assert executor.submit(ask, "good").result(timeout=60).status_code == 503
 
 
+@contextmanager
+def dripping_keystone(start: bytes) -> Iterator[str]:
+    """Yield the URL of a server that sends `start`, and then a byte in each tenth of a second."""
+    is_over = Event()
+
+    def drip(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.recv(65536)
+            client.sendall(start)
+            while not is_over.wait(0.1):
+                client.sendall(b"1")
+
+    with ThreadPoolExecutor() as executor, socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    executor.submit(drip, server.accept()[0])
+
+        executor.submit(accept)
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}/v3"
+        finally:
+            is_over.set()
+            server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.usefixtures("short_timeout")
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"HTTP/1.1 200 OK\r\nX-Long: ",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+    ids=["header", "body", "chunk size"],
+)
+def test_token_check_whose_response_drips_ends(
+    configured: Callable[..., Ask],
+    options: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    start: bytes,
+) -> None:
+    """The limit is twice the timeout here, since nothing is repeated; the next request can ask Keystone."""
+    monkeypatch.setattr(keystone, "MAX_ASKING", 1)
+    with dripping_keystone(start) as url:
+        ask = configured(**options | {"auth_url": url})
+        for _ in range(2):
+            begin = time.monotonic()
+            response = ask("good")
+            assert_unavailable(response)
+            assert "Too many" not in response.text
+            assert time.monotonic() - begin < 5
+
+
 # Malformed responses
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -545,3 +604,12 @@ def assert_not_understood(response: TestResponse) -> None:
 def test_redirect_loop_gets_503(ask: Ask, identity: Identity) -> None:
     identity.check_response = Response(status=302, headers={"Location": f"{identity.url}/v3/auth/tokens"})
     assert_not_understood(ask("good"))
+
+
+def test_long_response_gets_503(ask: Ask, identity: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity.tokens["good"] = token("service")
+    assert ask("good").status_code == 200
+    monkeypatch.setattr(keystone_transport, "MAX_BODY_BYTES", 10_000)
+    packed = gzip.compress(b"[" + b" " * 10_000)
+    identity.check_response = Response(packed, headers={"Content-Encoding": "gzip"})
+    assert_unavailable(ask("good"))
