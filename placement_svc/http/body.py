@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 from flask import request
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from placement_svc.domain.errors import Invalid
 
@@ -42,9 +43,7 @@ FIELD_SAVING = 64
 
 def read_json() -> Any:
     """Return the JSON body of the current request; raise `Invalid` for other text or too many values."""
-    body = request.get_data(cache=False)
-    # A chunked body seems to end at the size limit. Only a further read raises the error 413.
-    request.stream.read(1)
+    body = _read_body()
     needed, allowed = estimate_memory(body), max(MIN_MEMORY, 4 * len(body))
     if needed > allowed:
         raise Invalid(
@@ -55,6 +54,17 @@ def read_json() -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Invalid(f"Malformed JSON: {error}") from None
+
+
+def _read_body() -> bytes:
+    """Return the body of the current request; raise `RequestEntityTooLarge` if it is larger than allowed."""
+    length, limit = request.content_length or 0, request.max_content_length or 0
+    if length <= limit:
+        body = request.get_data(cache=False)
+        # Werkzeug cuts a chunked body at the limit.
+        if length or len(body) < limit or not request.environ["wsgi.input"].read(1):
+            return body
+    raise RequestEntityTooLarge(f"It may have at most {limit:,} bytes.")
 
 
 def estimate_memory(body: bytes) -> int:

@@ -252,13 +252,22 @@ def test_too_large_body_is_not_read(send):
         CONTENT_LENGTH=str(Settings.max_body + 1),
         **{"wsgi.input": body},
     )
-    assert "The request body is too large." in error_of(response, 413)["detail"]
+    detail = error_of(response, 413)["detail"]
+    assert detail == "The request body is too large.\n\n It may have at most 16,777,216 bytes.  "
 
 
 def test_too_large_chunked_body_gets_413(send):
     chunks = {"wsgi.input": io.BytesIO(b" " * (Settings.max_body + 1)), "wsgi.input_terminated": True}
     response = send("POST", "/resource_providers", headers=ADMIN | JSON, **chunks, CONTENT_LENGTH="")
     assert error_of(response, 413)["title"] == HTTPStatus(413).phrase
+
+
+@pytest.mark.parametrize("length", [str(Settings.max_body), ""], ids=["announced", "chunked"])
+def test_body_of_the_maximum_size_is_read(length, send):
+    body = io.BytesIO(b"{}" + b" " * (Settings.max_body - 2))
+    chunks = {"wsgi.input": body, "wsgi.input_terminated": True}
+    response = send("POST", "/resource_providers", headers=ADMIN | JSON, **chunks, CONTENT_LENGTH=length)
+    assert "'name' is a required property" in error_of(response, 400)["detail"]
 
 
 def test_error_for_many_unknown_keys_is_short(send):
