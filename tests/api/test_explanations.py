@@ -1,5 +1,6 @@
 """Explanations of one host, and the bound on the roots that an explanation covers."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -89,6 +90,21 @@ def test_explanation_covers_the_first_roots_by_uuid(
     lower = client.get(f"{PATH}?resources=VCPU:9", headers=ADMIN).json
     assert lower["relaxations"] == [{"instead": "resources=VCPU:8", "roots": 3}]
     assert [each["root"]["name"] for each in lower["nearest"]] == names[:2]
+
+
+@pytest.mark.parametrize("digits", [300, 400, 4000])
+def test_amount_that_exceeds_a_double_precision_is_explained(
+    api: Api, load_cloud: LoadCloud, digits: int
+) -> None:
+    load_cloud(read("a{VCPU8}; b{VCPU4}; c{}"))
+    amount = "1" + "0" * digits
+
+    # orjson reads no such number.
+    body = json.loads(api("GET", f"{PATH}?resources=VCPU:{amount}").data)
+
+    assert {each["root"]["name"] for each in body["nearest"]} == {"a", "b", "c"}
+    assert body["relaxations"] == [{"instead": "resources=VCPU:8", "roots": 1}]
+    assert api("GET", f"/console/ask?resources=VCPU:{amount}").status_code == 200
 
 
 def test_a_missing_inventory_is_one_failing_filter(api: Api, load_cloud: LoadCloud) -> None:

@@ -50,6 +50,9 @@ MAX_NEAREST = 10
 GAP_DIGITS = 9
 """The digits of a gap after the point; further ones can differ between equal sums of fractions."""
 
+MAX_DOUBLE_AMOUNT = 10**300
+"""An amount that a double precision can hold; the gaps of all larger amounts are 1 too, after rounding."""
+
 
 @dataclass(frozen=True)
 class RootFailures:
@@ -174,7 +177,7 @@ def _select_gaps(
     wanted = table_of(
         "wanted",
         [
-            (n, class_id, min(amount, MAX_CAPACITY + 1), amount)
+            (n, class_id, min(amount, MAX_CAPACITY + 1), min(amount, MAX_DOUBLE_AMOUNT))
             for slot, n in slots.items()
             for class_id, amount in slot.resources
         ],
