@@ -7,8 +7,9 @@ caller without a valid token gets its response without sending a large body.
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO, RawIOBase
+from itertools import count
 from threading import Lock
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -25,6 +26,9 @@ The metrics are kept there too, in files mapped into memory: a worker that canno
 
 MAX_CHUNKS = 65_536
 """The chunks that a body may have; each costs some microseconds, however small it is."""
+
+MAX_CHUNK_SIZE = 2**63 - 1
+"""The largest size that a chunk may announce; a body of so many bytes never arrives."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -88,17 +92,33 @@ class BodyOnDemand(RawIOBase):
         super().close()
 
 
+class TooManyChunks(InvalidChunkSize):  # type: ignore[misc]
+    """A body has more than `MAX_CHUNKS` chunks."""
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+
+    def __str__(self) -> str:
+        return f"The body has more than {MAX_CHUNKS:,} chunks"
+
+
 def limit_chunks(body: Any) -> None:
-    """Let reading a chunked body of gunicorn raise `InvalidChunkSize` at more than `MAX_CHUNKS` chunks."""
-    body.reader.parser = _limited(body.reader.parser)
+    """Let a chunked body of gunicorn have at most `MAX_CHUNKS` chunks, of at most `MAX_CHUNK_SIZE` bytes.
 
+    Otherwise, reading it raises `InvalidChunkSize`.
+    """
+    parse_chunk_size = body.reader.parse_chunk_size
+    numbers = count(1)
 
-def _limited(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    for number, piece in enumerate(pieces):
-        # A chunk is one piece, or several if it was received in several.
-        if number >= MAX_CHUNKS:
-            raise InvalidChunkSize(b"")
-        yield piece
+    def parse(unreader: Any, data: bytes | None = None) -> tuple[int, bytes | None]:
+        size, rest = parse_chunk_size(unreader, data)
+        if size > MAX_CHUNK_SIZE:
+            raise InvalidChunkSize(b"%x" % size)
+        if size and next(numbers) > MAX_CHUNKS:
+            raise TooManyChunks()
+        return size, rest
+
+    body.reader.parse_chunk_size = parse
 
 
 def read_body(source: Source, length: int | None, max_body: int) -> tuple[BinaryIO, bool]:

@@ -1,6 +1,7 @@
 """A worker rejects invalid HTTP, buffers large bodies, and checks deadlines while clients connect."""
 
 import gc
+import html
 import logging
 import math
 import socket
@@ -188,6 +189,24 @@ def test_invalid_request_is_not_quoted(connection: Connection, sent: bytes, stat
     assert response.count(b"HTTP/1.1 ") == 1
     assert "Invalid request from ip=192.0.2.1: " in connection.logged()
     assert "a-secret" not in (connection.logged() + response.decode()).lower()
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"Content-Length: +5\r\n\r\n", "Invalid HTTP Header: 'Content-Length'"),
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", "Invalid HTTP Header: 'Content-Length'"),
+        (b"Host: localhost\r\n\r\n", "Invalid HTTP Header: 'Host'"),
+        (b"Content-Type: a/b\r\nContent-Type: a/b\r\n\r\n", "Invalid HTTP Header: 'Content-Type'"),
+        (b"Transfer-Encoding: gzip\r\n\r\n", "Invalid HTTP Header: 'Transfer-Encoding'"),
+        (b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % 2**68, "Invalid chunk size: '(not shown)'"),
+    ],
+)
+def test_error_names_the_invalid_header(connection: Connection, sent: bytes, text: str) -> None:
+    response = connection.send(HEAD + sent)
+    assert response.startswith(b"HTTP/1.1 400 ")
+    assert html.unescape(response.decode()).count(text) == 1
+    assert text in connection.logged()
 
 
 INCOMPLETE = {
