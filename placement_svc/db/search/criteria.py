@@ -1,6 +1,6 @@
 """The criteria of a search: a request for allocation candidates with ids instead of names."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
@@ -125,6 +125,9 @@ class SearchCriteria:
     and of the single names that it forbids, `small_trait_sets` and `small_aggregate_sets` have so few
     providers that all their roots are best listed. `sufficient_trait_sets` and `sufficient_aggregate_sets`
     have so few that examining all their roots takes less time than reading a large set beside them.
+    `providers_by_trait` and `providers_by_aggregate` are the numbers of providers, at least of those in small
+    sets. They, the order of the candidates (None: any) and the approximate number of root providers (0:
+    unknown) are no conditions, so statements do not depend on them.
     """
 
     rules: CombinationRules
@@ -142,9 +145,9 @@ class SearchCriteria:
     sharing_trait_id: int | None
     """The id of MISC_SHARES_VIA_AGGREGATE; None if no provider has it."""
     ordering: Ordering | None = field(default=None, compare=False)
-    """The order of the candidates (None: any); no condition, so statements do not depend on it."""
     root_count: int = field(default=0, compare=False)
-    """The approximate number of root providers (0: unknown); statements do not depend on it."""
+    providers_by_trait: Mapping[int, int] = field(default_factory=dict, compare=False)
+    providers_by_aggregate: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     __hash__ = _hash_once
 
@@ -167,6 +170,14 @@ class SearchCriteria:
             or any(each.has_filters for each in dict.fromkeys(self.by_demand))
         )
 
+    def trait_set_size(self, trait_ids: frozenset[int]) -> int | None:
+        """Return how many providers have a trait of a set at most; None if the set is not small."""
+        return _size(trait_ids, self.small_trait_sets, self.providers_by_trait)
+
+    def aggregate_set_size(self, aggregate_ids: frozenset[int]) -> int | None:
+        """Return how many members the aggregates of a set have at most; None if the set is not small."""
+        return _size(aggregate_ids, self.small_aggregate_sets, self.providers_by_aggregate)
+
     def has_rare_criterion(self, shared: Collection[SupplierCriteria]) -> bool:
         """Return whether few trees have the amounts, and a lookup had best start from their inventories.
 
@@ -174,6 +185,10 @@ class SearchCriteria:
         trees few.
         """
         return any(criteria.is_rare for criteria in dict.fromkeys(self.by_demand) if criteria not in shared)
+
+
+def _size(ids: frozenset[int], small: Collection[frozenset[int]], counts: Mapping[int, int]) -> int | None:
+    return sum(counts[id_] for id_ in ids) if ids in small else None
 
 
 def requiring_score(criteria: SearchCriteria, preferred: frozenset[int], score: int) -> SearchCriteria:

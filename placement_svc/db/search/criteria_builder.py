@@ -137,6 +137,8 @@ def _build_criteria(
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,
         ordering=Ordering.of(rules, preferred, request.order_by),
         root_count=names.root_count,
+        providers_by_trait=names.providers_by_trait,
+        providers_by_aggregate=names.providers_by_aggregate,
     )
 
 

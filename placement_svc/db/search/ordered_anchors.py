@@ -10,7 +10,7 @@ from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories, FreedInventory
 from placement_svc.db.search.ordered_roots import OrderedRoots
 from placement_svc.db.search.ordered_sets import OrderedSets
-from placement_svc.db.search.root_sets import SetSize, has_set
+from placement_svc.db.search.root_sets import facts_about_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
 from placement_svc.domain.deadline import Deadline
@@ -25,6 +25,9 @@ Usually all roots with a good key are anchors, and a further batch takes as long
 
 FIRST_FILTERED_BATCH = (1.1, 40)
 """The same if filters exclude roots, or trees without preferred traits are left for later."""
+
+FIRST_BATCH_OF_SETS = (1.1, 90)
+"""The same if several sets of roots are intersected, of which mostly more than five in six are excluded."""
 
 MAX_ORDERED_BATCHES = 12
 """The batches of roots in order after which a search finds all other anchors at once."""
@@ -48,9 +51,15 @@ They have at least as many as all before.
 MIN_ANCHOR_RATIO = 1 / 20
 """The part of the roots of a batch that must be anchors; otherwise filters exclude most roots.
 
-Then only roots in the sets that the filters allow are ordered. If there are no sets, or other conditions
-exclude most of these roots, all anchors are found at once, which costs as much as the roots that pass.
+Then only roots in the sets that the filters allow are ordered, once this takes less time than to examine as
+many roots as probably are left. If there are no sets, all anchors are found at once instead.
 """
+
+CLASS_COST = 1 / 30
+"""The part of all roots that can be examined while a set reads an inventory of each root."""
+
+UNKEYED_COST = 1 / 4
+"""How many roots can be examined while a root in a set is listed that needs no key: in a random order."""
 
 MIN_SAMPLE = 30
 """The least number of roots of such a batch: fewer roots say little about the others."""
@@ -66,9 +75,9 @@ class AnchorSource:
     that can have the best score come first, then those that can have the next one, and so on. For each score,
     the first batches are roots in the order of the best key that their trees can have. The roots with the
     best keys are often no anchors, or have a worse key themselves: the fullest hosts lack another class. So
-    the batches grow. If filters allow only the roots in small sets, or exclude most of the roots, only those
-    in sets are ordered. If most of these are not anchors either, or many roots have been examined, all trees
-    that can have the score follow at once.
+    the batches grow. If filters exclude most of the roots, and it takes less time, only those in sets are
+    ordered; with small sets, from the start. If most of these are not anchors either, or many roots have been
+    examined, all trees that can have the score follow at once.
 
     If consumers are ignored, `freed` are the inventories from which these have allocations. The roots are in
     the order of stored amounts, which are wrong for a tree with such an inventory of the class of `order_by`.
@@ -98,6 +107,7 @@ class AnchorSource:
         self.facts = SupplierFacts(uuids=RandomTexts(memory) if ordering.is_random else {})
         self.horizon: TreePosition
         self._connection = connection
+        self._limit = limit or 0
         self._delivered: set[int] = set()
         self._known: set[int] = set()
         """The providers whose facts have been read."""
@@ -120,9 +130,12 @@ class AnchorSource:
         self._is_in_order = self._orders_roots
         self._is_restricted = False
         """Whether only the roots in sets are ordered."""
+        self._roots_per_anchor = 1.0
+        """How many roots have one anchor among them, as far as that is known before the first batch."""
+        self._sets = facts_about_sets(self._score_criteria, self.shared_supplies)
         self._begin_batches()
-        if self._orders_roots:
-            self._restrict_if_in(SetSize.SMALL)
+        if self._orders_roots and self._sets.least_size is not None:
+            self._begin_with_small_set(self._sets.least_size)
 
     def _begin_batches(self) -> None:
         """Forget what the batches so far have found."""
@@ -133,27 +146,49 @@ class AnchorSource:
         self._before_horizon = 0
         """How many anchors have been delivered whose bounds are before the horizon."""
 
-    def _restrict_if_in(self, size: SetSize) -> bool:
-        """If roots must be in a set of this size, order only those in sets from now on; return whether so.
+    def _begin_with_small_set(self, size: int) -> None:
+        """Begin with the roots in sets, unless it takes less time to examine the first roots in order.
 
-        With a random order and preferred traits, the trees in the sets would also precede others with the
-        same score.
+        Other sets can exclude any part of the roots in the small one.
         """
-        is_unbiased = not (self.ordering.is_random and self.ordering.preferred)
-        self._is_restricted = is_unbiased and has_set(self._score_criteria, self.shared_supplies, size)
-        if self._is_restricted:
-            self._roots.restrict(
-                OrderedSets(
-                    criteria=self._score_criteria,
-                    supplies=tuple(self.shared_supplies.items()),
-                    class_id=self._class_id(),
-                    least_amount=self._least_amount(),
-                    spreads=self.ordering.spreads,
-                    is_random=self.ordering.is_random,
-                )
+        roots_per_anchor = max(1, self.criteria.root_count / max(1, size))
+        if self._sets.set_count == 1 and self._limit * roots_per_anchor < self._listing_cost():
+            self._roots_per_anchor = roots_per_anchor
+        elif self._may_restrict:
+            self._restrict()
+
+    def _listing_cost(self) -> float:
+        """Return how many roots can be examined while the roots in sets are listed with their keys.
+
+        Return 0 for large sets of which indexes have all members: reading these takes less time than
+        examining a few roots that are in none of them.
+        """
+        if self._sets.least_size is not None:
+            return self._sets.least_size * (UNKEYED_COST if self._class_id() is None else 1)
+        return CLASS_COST * self.criteria.root_count * self._sets.class_reads
+
+    @property
+    def _may_restrict(self) -> bool:
+        """Whether the roots in sets may precede others.
+
+        With a random order and preferred traits, their trees would also precede others with the same score.
+        """
+        return not (self.ordering.is_random and self.ordering.preferred)
+
+    def _restrict(self) -> None:
+        """Order only the roots in sets from now on."""
+        self._is_restricted = True
+        self._roots.restrict(
+            OrderedSets(
+                criteria=self._score_criteria,
+                supplies=tuple(self.shared_supplies.items()),
+                class_id=self._class_id(),
+                least_amount=self._least_amount(),
+                spreads=self.ordering.spreads,
+                is_random=self.ordering.is_random,
             )
-            self._begin_batches()
-        return self._is_restricted
+        )
+        self._begin_batches()
 
     def _end_score(self) -> None:
         """Continue with the next lower score, as all trees that can have this one are delivered."""
@@ -189,13 +224,24 @@ class AnchorSource:
         else:
             self.horizon = (-self._score, *self._roots.next_position)
             in_order = [bound for bound, anchor in found if anchor.id not in freed_roots]
-            self._before_horizon += sum(bound <= self.horizon for bound in in_order)
+            before_horizon = sum(bound <= self.horizon for bound in in_order)
+            self._before_horizon += before_horizon
             anchor_count = sum(each.id not in freed_roots for each in anchors)
             if self._batches == MAX_ORDERED_BATCHES or not self._useless_left():
                 self._is_in_order = False
             elif self._excludes_most(anchor_count):
-                self._is_in_order = not self._is_restricted and self._restrict_if_in(SetSize.ANY)
+                # If there was no anchor, the next one is probably not far.
+                roots_per_anchor = self._last_batch / max(anchor_count, 1 / 2)
+                self._leave_order(after=(wanted - before_horizon) * roots_per_anchor)
         return found
+
+    def _leave_order(self, after: float) -> None:
+        """Continue with the roots in sets, or with all anchors, if that is faster than so many roots."""
+        if self._sets.set_count and self._may_restrict and not self._is_restricted:
+            if self._listing_cost() <= after:
+                self._restrict()
+        else:
+            self._is_in_order = not self._is_restricted and after < self._max_useless()
 
     def _excludes_most(self, anchor_count: int) -> bool:
         """Return whether filters exclude most roots, after a batch with so many anchors."""
@@ -213,17 +259,20 @@ class AnchorSource:
     def _next_size(self, wanted: int) -> int:
         """Return the number of roots of the next batch.
 
-        The second batch has as many as the first one suggests, as not each root is an anchor with its key.
+        After the first one, it has as many as those before suggest: not each root is an anchor with its key.
         """
         factor, more = FIRST_FILTERED_BATCH if self._score_criteria.has_filters else FIRST_BATCH
+        if self._sets.set_count > 1 and not self._is_restricted:
+            factor, more = FIRST_BATCH_OF_SETS
         if self._batches == 0:
-            return int(factor * wanted) + more
+            return int(factor * wanted * self._roots_per_anchor) + more
         # A batch of roots of one key can have fewer roots than requested, even none.
         most = max(BATCH_GROWTH * self._last_batch, self._examined) + more
-        if self._batches > 1:
-            return min(most, wanted + self._useless_left())
         roots_per_anchor = self._examined / max(1, self._before_horizon)
-        return min(int(factor * wanted * roots_per_anchor) + more, most)
+        expected = int(factor * wanted * roots_per_anchor) + more
+        if self._batches == 1:
+            return min(expected, most)
+        return min(max(expected, self._last_batch), most, wanted + self._useless_left())
 
     def _can_order_roots(self) -> bool:
         """Return whether the keys of trees depend on their own inventories, and many trees fit.

@@ -44,14 +44,16 @@ class SetSize(Enum):
 
 
 class _RootSet(NamedTuple):
-    """A set of roots: a function that returns its query, whether it is small, and whether it suffices.
+    """A set of roots: a function that returns its query, and how many roots it has if it is small.
 
-    If a set suffices, no large one is used beside it (`SearchCriteria`).
+    If a set suffices, no large one is used beside it (`SearchCriteria`). `reads_class` means that the query
+    reads all inventories of a resource class.
     """
 
     select: Callable[[], Select[int]]
-    is_small: bool = False
+    size: int | None = None
     suffices: bool = False
+    reads_class: bool = False
 
 
 _member_of = shared(provider_aggregates.alias("member_of"))
@@ -83,9 +85,9 @@ def roots_in_sets(
         _aggregate_sets(criteria, shared_supplies, size),
         _trait_sets(criteria, shared_supplies, trait_size),
     )
-    small_first = sorted(all_sets, key=lambda each: not each.is_small)
+    small_first = sorted(all_sets, key=lambda each: each.size is None)
     uses_large = not any(each.suffices for each in small_first)
-    used = [each for each in small_first if each.is_small or uses_large]
+    used = [each for each in small_first if each.size is not None or uses_large]
     sets: list[Select[Any]] = [each.select() for each in used[:MAX_SETS]]
     excludes = uses_large and trait_size is not SetSize.SMALL
     excluded = list(islice(_excluded_sets(criteria), MAX_SETS)) if excludes else []
@@ -114,6 +116,27 @@ def has_set(criteria: SearchCriteria, shared_supplies: SharedSupplies, size: Set
     )
 
 
+class SetFacts(NamedTuple):
+    """How many sets a search has, how large the smallest one is, and how many read a whole class.
+
+    The size is None if no set is small.
+    """
+
+    set_count: int
+    least_size: int | None
+    class_reads: int
+
+
+def facts_about_sets(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> SetFacts:
+    """Return what is known about the sets of a search, of any size, before they are read."""
+    sets = [
+        *_aggregate_sets(criteria, shared_supplies, SetSize.ANY),
+        *_trait_sets(criteria, shared_supplies, SetSize.ANY),
+    ]
+    least_size = min((each.size for each in sets if each.size is not None), default=None)
+    return SetFacts(len(sets), least_size, sum(each.reads_class for each in sets))
+
+
 def _aggregate_sets(
     criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize
 ) -> Iterator[_RootSet]:
@@ -126,10 +149,10 @@ def _aggregate_sets(
     for any_of, conditions in chain(
         ((each, [_IS_ROOT_MEMBER]) for each in root_sets), ((each, []) for each in supplier_sets)
     ):
-        is_small = any_of in criteria.small_aggregate_sets
-        if is_small or _is_used(any_of, size):
+        set_size = criteria.aggregate_set_size(any_of)
+        if set_size is not None or _is_used(any_of, size):
             suffices = any_of in criteria.sufficient_aggregate_sets
-            yield _RootSet(partial(_select_members, any_of, *conditions), is_small, suffices)
+            yield _RootSet(partial(_select_members, any_of, *conditions), set_size, suffices)
 
 
 def _required_aggregates(
@@ -152,9 +175,9 @@ def _trait_sets(
     First yield the roots with the traits that `root_required` requires. In the unsuffixed group, each trait
     that is required makes a set, and sharing providers can have it.
     """
-    small = criteria.small_trait_sets
     required = criteria.root_required.any_of
-    if small.isdisjoint(required):
+    set_size = _least_size(criteria, required)
+    if set_size is None:
         if used := [any_of for any_of in required if _is_used(any_of, size)]:
             part = used[:MAX_SETS_OF_SUPPLIER]
             yield _RootSet(partial(_select_roots_of_holders, part, _IS_ROOT_TRAIT))
@@ -162,20 +185,26 @@ def _trait_sets(
         is_root = _provider.c.parent_id.is_(None)
         suffices = not criteria.sufficient_trait_sets.isdisjoint(required)
         yield _RootSet(
-            partial(_select_with_traits, criteria.root_required, is_root), is_small=True, suffices=suffices
+            partial(_select_with_traits, criteria.root_required, is_root), set_size, suffices=suffices
         )
     for each in dict.fromkeys(criteria.by_demand):
         if each not in shared_supplies:
             yield from _supplier_set(criteria, each, size)
     for any_of in criteria.rules.unsuffixed_required:
         aggregate_ids = aggregates_serving_required(shared_supplies, any_of)
-        is_small = any_of in small
+        set_size = criteria.trait_set_size(any_of)
         if not aggregate_ids:
-            if is_small or _is_used(any_of, size):
+            if set_size is not None or _is_used(any_of, size):
                 suffices = any_of in criteria.sufficient_trait_sets
-                yield _RootSet(partial(_select_roots_of_holders, [any_of]), is_small, suffices)
-        elif is_small or _is_used([*any_of, *aggregate_ids], size):
-            yield _RootSet(partial(_select_holders_or_members, any_of, aggregate_ids), is_small)
+                yield _RootSet(partial(_select_roots_of_holders, [any_of]), set_size, suffices)
+        elif set_size is not None or _is_used([*any_of, *aggregate_ids], size):
+            yield _RootSet(partial(_select_holders_or_members, any_of, aggregate_ids), set_size)
+
+
+def _least_size(criteria: SearchCriteria, sets: Iterable[frozenset[int]]) -> int | None:
+    """Return the size of the smallest of these sets of traits; None if none is small."""
+    sizes = (criteria.trait_set_size(any_of) for any_of in sets)
+    return min((size for size in sizes if size is not None), default=None)
 
 
 def _supplier_set(
@@ -186,11 +215,10 @@ def _supplier_set(
     If only forbidden traits can exclude providers, start from those with the resource class.
     """
     required, forbidden = supplier_criteria.required.any_of, supplier_criteria.required.forbidden
-    if not criteria.small_trait_sets.isdisjoint(required):
+    set_size = _least_size(criteria, required)
+    if set_size is not None:
         suffices = not criteria.sufficient_trait_sets.isdisjoint(required)
-        yield _RootSet(
-            partial(_select_with_traits, supplier_criteria.required), is_small=True, suffices=suffices
-        )
+        yield _RootSet(partial(_select_with_traits, supplier_criteria.required), set_size, suffices)
         return
     if size is SetSize.SMALL:
         return
@@ -200,7 +228,8 @@ def _supplier_set(
         yield _RootSet(partial(_select_roots_of_holders, used))
     elif excluded and (used or supplier_criteria.resources):
         class_id = None if used else supplier_criteria.resources[0][0]
-        yield _RootSet(partial(_select_allowed, class_id, used, excluded))
+        reads_class = class_id is not None
+        yield _RootSet(partial(_select_allowed, class_id, used, excluded), reads_class=reads_class)
 
 
 def _excluded_sets(criteria: SearchCriteria) -> Iterator[Select[int]]:

@@ -25,6 +25,13 @@ FEW_RANDOM_STATEMENTS = 6
 MAX_EXAMINED = 135
 """Roots that are examined for 100 trees; those of a key are read at once if they are less than a quarter."""
 
+REMOVE_NUMA_ROOT = """
+    DELETE FROM provider_traits USING traits, resource_providers AS node
+     WHERE traits.id = trait_id AND traits.name = 'HW_NUMA_ROOT'
+       AND node.id = provider_id AND substr(node.name, 4, 5)::int % 50 IN (0, 11)
+"""
+"""Remove the trait of the NUMA nodes of four in 100 hosts: one empty, one nearly full in 50."""
+
 
 def unexpected_lookup(*_: object, **__: object) -> None:
     raise AssertionError("All anchors are looked up.")
@@ -138,6 +145,26 @@ def test_filter_that_allows_only_the_roots_in_a_set(
     assert len(statements) <= most_statements
     examined = [each.parameters["root_ids"] for each in statements if "root_ids" in (each.parameters or {})]
     assert len({id_ for each in examined for id_ in each.strip("{}").split(",")}) <= most_roots
+
+
+@pytest.mark.parametrize("order", ["order_by=spread:VCPU", "order_by=pack:DISK_GB", "order_by=random"])
+@pytest.mark.parametrize("filters", ["root_required=HW_CPU_X86_SGX", "required_N=!HW_NUMA_ROOT"])
+def test_sets_are_not_listed_if_fewer_roots_have_to_be_examined(
+    app: Flask, api: Api, engine: Engine, order: str, filters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third of the hosts has the trait; few have nodes without the other; reading a class takes long."""
+    large_cloud.fill(engine, HOSTS)
+    with engine.begin() as connection:
+        connection.execute(text(REMOVE_NUMA_ROOT))
+    monkeypatch.setattr(ordered_anchors, "CLASS_COST", 1)
+    path = f"/allocation_candidates?{REQUEST}&{filters}&{order}"
+    every = api("GET", path, version=EXTENDED).json
+    with sent_statements(app.extensions["database"].engine) as statements:
+        limited = api("GET", f"{path}&limit=3", version=EXTENDED).json
+    assert len(limited["allocation_requests"]) == 3
+    if "random" not in order:
+        assert limited["allocation_requests"] == every["allocation_requests"][:3]
+    assert not any("roots_in_sets" in each.text for each in statements)
 
 
 def test_random_search_draws_few_ids_where_roots_are_rare(app: Flask, api: Api, engine: Engine) -> None:
