@@ -84,6 +84,7 @@ class UnorderedBatches:
             self._state.cursor,
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
+            checks_rules=self._state.anchors > 0,
             deadline=self._deadline,
             memory=self._memory,
         )

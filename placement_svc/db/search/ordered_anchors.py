@@ -190,6 +190,11 @@ class AnchorSource:
         )
         self._begin_batches()
 
+    def leave_order(self) -> None:
+        """Find all other anchors at once, without some of the trees that the combination rules exclude."""
+        self._orders_roots = self._is_in_order = False
+        self._score, self._score_criteria = 0, self.criteria
+
     def _end_score(self) -> None:
         """Continue with the next lower score, as all trees that can have this one are delivered."""
         if self._score:
@@ -232,10 +237,10 @@ class AnchorSource:
             elif self._excludes_most(anchor_count):
                 # If there was no anchor, the next one is probably not far.
                 roots_per_anchor = self._last_batch / max(anchor_count, 1 / 2)
-                self._leave_order(after=(wanted - before_horizon) * roots_per_anchor)
+                self._skip_excluded(after=(wanted - before_horizon) * roots_per_anchor)
         return found
 
-    def _leave_order(self, after: float) -> None:
+    def _skip_excluded(self, after: float) -> None:
         """Continue with the roots in sets, or with all anchors, if that is faster than so many roots."""
         if self._sets.set_count and self._may_restrict and not self._is_restricted:
             if self._listing_cost() <= after:
@@ -293,6 +298,8 @@ class AnchorSource:
             self.shared_supplies,
             ScanCursor(),
             max_anchors=None,
+            # The count of trees tells why there is no candidate, so the first one is found in any case.
+            checks_rules=bool(self._delivered),
             deadline=self.deadline,
             memory=self.memory,
         )
@@ -301,7 +308,11 @@ class AnchorSource:
 
     def position(self, anchor: Anchor, rank: Rank) -> TreePosition:
         """Return the position of an anchor with this rank."""
-        return (*rank, self._drawn.get(anchor.id) or self.facts.uuids[anchor.id])
+        return (*rank, self.text_of(anchor.id))
+
+    def text_of(self, root_id: int) -> str:
+        """Return what decides between roots of the same rank: the uuid, or a random text."""
+        return self._drawn.get(root_id) or self.facts.uuids[root_id]
 
     def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[TreePosition, Anchor]]:
         new = [anchor for anchor in anchors if anchor.id not in self._delivered]

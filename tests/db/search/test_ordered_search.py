@@ -23,7 +23,7 @@ EXTENDED = "1.39, placement-svc 1.0"
 TRAIT = "HW_CPU_X86_SGX"
 
 
-WAYS = ("all at once", "in order", "in small sets", "in order, then in sets")
+WAYS = ("all at once", "in order", "in order, then all at once", "in small sets", "in order, then in sets")
 """The ways to find the anchors; the last two are "in order" if filters do not limit the roots to sets."""
 
 
@@ -46,6 +46,10 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
         patch.setattr(ordered_anchors, "MAX_USELESS", 10_000)
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
+        leaves = way == "in order, then all at once"
+        patch.setattr(
+            ordered_search.OrderedSearch, "_most_are_barren", lambda search: leaves and search._combined
+        )
         yield
 
 

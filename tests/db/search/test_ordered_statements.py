@@ -147,10 +147,28 @@ def test_filter_that_allows_only_the_roots_in_a_set(
     assert len({id_ for each in examined for id_ in each.strip("{}").split(",")}) <= most_roots
 
 
+@pytest.mark.parametrize("order", ["spread:VCPU", "pack:DISK_GB", "random"])
+def test_trees_that_combination_rules_exclude_are_not_combined(
+    app: Flask, api: Api, engine: Engine, order: str
+) -> None:
+    """Hosts have two NUMA nodes, and the request needs three."""
+    large_cloud.fill(engine, HOSTS)
+    nodes = "".join(f"&resources_N{number}=VCPU:2" for number in range(3))
+    path = (
+        f"/allocation_candidates?resources=DISK_GB:20{nodes}&group_policy=isolate&order_by={order}&limit=10"
+    )
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = api("GET", path, version=EXTENDED)
+    assert response.json["allocation_requests"] == []
+    assert request_stats.current().trees < 100
+    assert len(statements) <= 3 * FEW_STATEMENTS
+
+
 @pytest.mark.parametrize("order", ["order_by=spread:VCPU", "order_by=pack:DISK_GB", "order_by=random"])
 @pytest.mark.parametrize("filters", ["root_required=HW_CPU_X86_SGX", "required_N=!HW_NUMA_ROOT"])
+@pytest.mark.usefixtures("clean_database")
 def test_sets_are_not_listed_if_fewer_roots_have_to_be_examined(
-    app: Flask, api: Api, engine: Engine, order: str, filters: str, monkeypatch: pytest.MonkeyPatch
+    new_app: NewApp, api: Api, engine: Engine, order: str, filters: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third of the hosts has the trait; few have nodes without the other; reading a class takes long."""
     large_cloud.fill(engine, HOSTS)
@@ -159,8 +177,12 @@ def test_sets_are_not_listed_if_fewer_roots_have_to_be_examined(
     monkeypatch.setattr(ordered_anchors, "CLASS_COST", 1)
     path = f"/allocation_candidates?{REQUEST}&{filters}&{order}"
     every = api("GET", path, version=EXTENDED).json
+    # The texts, and not those of EXECUTE.
+    app = new_app(prepared_statements=False)
+    headers = ADMIN | {"OpenStack-API-Version": f"placement {EXTENDED}"}
     with sent_statements(app.extensions["database"].engine) as statements:
-        limited = api("GET", f"{path}&limit=3", version=EXTENDED).json
+        limited = app.test_client().get(f"{path}&limit=3", headers=headers).json
+    assert limited is not None
     assert len(limited["allocation_requests"]) == 3
     if "random" not in order:
         assert limited["allocation_requests"] == every["allocation_requests"][:3]
