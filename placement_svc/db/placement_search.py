@@ -1,7 +1,7 @@
 """Searches the candidates of several consumers in one snapshot (`docs/spec/extensions.md 5.1`)."""
 
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -168,6 +168,8 @@ class _PlacementSearch:
         self._suppliers = SimulatedSuppliers()
         self._roots: list[RootSuppliers] = []
         self._facts = SupplierFacts()
+        self._text_of: Callable[[int], str] = self._facts.uuids.__getitem__
+        """What decides between roots of the same rank, by the id of a root."""
         self._batches = self._anchor_batches(len(wanted.consumers) + options.spare_trees)
 
     def run(self) -> Sequence[Placed]:
@@ -250,7 +252,7 @@ class _PlacementSearch:
             limit,
             self._freed,
         )
-        self._facts = source.facts
+        self._facts, self._text_of = source.facts, source.text_of
         # With `pack`, a claim from a sharing provider makes the keys of many trees better.
         order_by = self._criteria.ordering.order_by
         packs = order_by is not None and order_by.method is OrderMethod.PACK
@@ -294,6 +296,7 @@ class _PlacementSearch:
         return RankedOrder(
             self._criteria.ordering,
             facts,
+            self._text_of,
             lambda root: TreeSuppliers(root.id, rules, root.suppliers, inventories, deadline, memory),
             may_split=bool(rules.splittable),
         )

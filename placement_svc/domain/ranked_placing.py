@@ -16,11 +16,12 @@ from placement_svc.domain.placing import Key
 
 
 class RankedOrder:
-    """A `TreeOrder`: the keys are the ranks of candidates, followed by the uuid of the root.
+    """A `TreeOrder`: the keys are the ranks of candidates, followed by the text of the root.
 
     In a random order, a tree that was used comes after all other added trees of the same rank.
 
-    Placements change the free amounts of `facts`. `to_tree` returns what combines suppliers. With
+    Placements change the free amounts of `facts`. `text_of` returns what decides between roots of the same
+    rank, such as the uuid, by the id of a root, and `to_tree` what combines suppliers. With
     `may_split`, a tree can have better candidates after a placement: several providers supply a class as soon
     as no single one can.
     """
@@ -29,12 +30,14 @@ class RankedOrder:
         self,
         ordering: Ordering,
         facts: SupplierFacts,
+        text_of: Callable[[int], str],
         to_tree: Callable[[RootSuppliers], TreeSuppliers],
         *,
         may_split: bool,
     ) -> None:
         self._ordering = ordering
         self._facts = facts
+        self._text_of = text_of
         self._to_tree = to_tree
         order_by = ordering.order_by
         self.improves = may_split or (order_by is not None and order_by.method is OrderMethod.PACK)
@@ -43,12 +46,12 @@ class RankedOrder:
         """The last text of the roots that were added."""
         self._uses = 0
         self._used: dict[int, str] = {}
-        """For a random order, texts in place of the uuids of the roots that were used, in this order."""
+        """For a random order, texts in place of those of the roots that were used, in this order."""
 
     def bound(self, root: RootSuppliers) -> Key:
         """Return the key of a candidate of the best supplier for each demand."""
         rank = best_rank(self._ordering, self._facts, root.suppliers, self._to_tree(root).deadline)
-        self._last = max(self._last, self._facts.uuids[root.id])
+        self._last = max(self._last, self._text_of(root.id))
         return *rank, self._text(root)
 
     def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
@@ -75,4 +78,4 @@ class RankedOrder:
 
     def _text(self, root: RootSuppliers) -> str:
         """Return what decides between trees of the same rank."""
-        return self._used.get(root.id) or self._facts.uuids[root.id]
+        return self._used.get(root.id) or self._text_of(root.id)

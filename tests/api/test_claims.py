@@ -9,7 +9,9 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, event, text
 
+from bench import large_cloud
 from placement_svc.db.search import random_root
+from placement_svc.observability import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of
@@ -461,6 +463,29 @@ def test_claims_begin_at_different_hosts_and_use_each_in_turn(api: Api, options:
     assert sorted(roots(8)) == hosts
     # The probability that at most three hosts come first is 10 to the power of -15.
     assert len({root for _ in range(40) for root in roots(1)}) > 3
+
+
+HOSTS = 1_000
+IMPOSSIBLE = (
+    "resources=DISK_GB:20&resources_1=VCPU:2&resources_2=VCPU:2&resources_3=VCPU:2&group_policy=isolate"
+)
+"""Hosts have two NUMA nodes."""
+
+
+@pytest.mark.parametrize("order", ["spread:VCPU", "pack:VCPU", "random"])
+def test_few_trees_are_read_for_one_consumer(api: Api, engine: Engine, order: str) -> None:
+    large_cloud.fill(engine, HOSTS)
+    sent = body(A, request=f"resources=DISK_GB:20&resources_1=VCPU:2&order_by={order}", dry_run=True)
+    assert api("POST", "/claims", json=sent).status_code == 200
+    assert request_stats.current().trees < 20
+
+
+@pytest.mark.parametrize("options", ["", "&order_by=spread:VCPU", "&order_by=random"])
+def test_few_trees_are_read_if_combination_rules_exclude_all(api: Api, engine: Engine, options: str) -> None:
+    large_cloud.fill(engine, HOSTS)
+    response = api("POST", "/claims", json=body(A, request=IMPOSSIBLE + options))
+    assert response.status_code == 409
+    assert request_stats.current().trees < 200
 
 
 def test_shared_storage_is_filled_first(api: Api, load_cloud: LoadCloud) -> None:

@@ -105,6 +105,7 @@ def order_of(method: OrderMethod | None, rules: CombinationRules, held: Simulate
     return RankedOrder(
         ordering,
         SupplierFacts(free=free, uuids=held.uuids),
+        held.uuids.__getitem__,
         lambda root: TreeSuppliers(root.id, rules, root.suppliers, held, deadline, memory),
         may_split=bool(rules.splittable),
     )
