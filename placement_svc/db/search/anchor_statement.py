@@ -1,6 +1,7 @@
 """The statement that finds anchors (`placement_svc.db.search.anchors`)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -20,7 +21,11 @@ from placement_svc.db.search.demand_rows import (
 from placement_svc.db.search.serving import ServingSet, is_served, serving_sets_of, with_serving_sets
 from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
 from placement_svc.db.search.suppliers import supplier_lists_query, supplier_query
-from placement_svc.db.search.tree_conditions import sharing_aggregates
+from placement_svc.db.search.tree_conditions import (
+    has_amounts_to_split,
+    has_unsuffixed_required,
+    sharing_aggregates,
+)
 
 STATEMENT_CACHE_SIZE = 128
 """Searches whose statements are cached: schedulers repeat the requests for the same flavors."""
@@ -133,16 +138,20 @@ def _build_statement(
     roots = with_serving_sets(examined_roots, serving_sets) if serving_sets else examined_roots
     # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
-    conditions = root_scan.conditions_on_roots(numbered, criteria, shared_supplies) if scans else ()
+    # `selective_lookup` has these conditions itself.
+    conditions = has_amounts_to_split(numbered, criteria, shared_supplies) if scans else ()
     if demands is not None:
         if scans:
-            # `selective_lookup` has this condition itself.
-            conditions = [*conditions, has_all_suppliers(demands, numbered.c.id)]
+            conditions = [
+                *has_unsuffixed_required(numbered, criteria, shared_supplies),
+                *conditions,
+                has_all_suppliers(demands, numbered.c.id),
+            ]
         anchors = _select_by_rows(demands, numbered, conditions)
         id_lists = ["supplier_ids"]
     else:
         anchors, id_lists = _select_by_subqueries(
-            criteria, shared_supplies, serving_sets, numbered, conditions
+            criteria, shared_supplies, serving_sets, numbered, conditions, checks_required=scans
         )
     # PostgreSQL examines no further roots once it has found as many anchors as are needed.
     anchor_count = select(func.count()).select_from(anchors).scalar_subquery()
@@ -186,6 +195,8 @@ def _select_by_subqueries(
     serving_sets: Sequence[ServingSet],
     roots: FromClause,
     conditions: Iterable[ColumnElement[bool]],
+    *,
+    checks_required: bool,
 ) -> tuple[FromClause, list[str]]:
     """Return the query for anchors, and the names of its columns of supplier ids: one for each criteria.
 
@@ -193,7 +204,8 @@ def _select_by_subqueries(
     is a part. The parts with filters come first, as these most likely have no supplier; among them those with
     the fewest resource classes, which cost least. Up to `MAX_SINGLE_PARTS` of them are computed one after the
     other, until a list is empty; the others at once. An empty list suffices if a sharing provider serves the
-    root with the demand.
+    root with the demand. With `checks_required`, suppliers in the lists have the traits that the unsuffixed
+    group requires, which takes half the time of finding them anew.
     """
     number_of = {each: number for number, each in enumerate(dict.fromkeys(criteria.by_demand))}
     names = {each: f"supplier_ids_{number}" for each, number in number_of.items()}
@@ -226,6 +238,15 @@ def _select_by_subqueries(
             if each in shared_supplies:
                 has_supplier = or_(has_supplier, is_served(with_ids, serving_sets, number_of[each]))
             query = query.where(has_supplier)
+    if checks_required and criteria.rules.unsuffixed_required:
+        found = query.offset(0).subquery()
+        id_arrays: Iterator[ColumnElement[Any]] = (
+            found.c[names[each]] for each in names if each.is_unsuffixed
+        )
+        all_ids = reduce(lambda some, others: func.array_cat(some, others), id_arrays)
+        query = select(found).where(
+            *has_unsuffixed_required(found, criteria, shared_supplies, supplier_ids=all_ids)
+        )
     anchors = query.limit(_MAX_ANCHORS).cte("anchors").prefix_with("MATERIALIZED")
     return anchors, list(names.values())
 

@@ -5,10 +5,10 @@ the cloud is. With 10,000 hosts of 7 providers, 1000 anchors for 3 demands took 
 suits requests that many trees can satisfy.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, bindparam, not_, select, union_all
+from sqlalchemy import ColumnElement, Select, bindparam, not_, select, union_all
 from sqlalchemy.types import Integer
 
 from placement_svc.db.filters import any_id
@@ -17,8 +17,6 @@ from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.tree_conditions import (
     at_or_after_start,
-    has_amounts_to_split,
-    has_unsuffixed_required,
     is_after_cursor,
     is_allowed_root,
     meets_root_filters,
@@ -72,13 +70,3 @@ def _select_from_sets(root_id: ColumnElement[Any], filters: Sequence[ColumnEleme
         return query
     # The OFFSET makes PostgreSQL read the rows of these roots only, instead of all.
     return query.where(select(roots.c.id).where(roots.c.id == root_id, *filters).offset(0).exists())
-
-
-def conditions_on_roots(
-    scanned_roots: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
-) -> Iterable[ColumnElement[bool]]:
-    """Return the conditions on each scanned root, besides the condition that every demand has a supplier."""
-    return [
-        *has_unsuffixed_required(scanned_roots, criteria, shared_supplies),
-        *has_amounts_to_split(scanned_roots, criteria, shared_supplies),
-    ]

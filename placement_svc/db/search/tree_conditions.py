@@ -1,6 +1,6 @@
 """SQL conditions on a root provider and its tree, which both strategies of `anchors` use."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -9,6 +9,7 @@ from sqlalchemy import (
     FromClause,
     Label,
     and_,
+    any_,
     bindparam,
     case,
     exists,
@@ -39,6 +40,7 @@ roots = shared(resource_providers.alias("roots"))
 tree_aggregates = shared(provider_aggregates.alias("tree_aggregates"))
 """The aggregates of all providers of a tree."""
 _inventory = shared(inventories.alias("inventory_in_tree"))
+_supplier = shared(resource_providers.alias("supplier_with_traits"))
 
 at_or_after_start = roots.c.uuid >= bindparam("start", type_=String)
 
@@ -113,23 +115,34 @@ def sharing_aggregates(shared_supplies: SharedSupplies, supplier_criteria: Suppl
 
 
 def has_unsuffixed_required(
-    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
+    root: FromClause,
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    supplier_ids: ColumnElement[Any] | None = None,
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the suppliers of the unsuffixed group can have its required traits.
 
     A single supplier has them all in most trees, so this is checked first. For other trees, an extra filter
-    checks the first `MAX_SINGLE_CONDITIONS` required sets, each by itself.
+    checks the first `MAX_SINGLE_CONDITIONS` required sets, each by itself. `supplier_ids` is an array of the
+    suppliers of the group in the tree, None if they are not known yet.
     """
     required = criteria.rules.unsuffixed_required
-    has_each = [
-        _has_supplier_with_any_of(root, criteria, shared_supplies, any_of)
-        for any_of in required[:MAX_SINGLE_CONDITIONS]
-    ]
+
+    def has_supplier_with(sets: Sequence[frozenset[int]]) -> ColumnElement[bool]:
+        if supplier_ids is not None:
+            return exists().where(_supplier.c.id == any_(supplier_ids), *has_traits(_supplier, sets))
+        matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), sets).with_optimization_fence()
+        return matching.query.where(matching.root_id == root.c.id).exists()
+
+    has_each = []
+    for any_of in required[:MAX_SINGLE_CONDITIONS]:
+        aggregate_ids = aggregates_serving_required(shared_supplies, any_of)
+        in_tree = has_supplier_with([any_of])
+        has_each.append(or_(in_tree, _is_served(root, aggregate_ids)) if aggregate_ids else in_tree)
     if len(has_each) < 2:
         yield from has_each
-        return
-    matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), required).with_optimization_fence()
-    yield or_(has_supplier(root, matching, ()), and_(*has_each))
+    else:
+        yield or_(has_supplier_with(required), and_(*has_each))
 
 
 def has_amounts_to_split(
@@ -156,14 +169,6 @@ def allocatable_in_tree(root: FromClause, class_id: int) -> ColumnElement[int]:
         _inventory.c.max_allocatable > 0,
     )
     return query.scalar_subquery()
-
-
-def _has_supplier_with_any_of(
-    root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies, any_of: frozenset[int]
-) -> ColumnElement[bool]:
-    """Return the condition that a supplier of the unsuffixed group has one of these traits."""
-    matching = unsuffixed_supplier_query(unsuffixed_criteria(criteria), [any_of]).with_optimization_fence()
-    return has_supplier(root, matching, aggregates_serving_required(shared_supplies, any_of))
 
 
 def unsuffixed_criteria(criteria: SearchCriteria) -> list[SupplierCriteria]:
