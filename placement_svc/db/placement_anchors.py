@@ -1,14 +1,14 @@
 """The anchors among which consumers are placed, delivered in batches as they are needed."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
@@ -17,7 +17,7 @@ from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.ordering import TreePosition
-from placement_svc.domain.placing import Key
+from placement_svc.domain.placing import LAST_KEY, Key
 
 CHUNK_GROWTH = 4
 """How many times as many anchors in order each batch has as the one before."""
@@ -27,8 +27,15 @@ class AnchorBatches(Protocol):
     """The anchors of one search, in batches."""
 
     @property
-    def horizon(self) -> Key | None:
-        """A key that no tree precedes that has not been delivered yet; None if any tree may be used."""
+    def horizon(self) -> Key:
+        """A key that no tree precedes that has not been delivered yet; `LAST_KEY` if any tree may be used."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all anchors have been delivered."""
+
+    def among(self, root_ids: Collection[int]) -> Sequence[Anchor]:
+        """Return the anchors among these roots; they are not delivered again."""
 
     def next(self, placed: int) -> Sequence[Anchor] | None:
         """Return further anchors, None if none is left; so many consumers have been placed."""
@@ -40,7 +47,7 @@ class AnchorBatches(Protocol):
 class UnorderedBatches:
     """Anchors in any order: at first as many as there are consumers to place."""
 
-    horizon = None
+    horizon = LAST_KEY
 
     def __init__(
         self,
@@ -60,6 +67,24 @@ class UnorderedBatches:
         self._deadline = deadline
         self._memory = memory
         self._state = SearchState(ScanCursor(start=start))
+        self._delivered_early = frozenset[int]()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all anchors have been delivered."""
+        return self._state.cursor.exhausted
+
+    def among(self, root_ids: Collection[int]) -> Sequence[Anchor]:
+        """Return the anchors among these roots; they are not delivered again."""
+        self._delivered_early |= frozenset(root_ids)
+        return find_anchors_among(
+            self._connection,
+            self._criteria,
+            self._supplies,
+            root_ids,
+            deadline=self._deadline,
+            memory=self._memory,
+        )
 
     def next(self, placed: int) -> Sequence[Anchor] | None:
         """Return the next batch, None if no root is left."""
@@ -94,7 +119,7 @@ class UnorderedBatches:
             batches=self._state.batches + 1,
             anchors=self._state.anchors + len(anchors),
         )
-        return anchors
+        return [anchor for anchor in anchors if anchor.id not in self._delivered_early]
 
 
 class OrderedBatches:
@@ -110,14 +135,23 @@ class OrderedBatches:
         self._numbers = count()
         self._pending: list[tuple[TreePosition, int, Anchor]] = []
         """A heap of anchors by the positions that their trees do not precede."""
-        self.horizon: Key | None = source.horizon
+        self.horizon: Key = source.horizon
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all anchors have been delivered."""
+        return not self._pending and self.horizon == END
+
+    def among(self, root_ids: Collection[int]) -> Sequence[Anchor]:
+        """Return the anchors among these roots; they are not delivered again."""
+        return self._source.anchors_among(root_ids)
 
     def next(self, placed: int) -> Sequence[Anchor] | None:
         """Return the anchors with the best positions, None if no anchor is left.
 
         There may be none, if only the horizon has moved: trees behind the former one can be used then.
         """
-        if not self._pending and self.horizon == END:
+        if self.is_complete:
             return None
         while self._source.horizon != END and not (self._chunk and self._is_next_known()):
             for position, anchor in self._source.next_batch(max(1, self._limit - placed)):

@@ -14,6 +14,9 @@ from placement_svc.domain.placements import Placements
 NO_RANK: RuleRank = ()
 """The rank of all roots that a hard policy does not exclude."""
 
+EMPTY_ROOT = ""
+"""The domain of a root without members, in a group whose domains are roots."""
+
 
 class PlacementGroupRule:
     """Keeps the policy of a placement group; see `placement_svc.db.placement_search.StoredRule`.
@@ -21,8 +24,10 @@ class PlacementGroupRule:
     With affinity and several domains to choose from, each run tries one of them.
     """
 
-    needs_all_roots = False
+    ranks_roots = False
     tries_domains = False
+    needs_all_roots = False
+    favored_ids: Collection[int] = ()
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
@@ -46,19 +51,24 @@ class PlacementGroupRule:
             raise placement_groups.unknown(self.uuid)
         self._group_id, self._group = found
         own = frozenset(consumer_uuids)
-        self._others = [
-            member.domains
+        others = [
+            member
             for member in placement_groups.members(connection, self._group_id)
             if member.consumer_uuid not in own
         ]
+        self._others = [member.domains for member in others]
         self._domain_by_root: dict[int, Domain] = {}
         self._roots_by_domain = defaultdict[Domain, list[int]](list)
         self._occupancy = Occupancy(self._group, self._others)
         self._chosen: frozenset[Domain] | None = None
         self._tried: set[Domain] = set()
-        is_affinity = not (self._group.is_soft or self._group.is_anti_affinity)
-        self.tries_domains = is_affinity and len(own) > 1 and len(self._occupancy.fullest) != 1
-        self.needs_all_roots = self._group.is_soft or self.tries_domains
+        is_affinity = not self._group.is_anti_affinity
+        chooses_one = is_affinity and not self._group.is_soft and len(self._occupancy.fullest) != 1
+        self.tries_domains = chooses_one and len(own) > 1
+        self.needs_all_roots = self.tries_domains and self._group.aggregates is not None
+        self.ranks_roots = self._group.is_soft
+        has_favorites = is_affinity and self._group.aggregates is None
+        self.favored_ids = {id_ for member in others for id_ in member.root_ids} if has_favorites else ()
 
     def load_roots(self, connection: Connection, root_ids: Collection[int]) -> None:
         """Read the domains of roots."""
@@ -73,6 +83,21 @@ class PlacementGroupRule:
         if self._group.is_soft:
             return self._occupancy.rank(domains)
         return NO_RANK if self._allows_in_run(domains) and self._occupancy.allows(domains) else None
+
+    def best_unread(self) -> RuleRank | None:
+        """Return a rank that no root precedes which the search has not looked at, for the next consumer.
+
+        If roots are the domains, those with members are favored, or no better than others; all others have
+        none. Otherwise, each domain may have roots that the search has not looked at. A run has looked at
+        all of its domain.
+        """
+        if self._chosen is not None:
+            return None
+        aggregates = self._group.aggregates
+        unread: Sequence[Domain] = [EMPTY_ROOT] if aggregates is None else [*aggregates, None]
+        if self._group.is_soft:
+            return min(self._occupancy.rank([domain]) for domain in unread)
+        return NO_RANK if any(self._occupancy.allows([domain]) for domain in unread) else None
 
     def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
         """Yield ranks of sets of these roots for the next consumer, the best ones first, with these sets."""

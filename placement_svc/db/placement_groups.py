@@ -107,6 +107,7 @@ def members(connection: Connection, group_id: int) -> list[GroupMember]:
         GroupMember(
             consumer_uuid,
             roots=sorted(roots[id][0] for id in ids),
+            root_ids=ids,
             domains=frozenset(roots[id][1] for id in ids),
         )
         for consumer_uuid, ids in sorted(root_ids.items())

@@ -31,9 +31,9 @@ from placement_svc.domain.groups import CandidatesRequest, OrderMethod
 from placement_svc.domain.most_claims import MostClaims
 from placement_svc.domain.ordering import SupplierFacts, TreeSuppliers
 from placement_svc.domain.placement_groups import PlacementGroup
-from placement_svc.domain.placement_rule import PlacementRule
+from placement_svc.domain.placement_rule import PlacementRule, RuleRank
 from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
-from placement_svc.domain.placing import Placed, Placer, Rotation, TreeOrder
+from placement_svc.domain.placing import Placed, Placer, Rotation, TreeOrder, Unread
 from placement_svc.domain.ranked_placing import RankedOrder
 from placement_svc.domain.split_suppliers import divided
 from placement_svc.observability import request_stats
@@ -108,7 +108,7 @@ def find_placements(
     Raises `NoCandidates` if there are fewer, `ConcurrentUpdate` for an outdated consumer generation, and
     `Invalid` for an unknown trait or resource class. Three statements for one batch of trees, one more if
     a provider shares, and one if consumers are moved; two more for each further batch, of which there are
-    at most three.
+    at most three without an order. A rule has some of its own, and two for the roots that it favors.
     """
     placements, _ = find_placements_and_suppliers(connection, wanted, options)
     return placements
@@ -167,6 +167,8 @@ class _PlacementSearch:
         self._sharing_roots = {supply.root_id for supplies in self._supplies.values() for supply in supplies}
         self._suppliers = SimulatedSuppliers()
         self._roots: list[RootSuppliers] = []
+        self._numbers: dict[int, int] = {}
+        """The places in `_roots` by the ids of the roots."""
         self._facts = SupplierFacts()
         self._text_of: Callable[[int], str] = self._facts.uuids.__getitem__
         """What decides between roots of the same rank, by the id of a root."""
@@ -177,7 +179,11 @@ class _PlacementSearch:
         rule = self._options.rule
         if rule is not None:
             rule.start(self._connection, self._uuids)
-            if rule.needs_all_roots:
+            if rule.favored_ids:
+                self._read(self._batches.among(rule.favored_ids))
+            # Candidates of sharing providers alone have the same roots around any tree.
+            ranks_all = self._supplies and (rule.ranks_roots or rule.tries_domains)
+            if rule.needs_all_roots or ranks_all:
                 self._read(self._batches.remaining())
             if rule.tries_domains:
                 return self._place_in_one_domain(rule)
@@ -191,19 +197,18 @@ class _PlacementSearch:
         """
         chooser = self._placer(keeps_inventories=False)
         chooser.add(self._roots)
-        reserved = self._memory.reserved
-        numbers = {root.id: number for number, root in enumerate(self._roots)}
         inventories = self._suppliers.inventories
         most = MostClaims(self._criteria.rules, inventories, self._deadline, self._memory)
         best: list[Placed] = []
-        while len(best) < len(self._uuids) and (first := chooser.peek()) is not None:
+        while len(best) < len(self._uuids) and (first := self._next(chooser, chooser.peek, 0)) is not None:
+            reserved = self._memory.reserved
             root_ids = frozenset(rule.begin_run(first.root_ids))
             roots: Sequence[RootSuppliers] = self._roots
             # Candidates of sharing providers alone can be around any root.
             if root_ids.isdisjoint(self._sharing_roots):
                 roots = [
                     self._roots[number]
-                    for number in sorted(numbers[id_] for id_ in root_ids & numbers.keys())
+                    for number in sorted(self._numbers[id_] for id_ in root_ids & self._numbers.keys())
                 ]
             if most.bound(roots) > len(best):
                 best = max(best, self._place(self._placer(keeps_inventories=True), roots), key=len)
@@ -277,15 +282,39 @@ class _PlacementSearch:
         placer.add(roots)
         found: list[Placed] = []
         while len(found) < len(self._uuids):
-            placed = placer.place(self._batches.horizon)
-            if placed is not None:
-                found.append(placed)
-                continue
-            anchors = self._batches.next(len(found))
-            if anchors is None:
+            placed = self._next(placer, placer.place, len(found))
+            if placed is None:
                 break
-            placer.add(self._read(anchors))
+            found.append(placed)
         return found
+
+    def _next(
+        self, placer: Placer, find: Callable[[Unread | None], Placed | None], placed: int
+    ) -> Placed | None:
+        """Return what `find` returns; fetch further trees for the placer while it finds nothing.
+
+        So many consumers have been placed.
+        """
+        while True:
+            unread = self._unread()
+            found = find(unread)
+            if found is not None or unread is None:
+                return found
+            anchors = self._batches.next(placed)
+            if anchors is None:
+                return None
+            placer.add(self._read(anchors))
+
+    def _unread(self) -> Unread | None:
+        """Return what precedes all trees that have not been read; None if the next consumer can use none."""
+        if self._batches.is_complete:
+            return None
+        rule = self._options.rule
+        rank: RuleRank | None = ()
+        # A tree that has not been read can have candidates of sharing providers, which have.
+        if rule is not None and not self._supplies:
+            rank = rule.best_unread()
+        return None if rank is None else (rank, self._batches.horizon)
 
     def _tree_order(self, inventories: SimulatedInventories, facts: SupplierFacts) -> TreeOrder:
         rules, deadline, memory = self._criteria.rules, self._deadline, self._memory
@@ -322,6 +351,7 @@ class _PlacementSearch:
             memory = self._options.search.memory
             roots = [shuffled_suppliers(anchor, self._deadline, memory) for anchor in anchors]
             random.shuffle(roots)
+        self._numbers.update((root.id, number) for number, root in enumerate(roots, len(self._roots)))
         self._roots += roots
         return roots
 

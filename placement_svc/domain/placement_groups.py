@@ -58,10 +58,11 @@ class SizedGroup:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A consumer in a group: its roots by uuid, and their domains."""
+    """A consumer in a group: its roots by uuid and by id, and their domains."""
 
     consumer_uuid: str
     roots: Sequence[str]
+    root_ids: Sequence[int]
     domains: frozenset[Domain]
 
 

@@ -26,10 +26,13 @@ class PlacementRule(Protocol):
     must stay excluded until the end of the run, because the placer forgets trees without candidates.
     """
 
-    needs_all_roots: bool
-    """Whether the best of all roots counts, so that the search fetches all of them first.
+    ranks_roots: bool
+    """False if `rank` returns the same rank for all roots that it does not exclude."""
 
-    False if `rank` returns the same rank for all roots that it does not exclude.
+    favored_ids: Collection[int]
+    """Roots that may have better ranks than all others, as far as they are known from the beginning.
+
+    The search looks at them first.
     """
 
     tries_domains: bool
@@ -38,8 +41,17 @@ class PlacementRule(Protocol):
     Then the search tries the domains one after the other, each in a run.
     """
 
+    needs_all_roots: bool
+    """Whether a domain may have any roots, so that the search looks at all of them before it tries one."""
+
     def rank(self, root_ids: frozenset[int]) -> RuleRank | None:
         """Return the rank of these roots for the next consumer; None if the rule excludes them."""
+
+    def best_unread(self) -> RuleRank | None:
+        """Return a rank that no root precedes which the search has not looked at, for the next consumer.
+
+        The search has looked at the roots in `favored_ids`. Return None if the rule excludes all others.
+        """
 
     def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
         """Yield ranks of sets of these roots for the next consumer, the best ones first.

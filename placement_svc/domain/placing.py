@@ -6,6 +6,7 @@ a key that can only become worse is computed again when its tree is at the top.
 """
 
 import heapq
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,12 @@ TREE_SIZE = 600
 
 Key = tuple[Any, ...]
 """The position of a tree or a candidate in an order: smaller keys come first."""
+
+Unread = tuple[RuleRank, Key]
+"""A rank and a key that no tree precedes that has not been added yet."""
+
+LAST_KEY: Key = (math.inf,)
+"""A key behind those of all trees."""
 
 
 class TreeOrder(Protocol):
@@ -154,29 +161,29 @@ class Placer:
                 if self._parts.root_id(id_) != root.id:
                     self._other_trees[self._parts.root_id(id_)].add(root.id)
 
-    def place(self, horizon: Key | None) -> Placed | None:
+    def place(self, unread: Unread | None) -> Placed | None:
         """Place a consumer on the best candidate; return None if no tree has one.
 
-        Trees behind `horizon` (None: no tree is) are not used: trees that have not been added yet may come
-        before them.
+        Trees behind `unread` are not used: trees that have not been added yet may come before them. With
+        None, none of those can.
         """
-        found = self._pop_best(horizon)
+        found = self._pop_best(unread)
         if found is None:
             return None
         tree, _, placed = found
         self._claim(tree, placed)
         return placed
 
-    def peek(self) -> Placed | None:
+    def peek(self, unread: Unread | None) -> Placed | None:
         """Return what `place` would give the next consumer, without placing it."""
-        found = self._pop_best(None)
+        found = self._pop_best(unread)
         if found is None:
             return None
         tree, rank, placed = found
         self._push(tree, rank)
         return placed
 
-    def _pop_best(self, horizon: Key | None) -> tuple[_Tree, RuleRank, Placed] | None:
+    def _pop_best(self, unread: Unread | None) -> tuple[_Tree, RuleRank, Placed] | None:
         """Remove the tree with the best candidate from the heap; return it with that candidate."""
         while self._heap:
             self._deadline.check()
@@ -188,7 +195,7 @@ class Placer:
                 continue
             (rank, tree.bound), placed = found
             is_best = not self._heap or (rank, tree.bound) <= self._heap[0][0]
-            if not is_best or (horizon is not None and tree.bound > horizon):
+            if not is_best or (unread is not None and (rank, tree.bound) > unread):
                 self._push(tree, rank)
                 if is_best:
                     return None

@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
+from bench import large_cloud
 from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
 from placement_svc.domain.placement_groups import POLICIES
 from placement_svc.domain.placing import Key, Rotation, TreeOrder
 from placement_svc.domain.ranked_placing import RankedOrder
+from placement_svc.observability import request_stats
 from tests.conftest import Api, LoadCloud
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of
@@ -18,6 +20,7 @@ from tests.support.cloud import read, uuid_of
 GROUP = uuid_of("group")
 PATH = f"/placement_groups/{GROUP}"
 RACKS = ["X", "Y"]
+SERVER = "resources=DISK_GB:20&resources_1=VCPU:2"
 
 Call = Callable[..., Any]
 
@@ -323,6 +326,27 @@ def test_soft_anti_affinity_prefers_empty_domains_among_those_that_keep_it(
     placed = api("POST", "/claims", body(*"123456", request=f"resources=VCPU:1&order_by={order_by}"))
     assert [sorted(roots(placed)[start : start + 3]) for start in (0, 3)] == [["h1", "h2", "h3"]] * 2
     assert placed.json["violations"] == []
+
+
+@pytest.mark.parametrize("order", ["", "&order_by=spread:VCPU", "&order_by=random"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.usefixtures("clean_database")
+def test_few_trees_are_read_in_a_large_cloud(call: Call, engine: Engine, policy: str, order: str) -> None:
+    """Also if the group has members that others join."""
+    large_cloud.fill(engine, 1_000)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE consumers ALTER COLUMN id RESTART WITH 1000000"))
+        racks = list(connection.scalars(text("SELECT uuid FROM aggregates ORDER BY id LIMIT 40")))
+    for number, across in enumerate(["root", racks]):
+        path = f"/placement_groups/{uuid_of(f'group {number}')}"
+        call("PUT", path, {"policy": policy, "across": across})
+        for names in (["a"], ["b"], ["c", "d", "e"]):
+            sent = body(*(f"{name}{number}" for name in names), request=f"{SERVER}{order}")
+            call("POST", "/claims", {**sent, "placement_group": uuid_of(f"group {number}")})
+            # With affinity, the roots of a rack are few, and none of them may come first.
+            if across == "root" or "anti" in policy:
+                assert request_stats.current().trees < 20
+        assert call("GET", path)["violations"] == []
 
 
 def test_an_unknown_group_is_refused(api: Api, load_cloud: LoadCloud) -> None:

@@ -1,6 +1,7 @@
 """Claims into placement groups agree with the oracles: each placement is the best that the policy allows."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.claims_oracle import consumer, root_name
 from tests.support.cloud import Cloud, uuid_of
 from tests.support.fits_oracle import claimed
 from tests.support.oracle import Candidate, Request, candidates, read_candidate
+from tests.support.small_batches import small_batches
 from tests.support.strategies import scenarios, scenarios_of_pools, scenarios_with_pools
 
 Domains = frozenset[str | None]
@@ -56,6 +58,7 @@ def domains(group: Mapping[str, Any], cloud: Cloud, candidate: Candidate) -> Dom
     scenario=scenarios() | scenarios_with_pools() | scenarios_of_pools(),
     group=policies(),
     numbers=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    reads_few=st.booleans(),
 )
 def test_claims_into_a_group_agree_with_the_oracle(
     api: Api,
@@ -64,6 +67,7 @@ def test_claims_into_a_group_agree_with_the_oracle(
     scenario: tuple[Cloud, list[Request]],
     group: dict[str, Any],
     numbers: list[int],
+    reads_few: bool,
 ) -> None:
     clean_database()
     cloud, drawn = scenario
@@ -79,7 +83,8 @@ def test_claims_into_a_group_agree_with_the_oracle(
         note(f"cloud: {cloud}\ngroup: {group}\nmembers: {members}\nrequest: {request}")
         consumers = [consumer(uuid_of(f"member {next(_numbers)}")) for _ in range(number)]
         body = {"request": request.query(), "consumers": consumers, "placement_group": uuid_of("group")}
-        response = api("POST", "/claims", {**body, "min_count": 1})
+        with small_batches() if reads_few else nullcontext():
+            response = api("POST", "/claims", {**body, "min_count": 1})
         note(f"response: {response.json}")
         cloud = check(group, cloud, request, members, response, number)
         shown = api("GET", path).json

@@ -27,8 +27,10 @@ MEMORY = 1 << 24
 class Rule:
     """The policy of a group whose domains are roots."""
 
-    needs_all_roots = True
+    ranks_roots = True
     tries_domains = False
+    needs_all_roots = False
+    favored_ids = ()
 
     def __init__(self, policy: str) -> None:
         most = 1 if policy.endswith("anti-affinity") else None
@@ -40,6 +42,9 @@ class Rule:
         if self.group.is_soft:
             return self.occupancy.rank(domains)
         return () if self.occupancy.allows(domains) else None
+
+    def best_unread(self) -> RuleRank | None:
+        raise NotImplementedError
 
     def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
         domains = list(map(str, root_ids))

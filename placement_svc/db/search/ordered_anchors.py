@@ -306,6 +306,18 @@ class AnchorSource:
         self._end_score()
         return self._with_bounds(anchors)
 
+    def anchors_among(self, root_ids: Collection[int]) -> Sequence[Anchor]:
+        """Return the anchors among these roots, before their turn; `next_batch` leaves them out."""
+        anchors = find_anchors_among(
+            self._connection,
+            self.criteria,
+            self.shared_supplies,
+            root_ids,
+            deadline=self.deadline,
+            memory=self.memory,
+        )
+        return [anchor for _, anchor in self._with_bounds(anchors)]
+
     def position(self, anchor: Anchor, rank: Rank) -> TreePosition:
         """Return the position of an anchor with this rank."""
         return (*rank, self.text_of(anchor.id))
