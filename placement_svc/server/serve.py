@@ -1,5 +1,6 @@
 """Run the application with gunicorn."""
 
+import ctypes
 import gc
 import logging
 import mmap
@@ -34,6 +35,16 @@ from placement_svc.server import logs
 from placement_svc.server.worker import BUFFER_THREADS, Worker
 
 log = logging.getLogger(__name__)
+
+MALLOC_ARENAS = 2
+"""The heaps of a worker from which threads get memory; by default, GNU libc has eight for each core.
+
+Each keeps what large bodies once needed. After bodies of 10 to 16 MiB by 24 clients, a worker had 180 MB
+instead of 500 MB.
+"""
+
+M_ARENA_MAX = -8
+"""The number of this parameter of `mallopt`, from malloc.h."""
 
 COLLECT_EVERY = 50_000
 """Allocations after which the garbage collector examines the youngest objects."""
@@ -96,13 +107,17 @@ def _mark_worker_dead(_master: Any, worker: Any) -> None:
 
 
 def _prepare_worker(worker: Any) -> None:
-    """Make a worker ignore Ctrl-C, and tune its garbage collector.
+    """Make a worker ignore Ctrl-C, limit its heaps, and tune its garbage collector.
 
     A terminal sends Ctrl-C to all processes; the master stops the workers. The loaded modules are never
     freed, so the collector need not examine them. It also runs less often than by default, because a response
     consists of very many objects, none of them in a cycle.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    set_malloc_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
+    # Other C libraries do not have it.
+    if set_malloc_parameter is not None:
+        set_malloc_parameter(M_ARENA_MAX, MALLOC_ARENAS)
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY)
 
