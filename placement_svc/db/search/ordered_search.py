@@ -30,15 +30,15 @@ from placement_svc.observability import request_stats
 TREE_SIZE = 1500
 """Bytes of memory that a tree with the generator of its candidates needs, approximately."""
 
-MIN_BARREN = 10
-MAX_BARREN_RATIO = 1 / 320
+MIN_WITHOUT_CANDIDATES = 10
+MAX_RATIO_WITHOUT_CANDIDATES = 1 / 320
 """How many trees without a candidate may be combined in order, and the part of all roots that may be.
 
 To combine one takes as long as to examine 40 roots. If most trees have no candidate, all anchors are found at
 once, without those that the combination rules exclude: for each root, that costs an eighth of the time.
 """
 
-MIN_FERTILE = 1 / 8
+MIN_RATIO_WITH_CANDIDATES = 1 / 8
 """The part of the combined trees that must have candidates; otherwise most have none."""
 
 CHUNK_GROWTH = 4
@@ -60,7 +60,7 @@ class OrderedSearch:
         """A heap of the trees that have candidates, by their positions."""
         self._combined = 0
         """How many trees have been combined."""
-        self._barren = 0
+        self._without_candidates = 0
         """How many of them have no candidate."""
 
     def find_all(self) -> Iterator[Candidate]:
@@ -106,17 +106,20 @@ class OrderedSearch:
                     chunk = left = chunk and chunk * CHUNK_GROWTH
             elif source.horizon != END:
                 self._fetcher.wait()
-                if self._most_are_barren():
+                if self._most_lack_candidates():
                     source.leave_order()
                 for bound, anchor in source.next_batch(max(1, (limit or 0) - delivered)):
                     heappush(self._pending, (bound, next(self._numbers), anchor))
             else:
                 return
 
-    def _most_are_barren(self) -> bool:
+    def _most_lack_candidates(self) -> bool:
         """Return whether so many trees had no candidate that it is faster to find all anchors at once."""
-        most = max(MIN_BARREN, MAX_BARREN_RATIO * self._source.criteria.root_count)
-        return self._barren > most and self._combined - self._barren < MIN_FERTILE * self._combined
+        most = max(MIN_WITHOUT_CANDIDATES, MAX_RATIO_WITHOUT_CANDIDATES * self._source.criteria.root_count)
+        return (
+            self._without_candidates > most
+            and self._combined - self._without_candidates < MIN_RATIO_WITH_CANDIDATES * self._combined
+        )
 
     def _combine_next(self, chunk: int | None) -> int:
         """Combine the pending trees with the best bounds, and keep those that have candidates.
@@ -141,7 +144,7 @@ class OrderedSearch:
             ranked = self._ranked(anchor, (score, key))
             first = next(ranked, None)
             self._combined += 1
-            self._barren += first is None
+            self._without_candidates += first is None
             if first is not None:
                 position = source.position(anchor, first[0])
                 heappush(self._found, (position, next(self._numbers), anchor, chain([first], ranked)))

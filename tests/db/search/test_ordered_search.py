@@ -48,7 +48,7 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
         leaves = way == "in order, then all at once"
         patch.setattr(
-            ordered_search.OrderedSearch, "_most_are_barren", lambda search: leaves and search._combined
+            ordered_search.OrderedSearch, "_most_lack_candidates", lambda search: leaves and search._combined
         )
         yield
 
