@@ -1,5 +1,6 @@
 """Request bodies (`docs/spec/http.md 7`)."""
 
+from math import inf
 from typing import Any
 
 import orjson
@@ -58,7 +59,7 @@ def read_json() -> Any:
 
 def _read_body() -> bytes:
     """Return the body of the current request; raise `RequestEntityTooLarge` if it is larger than allowed."""
-    length, limit = request.content_length or 0, request.max_content_length or 0
+    length, limit = request.content_length or 0, request.max_content_length or inf
     if length <= limit:
         body = request.get_data(cache=False)
         # Werkzeug cuts a chunked body at the limit.

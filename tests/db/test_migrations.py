@@ -123,8 +123,8 @@ def test_waiting_for_another_upgrade_has_no_timeout(empty: Engine, url: str) -> 
 @pytest.mark.parametrize(
     ("sql", "option", "message"),
     [
-        ("LOCK TABLE traits", "--lock-timeout", "did not get a lock on a table in 1 seconds"),
-        ("SELECT pg_sleep(600)", "--statement-timeout", "took more than 1 seconds"),
+        ("LOCK TABLE traits", "--lock-timeout", "did not get a lock on a table in 1 second, because"),
+        ("SELECT pg_sleep(600)", "--statement-timeout", "took more than 1 second."),
     ],
 )
 def test_migration_that_waits_too_long_is_rolled_back_with_an_error_of_one_line(
