@@ -249,9 +249,10 @@ def upsert(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
 def remove_unused(connection: Connection, keys: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     """Delete those of some locked inventories that have no allocations; return the keys of the deleted ones.
 
-    A key is a provider id and a resource class id. The subquery for each key leaves PostgreSQL no other plan
-    than a lookup by primary key, whatever it expects of the sizes of the tables. The rows are locked, so
-    their physical addresses (ctid) do not change between the lookup and the deletion.
+    A key is a provider id and a resource class id. The subquery for each key is a lookup by primary key,
+    whatever PostgreSQL expects of the sizes of the tables; only if most of the index is dead entries, and the
+    statistics are older than these, it can read the whole class. The rows are locked, so their physical
+    addresses (ctid) do not change between the lookup and the deletion.
     """
     key = array_rows([inventories.c.provider_id, inventories.c.resource_class_id], keys, "removed")
     found = inventories.alias("found")
