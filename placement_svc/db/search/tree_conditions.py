@@ -92,17 +92,19 @@ def has_supplier(
 
     A sharing provider serves it if the tree has a member in one of the aggregates `aggregate_ids`.
     """
-    in_tree = matching.query.where(matching.root_id == root.c.id).exists()
+    return _or_is_served(matching.query.where(matching.root_id == root.c.id).exists(), root, aggregate_ids)
+
+
+def _or_is_served(
+    condition: ColumnElement[bool], root: FromClause, aggregate_ids: Collection[int]
+) -> ColumnElement[bool]:
+    """Return that a condition is met, or that a tree has a member in one of these aggregates, if any."""
     if not aggregate_ids:
-        return in_tree
-    return or_(in_tree, _is_served(root, aggregate_ids))
-
-
-def _is_served(root: FromClause, aggregate_ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the condition that a tree has a member in one of these aggregates."""
-    return exists().where(
+        return condition
+    is_served = exists().where(
         tree_aggregates.c.root_id == root.c.id, is_any(tree_aggregates.c.aggregate_id, aggregate_ids)
     )
+    return or_(condition, is_served)
 
 
 def sharing_aggregates(shared_supplies: SharedSupplies, supplier_criteria: SupplierCriteria) -> set[int]:
@@ -137,8 +139,7 @@ def has_unsuffixed_required(
     has_each = []
     for any_of in required[:MAX_SINGLE_CONDITIONS]:
         aggregate_ids = aggregates_serving_required(shared_supplies, any_of)
-        in_tree = has_supplier_with([any_of])
-        has_each.append(or_(in_tree, _is_served(root, aggregate_ids)) if aggregate_ids else in_tree)
+        has_each.append(_or_is_served(has_supplier_with([any_of]), root, aggregate_ids))
     if len(has_each) < 2:
         yield from has_each
     else:
@@ -158,7 +159,7 @@ def has_amounts_to_split(
             continue
         is_enough = allocatable_in_tree(root, class_id) >= literal(amount, BigInteger)
         aggregate_ids = sharing_aggregates(shared_supplies, criteria.by_demand[demand])
-        yield or_(is_enough, _is_served(root, aggregate_ids)) if aggregate_ids else is_enough
+        yield _or_is_served(is_enough, root, aggregate_ids)
 
 
 def allocatable_in_tree(root: FromClause, class_id: int) -> ColumnElement[int]:
