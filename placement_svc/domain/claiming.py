@@ -7,7 +7,7 @@ than the greatest number, `placement_svc.domain.most_claims` settles it in small
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from placement_svc.domain.candidates import Candidate, combine
 from placement_svc.domain.claim_amounts import (
@@ -46,17 +46,10 @@ def claim_all(
 class _Claimer(Claimer):
     """A run of claims whose classes are not split."""
 
-    def __init__(
-        self,
-        rules: CombinationRules,
-        roots: Sequence[RootSuppliers],
-        inventories: SimulatedInventories,
-        max_claims: int,
-        deadline: Deadline,
-        memory: MemoryBudget,
-    ) -> None:
-        super().__init__(rules, roots, inventories, max_claims, deadline, memory)
-        self._orders = SupplierOrders(self._inventories, roots, deadline)
+    @cached_property
+    def _orders(self) -> SupplierOrders:
+        """The order in which the claims use suppliers."""
+        return SupplierOrders(self._inventories, self._roots, self._deadline)
 
     def _claim_roots(self, connected: Sequence[Sequence[RootSuppliers]], alone: Collection[int]) -> None:
         for root in self._deadline.checked(self._roots):
