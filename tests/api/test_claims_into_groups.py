@@ -22,6 +22,12 @@ PATH = f"/placement_groups/{GROUP}"
 RACKS = ["X", "Y"]
 SERVER = "resources=DISK_GB:20&resources_1=VCPU:2"
 
+TWO_BATCHES = 70
+"""More than the 4 and 58 trees that a claim of three consumers reads if one of the first ones is excluded.
+
+The first trees are random ones, and one of them may be in a rack that has a member.
+"""
+
 Call = Callable[..., Any]
 
 
@@ -345,7 +351,7 @@ def test_few_trees_are_read_in_a_large_cloud(call: Call, engine: Engine, policy:
             call("POST", "/claims", {**sent, "placement_group": uuid_of(f"group {number}")})
             # With affinity, the roots of a rack are few, and none of them may come first.
             if across == "root" or "anti" in policy:
-                assert request_stats.current().trees < 20
+                assert request_stats.current().trees < TWO_BATCHES
         assert call("GET", path)["violations"] == []
 
 
