@@ -83,6 +83,17 @@ def fits(
     return and_(inventory.c.resource_class_id == resource_class_id, can_give)
 
 
+def has_free_amount(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
+    """Return a condition that each inventory meets for which `fits` holds without added providers.
+
+    It ignores the units, so the index on (resource_class_id, root_id, provider_id) answers it alone.
+    """
+    if amount > MAX_INTEGER:
+        return false()
+    least = 1 if amount == ANY_PART else amount
+    return and_(inventory.c.resource_class_id == resource_class_id, inventory.c.max_allocatable >= least)
+
+
 def fits_unused(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
     """Return the condition that `inventory` is of this class and could give `amount` if nothing were used."""
     if amount > MAX_INTEGER:

@@ -212,8 +212,8 @@ inventories = Table(
     CheckConstraint("reserved >= 0", name="reserved"),
     CheckConstraint("least(min_unit, max_unit, step_size) > 0", name="units"),
     Index(None, "root_id", "resource_class_id", "provider_id"),
-    # It has the providers with a class in the order of their roots (`root_sets`).
-    Index(None, "resource_class_id", "root_id", "provider_id"),
+    # It has the providers with a class in the order of their roots, and what they can give (`root_sets`).
+    Index(None, "resource_class_id", "root_id", "provider_id", postgresql_include=["max_allocatable"]),
     Index(None, "resource_class_id", "max_allocatable"),
     # An ordered search reads the hosts with the most or the least free amounts first.
     Index("inventories_free_idx", "resource_class_id", text("(capacity - used)"), "root_id"),

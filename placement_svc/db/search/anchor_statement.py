@@ -81,12 +81,14 @@ def anchor_statement(
     randomized: bool = False,
     merges_sets: bool = True,
     given: bool = False,
+    uses_amounts: bool = False,
     checks_rules: bool = False,
 ) -> AnchorStatement:
     """Return the statement of a search, cached unless it is large, or hardly any other search has it.
 
     With `given`, it examines the roots of the parameter `root_ids`; otherwise, `scans` chooses the strategy.
-    With `checks_rules`, a selective lookup has the extra filters of `combination_conditions`.
+    With `uses_amounts`, a scan examines only roots whose trees have each amount free. With `checks_rules`, a
+    selective lookup has the extra filters of `combination_conditions`.
     `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on, and
     `merges_sets` whether PostgreSQL reads ordered sets side by side.
     """
@@ -100,6 +102,7 @@ def anchor_statement(
         randomized=randomized,
         merges_sets=merges_sets,
         given=given,
+        uses_amounts=uses_amounts,
         checks_rules=checks_rules,
     )
 
@@ -112,6 +115,7 @@ def _build_statement(
     randomized: bool,
     merges_sets: bool,
     given: bool,
+    uses_amounts: bool,
     checks_rules: bool,
 ) -> AnchorStatement:
     shared_supplies = dict(supplies)
@@ -124,7 +128,11 @@ def _build_statement(
         select_examined = root_scan.select_given_roots(criteria, shared_supplies)
     elif scans:
         select_examined = root_scan.select_roots(
-            criteria, shared_supplies, randomized=randomized, merges_sets=merges_sets
+            criteria,
+            shared_supplies,
+            randomized=randomized,
+            merges_sets=merges_sets,
+            uses_amounts=uses_amounts,
         )
     else:
         select_examined = selective_lookup.select_anchors(

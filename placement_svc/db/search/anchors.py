@@ -55,6 +55,7 @@ def find_anchors(
     *,
     max_anchors: int | None,
     roots_to_scan: int | None = None,
+    uses_amounts: bool = False,
     checks_rules: bool = False,
     deadline: Deadline,
     memory: MemoryBudget,
@@ -67,8 +68,9 @@ def find_anchors(
     traits of the unsuffixed group, are extra filters: they only exclude roots that cannot yield a candidate.
 
     One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it
-    searches all roots that are left (`selective_lookup`). With `checks_rules`, the latter leaves out some
-    anchors that cannot yield a candidate because of other combination rules (`combination_conditions`).
+    searches all roots that are left (`selective_lookup`). With `uses_amounts`, it scans only those whose
+    trees have each amount free. With `checks_rules`, a lookup leaves out some anchors that cannot yield a
+    candidate because of other combination rules (`combination_conditions`).
     """
     scans = roots_to_scan is not None
     statement = anchor_statement(
@@ -76,7 +78,8 @@ def find_anchors(
         shared_supplies,
         scans=scans,
         randomized=cursor.start is not None,
-        merges_sets=_merges_sets(connection),
+        merges_sets=merges_sets(connection),
+        uses_amounts=scans and uses_amounts,
         checks_rules=checks_rules and not scans,
     )
     max_examined = roots_to_scan if scans else max_anchors
@@ -121,7 +124,7 @@ def find_anchors_among(
     return [_anchor(statement, row, sharing, memory) for row in rows if row[ANCHOR_COLUMN] is not None]
 
 
-def _merges_sets(connection: Connection) -> bool:
+def merges_sets(connection: Connection) -> bool:
     """Return whether PostgreSQL reads ordered sets side by side for INTERSECT and EXCEPT: from 18 on."""
     version = connection.dialect.server_version_info
     return version is not None and version >= (18,)

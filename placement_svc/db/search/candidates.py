@@ -8,7 +8,7 @@ from itertools import islice
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, merges_sets
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_builder import resolve_criteria
@@ -169,6 +169,7 @@ class CandidateSearch:
         depth_first = self._options.depth_first
         has_rare_criterion = self._criteria.has_rare_criterion(self._shared_supplies.keys())
         small_set = has_set(self._criteria, self._shared_supplies, SetSize.SMALL)
+        can_use_amounts = merges_sets(self._connection) and not self._options.randomize
         state = self._initial_state()
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []
@@ -177,6 +178,7 @@ class CandidateSearch:
             limit,
             has_rare_criterion=has_rare_criterion,
             has_small_set=small_set,
+            can_use_amounts=can_use_amounts,
             root_count=self._criteria.root_count,
         ):
             anchors, state = self._fetch_batch(state, batch_size)
@@ -208,6 +210,7 @@ class CandidateSearch:
             state.cursor,
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
+            uses_amounts=size.uses_amounts,
             # The count of trees tells why there is no candidate, so the first one is found in any case.
             checks_rules=state.anchors > 0,
             deadline=self._options.deadline,

@@ -26,18 +26,29 @@ from placement_svc.db.search.tree_conditions import (
 
 
 def select_roots(
-    criteria: SearchCriteria, shared_supplies: SharedSupplies, *, randomized: bool, merges_sets: bool
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    *,
+    randomized: bool,
+    merges_sets: bool,
+    uses_amounts: bool,
 ) -> Select[Any]:
-    """Return the query for the roots behind the cursor, in their order, whatever amounts their trees have.
+    """Return the query for the roots behind the cursor, in their order.
 
     The roots come from the intersection of the sets that `roots_in_sets` returns, or from the index on the id
     of roots if there are none. In random order, they come from the index on their uuid, or from small sets.
+    With `uses_amounts`, their trees have each amount free, whatever the units of the inventories are.
     """
     position = position_column(randomized)
     # No index has the members of a set in the order of their uuids, so all of a large one would be read.
     size = SetSize.SMALL if randomized else SetSize.SMALL_OR_ORDERED
     in_sets = roots_in_sets(
-        criteria, shared_supplies, size, from_cursor=not randomized, merges_sets=merges_sets
+        criteria,
+        shared_supplies,
+        size,
+        from_cursor=not randomized,
+        merges_sets=merges_sets,
+        uses_amounts=uses_amounts,
     )
     if in_sets is not None and not randomized:
         return _select_from_sets(in_sets.c.root_id, list(meets_root_filters(criteria, shared_supplies)))

@@ -1,10 +1,10 @@
 """Sets of root providers that the filters of a request allow, each of which one index answers.
 
-A set is a necessary condition on a tree: it has a provider in one of some aggregates, or with some traits; or
-its root has no forbidden ones. The conditions on each supplier are stricter, so the sets only exclude roots
-early. PostgreSQL intersects the sets in the order of the root ids. That takes 0.1 µs for each member of an
-aggregate and for each provider with a trait, and ends with the last root that is needed; a scan that fails
-takes 3 to 20 µs for each root.
+A set is a necessary condition on a tree: it has a provider in one of some aggregates, with some traits, or
+with some amounts free; or its root has no forbidden ones. The conditions on each supplier are stricter, so
+the sets only exclude roots early. PostgreSQL intersects the sets in the order of the root ids. That takes
+0.1 µs for each member of an aggregate and for each provider with a trait or a resource class, and ends with
+the last root that is needed; a scan that fails takes 3 to 20 µs for each root.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, CompoundSelect, FromClause, Select, except_, intersect, select, union
 
-from placement_svc.db.filters import has_traits, is_any
+from placement_svc.db.filters import has_free_amount, has_traits, is_any
 from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
 from placement_svc.db.search.tree_conditions import is_after_cursor
@@ -72,18 +72,21 @@ def roots_in_sets(
     *,
     from_cursor: bool,
     merges_sets: bool = True,
+    uses_amounts: bool = False,
 ) -> FromClause | None:
     """Return the roots in all sets of a size, with the column `root_id` in ascending order.
 
     Return None if there is no set. With `from_cursor`, return only those behind the cursor, whose position is
     a root id (`is_after_cursor`). `merges_sets` tells whether the server reads ordered sets side by side. An
-    older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have.
+    older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have. With
+    `uses_amounts`, the sets also have the providers with the amounts of the demands.
     """
     trait_size = SetSize.SMALL if size is SetSize.SMALL_OR_ORDERED and not merges_sets else size
     # Most hosts have the traits of many sets, so aggregates exclude more.
     all_sets = chain(
         _aggregate_sets(criteria, shared_supplies, size),
         _trait_sets(criteria, shared_supplies, trait_size),
+        _amount_sets(criteria, shared_supplies) if uses_amounts else (),
     )
     small_first = sorted(all_sets, key=lambda each: each.size is None)
     uses_large = not any(each.suffices for each in small_first)
@@ -201,6 +204,18 @@ def _trait_sets(
             yield _RootSet(partial(_select_holders_or_members, any_of, aggregate_ids), set_size)
 
 
+def _amount_sets(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> Iterator[_RootSet]:
+    """Yield the roots of the providers with the amounts, and the traits, that each demand requires.
+
+    The traits are sets by themselves as well. Here they exclude trees in which one provider has the traits
+    and another one the amounts.
+    """
+    for each in dict.fromkeys(criteria.by_demand):
+        # Ignored consumers can give an inventory amounts that its index entry does not have.
+        if each.resources and each not in shared_supplies and not each.added:
+            yield _RootSet(partial(_select_able, each))
+
+
 def _least_size(criteria: SearchCriteria, sets: Iterable[frozenset[int]]) -> int | None:
     """Return the size of the smallest of these sets of traits; None if none is small."""
     sizes = (criteria.trait_set_size(any_of) for any_of in sets)
@@ -305,6 +320,25 @@ def _select_holders(sets: Sequence[frozenset[int]], *conditions: ColumnElement[b
     if len(parts) == 1:
         return parts[0]
     return select(intersect(*parts).order_by("root_id", "provider_id").subquery())
+
+
+def _select_able(criteria: SupplierCriteria) -> Select[int]:
+    """Return the query for the roots of the providers with the amounts and traits of a demand.
+
+    It has the first `MAX_SETS_OF_SUPPLIER` amounts and sets of traits that are required.
+    """
+    amounts = [
+        select(_inventory.c.root_id, _inventory.c.provider_id).where(
+            has_free_amount(_inventory, class_id, amount)
+        )
+        for class_id, amount in criteria.resources[:MAX_SETS_OF_SUPPLIER]
+    ]
+    used = [any_of for any_of in criteria.required.any_of if len(any_of) <= MAX_ORDERED_NAMES]
+    holders = [_select_holders([any_of]) for any_of in used[:MAX_SETS_OF_SUPPLIER]]
+    parts = [*holders, *amounts]
+    if len(parts) == 1:
+        return parts[0].with_only_columns(parts[0].selected_columns.root_id)
+    return select(intersect(*parts).order_by("root_id", "provider_id").subquery().c.root_id)
 
 
 def _select_with_class(class_id: int) -> Select[int, int]:

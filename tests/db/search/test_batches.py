@@ -25,6 +25,13 @@ def test_first_batch_scans_all_roots_of_a_small_set(limit: int, roots_to_scan: i
     assert batch == BatchSize(limit, roots_to_scan)
 
 
+def test_first_batch_scans_no_more_for_a_small_set_if_the_second_one_uses_amounts() -> None:
+    facts = {"has_rare_criterion": False, "has_small_set": True, "can_use_amounts": True}
+    assert next_batch(START, 10, **facts) == BatchSize(10, 140)
+    after_first = SearchState(ScanCursor(after=1, roots_scanned=140), batches=1)
+    assert next_batch(after_first, 10, **facts) == BatchSize(25, 5000, uses_amounts=True)
+
+
 @pytest.mark.parametrize("limit", range(1, 8))
 def test_one_tree_without_a_candidate_does_not_lead_to_a_lookup(limit: int) -> None:
     # As many roots were scanned as anchors were found, and one of these yields no candidate.
@@ -82,6 +89,29 @@ def test_second_batch_scans_a_small_part_if_no_root_was_an_anchor(
     batch = next_batch(state, 10, has_rare_criterion=False, root_count=root_count)
     assert batch is not None
     assert batch.roots_to_scan == roots_to_scan
+
+
+@pytest.mark.parametrize(
+    ("anchors", "roots_scanned", "expected"),
+    [
+        pytest.param(0, 140, BatchSize(25, 1000, uses_amounts=True), id="no anchor"),
+        pytest.param(1, 140, BatchSize(25, 4000, uses_amounts=True), id="few anchors: a part of the cloud"),
+        pytest.param(10, 140, BatchSize(25, 700, uses_amounts=True), id="some anchors: as many as needed"),
+        pytest.param(10, 40, BatchSize(25, 200), id="many anchors: without amounts"),
+        pytest.param(10, 0, BatchSize(25), id="the first batch was a lookup"),
+    ],
+)
+def test_second_batch_uses_amounts_if_few_roots_were_anchors(
+    anchors: int, roots_scanned: int, expected: BatchSize
+) -> None:
+    state = SearchState(
+        ScanCursor(after=1, roots_scanned=roots_scanned),
+        batches=1,
+        anchors=anchors,
+        anchors_with_candidates=anchors // 2,
+    )
+    batch = next_batch(state, 10, has_rare_criterion=False, can_use_amounts=True, root_count=16_000)
+    assert batch == expected
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,12 @@ def _scan(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
     return BatchSize(limit, roots_to_scan=ROOTS_PER_BATCH)
 
 
+def _scan_with_amounts(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
+    """Scan few roots in each batch, and only roots whose trees have each amount free."""
+    batch = _scan(state, limit, **facts)
+    return batch and replace(batch, uses_amounts=True)
+
+
 def _look_up(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
     """Look up few anchors in each batch, until no root is left."""
     if state.counted >= limit or state.cursor.exhausted:
@@ -51,6 +57,8 @@ STRATEGIES: dict[str, tuple[NextBatch, frozenset[str]]] = {
     "scan": (_scan, LARGE),
     "scan of small sets": (_scan, SMALL),
     "scan of sufficient sets": (_scan, SUFFICIENT),
+    "scan with amounts": (_scan_with_amounts, LARGE),
+    "scan of small sets with amounts": (_scan_with_amounts, SMALL),
     "lookup": (_look_up, LARGE),
     "lookup of small sets": (_look_up, SMALL),
     "lookup of sufficient sets": (_look_up, SUFFICIENT),

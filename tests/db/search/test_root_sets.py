@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import os_traits
 import pytest
 
-from placement_svc.db.search import anchors, candidates, root_sets
+from placement_svc.db.search import anchors, batches, candidates, root_sets
+from placement_svc.db.search.batches import BatchSize, SearchState
 from placement_svc.db.search.name_lookup import NamesLookup
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
@@ -57,8 +59,8 @@ def _host(number: int) -> str:
 
 
 @pytest.fixture
-def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts with one child each; no set of providers counts as small."""
+def large_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No set of providers counts as small, and no amount as rare."""
     for name in (
         "has_few_providers",
         "has_few_members",
@@ -67,19 +69,32 @@ def hosts(load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(NamesLookup, name, _never)
     monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
-    load_cloud(read("; ".join(map(_host, range(HOSTS)))))
 
 
-@pytest.mark.usefixtures("hosts")
-@pytest.mark.parametrize("merges_sets", [True, False], ids=["PostgreSQL 18", "older"])
+@pytest.fixture
+def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the server is taken for one that reads ordered sets side by side: the parameter."""
+    merges_sets: bool = request.param
+    for module in (anchors, candidates):
+        monkeypatch.setattr(module, "merges_sets", lambda _: merges_sets)
+    return merges_sets
+
+
+both_servers = pytest.mark.parametrize(
+    "merging", [True, False], ids=["PostgreSQL 18", "older"], indirect=True
+)
+
+
+@pytest.mark.usefixtures("large_sets")
+@both_servers
 def test_roots_that_a_filter_excludes_are_not_examined(
     api: Api,
+    load_cloud: LoadCloud,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
     subtests: pytest.Subtests,
-    merges_sets: bool,
+    merging: bool,
 ) -> None:
-    monkeypatch.setattr(anchors, "_merges_sets", lambda _: merges_sets)
+    load_cloud(read("; ".join(map(_host, range(HOSTS)))))
     caplog.set_level(logging.DEBUG, candidates.log.name)
     for filters, (found, scanned) in FILTERS.items():
         with subtests.test(filters):
@@ -89,8 +104,58 @@ def test_roots_that_a_filter_excludes_are_not_examined(
             assert len(response.json["allocation_requests"]) == found
             [record] = [each for each in caplog.records if "roots scanned" in each.msg]
             # An older server would read the whole sets of traits: it examines the roots instead.
-            uses_all_sets = merges_sets or "required" not in filters
+            uses_all_sets = merging or "required" not in filters
             assert record.args[-1] == scanned if uses_all_sets else record.args[-1] >= scanned
+
+
+OPPOSED = {
+    "the hosts with a trait are full": (
+        "a%{VCPU8 used8}#HW_CPU_X86_AVX; b%{VCPU8}",
+        "resources=VCPU:1&required=HW_CPU_X86_AVX",
+    ),
+    "no host has both amounts": (
+        "a%{VCPU8 used8 DISK_GB8}; b%{VCPU8 DISK_GB8 res8}",
+        "resources=VCPU:1,DISK_GB:1",
+    ),
+    "no inventory gives as much at once": ("a%{VCPU8 max2}; b%{VCPU8 res6}", "resources=VCPU:4"),
+    "the children with a trait are full": (
+        "a%; x%<a%{VCPU8 used8}#HW_CPU_X86_AVX; y%<a%{VCPU8}",
+        "resources_C=VCPU:1&required_C=HW_CPU_X86_AVX",
+    ),
+    "no child has both amounts": (
+        "a%; x%<a%{VCPU8 used8 DISK_GB8}; y%<a%{VCPU8 DISK_GB8 used8}",
+        "resources_C=VCPU:1,DISK_GB:1",
+    ),
+    "no child gives a part": ("a%; x%<a%{VCPU8 used8}; y%<a%{VCPU8 res8}", "resources=VCPU:4&can_split=VCPU"),
+}
+"""Hosts of which a cloud has many copies, with a number for each %, and a request that none can satisfy."""
+
+
+@pytest.mark.usefixtures("large_sets")
+@both_servers
+@pytest.mark.parametrize(("hosts", "query"), OPPOSED.values(), ids=OPPOSED)
+def test_second_scan_examines_only_roots_with_the_amounts(
+    api: Api,
+    load_cloud: LoadCloud,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    merging: bool,
+    hosts: str,
+    query: str,
+) -> None:
+    def next_batch(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
+        return batches.next_batch(state, limit, **facts | {"root_count": HOSTS})
+
+    monkeypatch.setattr(candidates, "next_batch", next_batch)
+    monkeypatch.setattr(batches, "FIRST_SCAN", (1, 1))
+    monkeypatch.setattr(batches, "MAX_SCAN_WITHOUT_ANCHORS", 1)
+    load_cloud(read("; ".join(hosts.replace("%", str(number)) for number in range(HOSTS))))
+    caplog.set_level(logging.DEBUG, candidates.log.name)
+    response = api("GET", f"/allocation_candidates?{query}&limit={LIMIT}", version=EXTENDED)
+    assert response.json["allocation_requests"] == []
+    first, second, *_ = [each.args[-1] for each in caplog.records if "roots scanned" in each.msg]
+    assert first == LIMIT + 1
+    assert second == first if merging else second >= HOSTS
 
 
 *COMMON, RARE = os_traits.get_traits("HW_CPU_X86_")[: root_sets.MAX_SETS + 1]
