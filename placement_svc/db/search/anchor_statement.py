@@ -56,19 +56,19 @@ class AnchorStatement(NamedTuple):
     query: Select[Any]
     id_list_of_demand: tuple[int, ...]
     texts: dict[tuple[int | None, int | None], str]
-    """The texts of the first batch of a search, by the values of `max_anchors` and `max_examined`."""
+    """The texts without parameters, by the values of `max_anchors` and `max_examined`."""
     fixed: dict[tuple[int | None, int | None], FixedStatement]
-    """By the same values, the statements of the first batch of a search with `start`, or for given roots."""
+    """By the same values, the statements with parameters."""
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
     serving_sets: tuple[ServingSet, ...]
 
-    def with_parameter(self, name: str, values: Mapping[str, Any]) -> FixedStatement:
-        """Return the statement that has only this parameter, a text; keep it for other searches."""
+    def with_parameters(self, types: Mapping[str, str], values: Mapping[str, Any]) -> FixedStatement:
+        """Return the statement that has only the parameters with these types; keep it for other searches."""
         key = (values["max_anchors"], values["max_examined"])
         fixed = self.fixed.get(key)
         if fixed is None:
-            fixed = FixedStatement(self.query, {name: "text"}, values, is_common=False)
+            fixed = FixedStatement(self.query, types, values, is_common=False)
             self.fixed[key] = fixed
         return fixed
 
@@ -79,6 +79,7 @@ def anchor_statement(
     *,
     scans: bool,
     randomized: bool = False,
+    continues: bool = False,
     merges_sets: bool = True,
     given: bool = False,
     uses_amounts: bool = False,
@@ -89,8 +90,9 @@ def anchor_statement(
     With `given`, it examines the roots of the parameter `root_ids`; otherwise, `scans` chooses the strategy.
     With `uses_amounts`, a scan examines only roots whose trees have each amount free. With `checks_rules`, a
     selective lookup has the extra filters of `combination_conditions`.
-    `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on, and
-    `merges_sets` whether PostgreSQL reads ordered sets side by side.
+    `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on;
+    `continues`, whether the parameter `after` has the position of the last root that was examined; and
+    `merges_sets`, whether PostgreSQL reads ordered sets side by side.
     """
     # An ordered search has the statement with `given` for several batches.
     is_repeated = given and len(criteria.by_demand) <= MAX_COMMON_DEMANDS
@@ -100,6 +102,7 @@ def anchor_statement(
         tuple(shared_supplies.items()),
         scans=scans,
         randomized=randomized,
+        continues=continues,
         merges_sets=merges_sets,
         given=given,
         uses_amounts=uses_amounts,
@@ -113,6 +116,7 @@ def _build_statement(
     *,
     scans: bool,
     randomized: bool,
+    continues: bool,
     merges_sets: bool,
     given: bool,
     uses_amounts: bool,
@@ -131,12 +135,18 @@ def _build_statement(
             criteria,
             shared_supplies,
             randomized=randomized,
+            continues=continues,
             merges_sets=merges_sets,
             uses_amounts=uses_amounts,
         )
     else:
         select_examined = selective_lookup.select_anchors(
-            criteria, shared_supplies, randomized, demands, checks_rules=checks_rules
+            criteria,
+            shared_supplies,
+            demands,
+            randomized=randomized,
+            continues=continues,
+            checks_rules=checks_rules,
         )
     examined_roots = (
         select_examined.limit(bindparam("max_examined", type_=Integer))

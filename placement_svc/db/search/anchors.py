@@ -78,6 +78,7 @@ def find_anchors(
         shared_supplies,
         scans=scans,
         randomized=cursor.start is not None,
+        continues=cursor.after is not None,
         merges_sets=merges_sets(connection),
         uses_amounts=scans and uses_amounts,
         checks_rules=checks_rules and not scans,
@@ -118,7 +119,7 @@ def find_anchors_among(
 ) -> list[Anchor]:
     """Return those of the roots that are anchors, in the order of their ids; one statement."""
     statement = anchor_statement(criteria, shared_supplies, scans=True, given=True)
-    fixed = statement.with_parameter("root_ids", {"max_anchors": None, "max_examined": None})
+    fixed = statement.with_parameters({"root_ids": "text"}, {"max_anchors": None, "max_examined": None})
     rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
     sharing = SharingSuppliers(statement.serving_sets, memory)
     return [_anchor(statement, row, sharing, memory) for row in rows if row[ANCHOR_COLUMN] is not None]
@@ -131,18 +132,18 @@ def merges_sets(connection: Connection) -> bool:
 
 
 def _rows(connection: Connection, statement: AnchorStatement, values: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the rows of a statement, and keep the text of the first batch for the next search.
+    """Yield the rows of a statement, and keep its text for the next search.
 
-    A session prepares this text with its values, on which the plan depends; only `start` is a parameter.
+    A session prepares this text with its values, on which the plan depends; only the cursor's are parameters.
     """
-    if values["after"] is not None:
-        yield from each_driver_row(connection, statement.query, values)
-        return
     key = (values["max_anchors"], values["max_examined"])
-    if values["start"] is not None:
+    types = {} if values["start"] is None else {"start": "text"}
+    if values["after"] is not None:
+        types["after"] = "text" if types else "integer"
+    if types:
         if key in statement.fixed or len(statement.fixed) < MAX_TEXTS:
-            fixed = statement.with_parameter("start", values)
-            yield from each_fixed_row(connection, fixed, {"start": values["start"]})
+            fixed = statement.with_parameters(types, values)
+            yield from each_fixed_row(connection, fixed, {name: values[name] for name in types})
         else:
             yield from each_driver_row(connection, statement.query, values)
         return

@@ -51,7 +51,7 @@ class OrderedSets:
 
 
 def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
-    in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), SetSize.ANY, from_cursor=False)
+    in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), SetSize.ANY)
     assert in_sets is not None
     # The OFFSET makes PostgreSQL compute the key and the text of each root once.
     roots = (

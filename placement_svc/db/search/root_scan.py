@@ -30,10 +30,11 @@ def select_roots(
     shared_supplies: SharedSupplies,
     *,
     randomized: bool,
+    continues: bool,
     merges_sets: bool,
     uses_amounts: bool,
 ) -> Select[Any]:
-    """Return the query for the roots behind the cursor, in their order.
+    """Return the query for the roots in their order; with `continues`, for those behind the cursor.
 
     The roots come from the intersection of the sets that `roots_in_sets` returns, or from the index on the id
     of roots if there are none. In random order, they come from the index on their uuid, or from small sets.
@@ -46,15 +47,15 @@ def select_roots(
         criteria,
         shared_supplies,
         size,
-        from_cursor=not randomized,
+        continues=continues and not randomized,
         merges_sets=merges_sets,
         uses_amounts=uses_amounts,
     )
     if in_sets is not None and not randomized:
         return _select_from_sets(in_sets.c.root_id, list(meets_root_filters(criteria, shared_supplies)))
-    query = select(roots.c.id, position).where(
-        *is_allowed_root(criteria, shared_supplies), is_after_cursor(position)
-    )
+    query = select(roots.c.id, position).where(*is_allowed_root(criteria, shared_supplies))
+    if continues:
+        query = query.where(is_after_cursor(position))
     if not randomized:
         return query.order_by(roots.c.id)
     if in_sets is not None:

@@ -70,14 +70,14 @@ def roots_in_sets(
     shared_supplies: SharedSupplies,
     size: SetSize,
     *,
-    from_cursor: bool,
+    continues: bool = False,
     merges_sets: bool = True,
     uses_amounts: bool = False,
 ) -> FromClause | None:
     """Return the roots in all sets of a size, with the column `root_id` in ascending order.
 
-    Return None if there is no set. With `from_cursor`, return only those behind the cursor, whose position is
-    a root id (`is_after_cursor`). `merges_sets` tells whether the server reads ordered sets side by side. An
+    Return None if there is no set. With `continues`, return only those behind the cursor, whose position is a
+    root id (`is_after_cursor`). `merges_sets` tells whether the server reads ordered sets side by side. An
     older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have. With
     `uses_amounts`, the sets also have the providers with the amounts of the demands.
     """
@@ -98,7 +98,7 @@ def roots_in_sets(
         if not excluded or size is not SetSize.SMALL_OR_ORDERED:
             return None
         sets = [select(_provider.c.id.label("root_id")).where(_provider.c.parent_id.is_(None))]
-    if from_cursor:
+    if continues:
         sets, excluded = (
             [each.where(is_after_cursor(each.selected_columns.root_id)) for each in part]
             for part in (sets, excluded)

@@ -59,12 +59,13 @@ _descendant = shared(resource_providers.alias("descendant"))
 def select_anchors(
     criteria: SearchCriteria,
     shared_supplies: SharedSupplies,
-    randomized: bool,
     demands: FromClause | None,
     *,
+    randomized: bool,
+    continues: bool,
     checks_rules: bool,
 ) -> Select[Any]:
-    """Return the query for all anchors behind the cursor, in their order.
+    """Return the query for all anchors in their order; with `continues`, for those behind the cursor.
 
     If there are too many demands for a subquery each, `demands` is a table of them. With `checks_rules`, the
     extra filters of `combination_conditions` exclude trees, too.
@@ -84,13 +85,13 @@ def select_anchors(
     tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
     position = position_column(randomized)
     set_size = SetSize.SMALL if criteria.has_rare_criterion(shared_supplies.keys()) else SetSize.ANY
-    in_sets = roots_in_sets(criteria, shared_supplies, set_size, from_cursor=not randomized)
+    in_sets = roots_in_sets(criteria, shared_supplies, set_size, continues=continues and not randomized)
     joined = (
         select(roots.c.id, position)
         .select_from(roots if in_sets is None else roots.join(in_sets, in_sets.c.root_id == roots.c.id))
         .where(
             *is_allowed_root(criteria, shared_supplies),
-            is_after_cursor(position),
+            *((is_after_cursor(position),) if continues else ()),
             *(
                 has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
                 for each in rare_first[:joined_count]

@@ -56,9 +56,8 @@ def position_column(randomized: bool) -> Label[Any]:
 
 
 def is_after_cursor(position: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Return the condition that the search has not yet reached a root."""
-    after = bindparam("after", type_=position.type)
-    return or_(after.is_(None), position > after)
+    """Return the condition that a search, which is continued, has not yet reached a root."""
+    return position > bindparam("after", type_=position.type)
 
 
 def is_allowed_root(
