@@ -26,7 +26,6 @@ class PlacementGroupRule:
 
     ranks_roots = False
     tries_domains = False
-    needs_all_roots = False
     favored_ids: Collection[int] = ()
 
     def __init__(self, uuid: str) -> None:
@@ -65,7 +64,6 @@ class PlacementGroupRule:
         is_affinity = not self._group.is_anti_affinity
         chooses_one = is_affinity and not self._group.is_soft and len(self._occupancy.fullest) != 1
         self.tries_domains = chooses_one and len(own) > 1
-        self.needs_all_roots = self.tries_domains and self._group.aggregates is not None
         self.ranks_roots = self._group.is_soft
         has_favorites = is_affinity and self._group.aggregates is None
         self.favored_ids = {id_ for member in others for id_ in member.root_ids} if has_favorites else ()
@@ -88,12 +86,11 @@ class PlacementGroupRule:
         """Return a rank that no root precedes which the search has not looked at, for the next consumer.
 
         If roots are the domains, those with members are favored, or no better than others; all others have
-        none. Otherwise, each domain may have roots that the search has not looked at. A run has looked at
-        all of its domain.
+        none. Otherwise, each domain may have roots that the search has not looked at, also that of a run.
         """
-        if self._chosen is not None:
-            return None
         aggregates = self._group.aggregates
+        if self._chosen is not None:
+            return None if aggregates is None else NO_RANK
         unread: Sequence[Domain] = [EMPTY_ROOT] if aggregates is None else [*aggregates, None]
         if self._group.is_soft:
             return min(self._occupancy.rank([domain]) for domain in unread)

@@ -24,7 +24,7 @@ from placement_svc.db.search.simulated_suppliers import (
 )
 from placement_svc.domain.allocations import check_generations
 from placement_svc.domain.candidates import combine_around
-from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
+from placement_svc.domain.claim_amounts import RootSuppliers, amounts_of
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import NoCandidates
 from placement_svc.domain.groups import CandidatesRequest, OrderMethod
@@ -173,6 +173,8 @@ class _PlacementSearch:
         self._text_of: Callable[[int], str] = self._facts.uuids.__getitem__
         """What decides between roots of the same rank, by the id of a root."""
         self._batches = self._anchor_batches(len(wanted.consumers) + options.spare_trees)
+        self._read_bytes = 0
+        """The memory that is reserved for trees which were read for a placer."""
 
     def run(self) -> Sequence[Placed]:
         """Place the consumers one after the other, and return the placements of the first ones."""
@@ -182,26 +184,26 @@ class _PlacementSearch:
             if rule.favored_ids:
                 self._read(self._batches.among(rule.favored_ids))
             # Candidates of sharing providers alone have the same roots around any tree.
-            ranks_all = self._supplies and (rule.ranks_roots or rule.tries_domains)
-            if rule.needs_all_roots or ranks_all:
+            if self._supplies and (rule.ranks_roots or rule.tries_domains):
                 self._read(self._batches.remaining())
             if rule.tries_domains:
                 return self._place_in_one_domain(rule)
-        return self._place(self._placer(keeps_inventories=False), self._roots)
+        return self._place(self._placer(), self._roots)
 
     def _place_in_one_domain(self, rule: PlacementRule) -> Sequence[Placed]:
         """Try the domains in the order of their best candidates; return the first run that places most.
 
-        A domain that cannot take more than another one has taken is not tried: in a cloud of like hosts,
-        those are nearly all.
+        A run reads further trees as it needs them, so it has read all of its domain when it fails. A domain
+        that cannot take more than another one has taken is not tried: in a cloud of like hosts, those are
+        nearly all.
         """
-        chooser = self._placer(keeps_inventories=False)
+        chooser = self._placer()
         chooser.add(self._roots)
-        inventories = self._suppliers.inventories
-        most = MostClaims(self._criteria.rules, inventories, self._deadline, self._memory)
+        most = MostClaims(self._criteria.rules, self._suppliers.inventories, self._deadline, self._memory)
         best: list[Placed] = []
         while len(best) < len(self._uuids) and (first := self._next(chooser, chooser.peek, 0)) is not None:
-            reserved = self._memory.reserved
+            root_count = len(self._roots)
+            reserved = self._memory.reserved - self._read_bytes
             root_ids = frozenset(rule.begin_run(first.root_ids))
             roots: Sequence[RootSuppliers] = self._roots
             # Candidates of sharing providers alone can be around any root.
@@ -210,11 +212,25 @@ class _PlacementSearch:
                     self._roots[number]
                     for number in sorted(self._numbers[id_] for id_ in root_ids & self._numbers.keys())
                 ]
-            if most.bound(roots) > len(best):
-                best = max(best, self._place(self._placer(keeps_inventories=True), roots), key=len)
-                self._memory.release(self._memory.reserved - reserved)
+            if not best or most.bound(roots) > len(best):
+                placed = self._place(self._placer(), roots)
+                best = max(best, placed, key=len)
+                self._take_back(placed)
+                self._memory.release(self._memory.reserved - self._read_bytes - reserved)
             rule.end_run()
+            chooser.add(self._roots[root_count:])
         return best
+
+    def _take_back(self, placed: Iterable[Placed]) -> None:
+        """Give back the amounts of the placements of a run."""
+        ordering = self._criteria.ordering
+        ordering_class = ordering.order_by.resource_class if ordering and ordering.order_by else None
+        for each in placed:
+            amounts = amounts_of(self._criteria.rules.demands, each.candidate)
+            self._suppliers.inventories.claim(amounts, -1)
+            for (provider_id, resource_class), amount in amounts.items():
+                if resource_class == ordering_class:
+                    self._facts.free[provider_id] += amount
 
     def placements(self, placed: Sequence[Placed]) -> Placements:
         """Return placements with uuids instead of ids."""
@@ -263,15 +279,12 @@ class _PlacementSearch:
         packs = order_by is not None and order_by.method is OrderMethod.PACK
         return OrderedBatches(source, limit=limit, delivers_all=packs and bool(self._supplies))
 
-    def _placer(self, *, keeps_inventories: bool) -> Placer:
-        inventories, facts = self._suppliers.inventories, self._facts
-        if keeps_inventories:
-            inventories, facts = inventories.copy(), replace(facts, free=dict(facts.free))
+    def _placer(self) -> Placer:
         return Placer(
             self._criteria.rules,
-            inventories,
+            self._suppliers.inventories,
             sharing_ids=self._suppliers.sharing_ids,
-            order=self._tree_order(inventories, facts),
+            order=self._tree_order(),
             rule=self._options.rule,
             deadline=self._deadline,
             memory=self._memory,
@@ -300,10 +313,20 @@ class _PlacementSearch:
             found = find(unread)
             if found is not None or unread is None:
                 return found
+            reserved = self._memory.reserved
             anchors = self._batches.next(placed)
             if anchors is None:
                 return None
-            placer.add(self._read(anchors))
+            roots = self._read(anchors)
+            self._read_bytes += self._memory.reserved - reserved
+            placer.add(self._usable(roots))
+
+    def _usable(self, roots: Sequence[RootSuppliers]) -> Sequence[RootSuppliers]:
+        """Return those of the roots that the rule does not exclude, until the end of the run."""
+        rule = self._options.rule
+        if rule is None or self._supplies:
+            return roots
+        return [root for root in roots if rule.rank(frozenset([root.id])) is not None]
 
     def _unread(self) -> Unread | None:
         """Return what precedes all trees that have not been read; None if the next consumer can use none."""
@@ -316,15 +339,16 @@ class _PlacementSearch:
             rank = rule.best_unread()
         return None if rank is None else (rank, self._batches.horizon)
 
-    def _tree_order(self, inventories: SimulatedInventories, facts: SupplierFacts) -> TreeOrder:
-        rules, deadline, memory = self._criteria.rules, self._deadline, self._memory
+    def _tree_order(self) -> TreeOrder:
+        rules, inventories = self._criteria.rules, self._suppliers.inventories
+        deadline, memory = self._deadline, self._memory
         if self._criteria.ordering is None:
             return Rotation(
                 lambda root: combine_around(root.id, rules, root.suppliers, inventories, deadline, memory)
             )
         return RankedOrder(
             self._criteria.ordering,
-            facts,
+            self._facts,
             self._text_of,
             lambda root: TreeSuppliers(root.id, rules, root.suppliers, inventories, deadline, memory),
             may_split=bool(rules.splittable),

@@ -41,9 +41,6 @@ class PlacementRule(Protocol):
     Then the search tries the domains one after the other, each in a run.
     """
 
-    needs_all_roots: bool
-    """Whether a domain may have any roots, so that the search looks at all of them before it tries one."""
-
     def rank(self, root_ids: frozenset[int]) -> RuleRank | None:
         """Return the rank of these roots for the next consumer; None if the rule excludes them."""
 
@@ -68,7 +65,10 @@ class PlacementRule(Protocol):
         """
 
     def begin_run(self, root_ids: frozenset[int]) -> Collection[int]:
-        """Begin a run that excludes all domains but that of these roots; return the known roots in it."""
+        """Begin a run that excludes all domains but that of these roots; return the known roots in it.
+
+        `best_unread` is then about the other roots in this domain.
+        """
 
     def end_run(self) -> None:
         """Forget the placements of the run, and exclude its domain from now on.

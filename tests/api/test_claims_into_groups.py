@@ -1,6 +1,7 @@
 """POST /claims into placement groups (`docs/spec/extensions.md 5.2`)."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from sqlalchemy import Engine, text
 
 from bench import large_cloud
 from placement_svc.domain.candidates import Candidate
-from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
+from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers, SimulatedInventories
 from placement_svc.domain.placement_groups import POLICIES
 from placement_svc.domain.placing import Key, Rotation, TreeOrder
 from placement_svc.domain.ranked_placing import RankedOrder
@@ -16,6 +17,7 @@ from placement_svc.observability import request_stats
 from tests.conftest import Api, LoadCloud
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of
+from tests.support.small_batches import small_batches
 
 GROUP = uuid_of("group")
 PATH = f"/placement_groups/{GROUP}"
@@ -142,18 +144,62 @@ def test_affinity_does_not_try_domains_that_cannot_take_more(
 ) -> None:
     load_cloud(read("; ".join(f"h{number}{{VCPU2,MEMORY_MB9}}" for number in range(30))))
     group("affinity")
-    runs = 0
-    copy = SimulatedInventories.copy
+    taken_back = 0
+    claim = SimulatedInventories.claim
 
-    def counted(self: SimulatedInventories) -> SimulatedInventories:
-        nonlocal runs
-        runs += 1
-        return copy(self)
+    def counted(self: SimulatedInventories, amounts: ClaimAmounts, times: int) -> None:
+        nonlocal taken_back
+        taken_back += times < 0
+        claim(self, amounts, times)
 
-    monkeypatch.setattr(SimulatedInventories, "copy", counted)
+    monkeypatch.setattr(SimulatedInventories, "claim", counted)
     refused = api("POST", "/claims", body("1", "2", "3", request="resources=VCPU:1,MEMORY_MB:1"))
     assert (refused.status_code, error(refused)["placeable"]) == (409, 2)
-    assert runs == 1
+    assert taken_back == 2
+
+
+@pytest.mark.parametrize(
+    "order", ["", "&order_by=spread:VCPU", "&order_by=random", "&preferred=COMPUTE_NODE"]
+)
+def test_affinity_reads_few_trees_if_the_first_domain_has_room(
+    call: Call, load_cloud: LoadCloud, group: Call, order: str
+) -> None:
+    load_cloud(
+        read("; ".join(f"h{number}{{VCPU8}}#COMPUTE_NODE@{'WXYZ'[number % 4]}" for number in range(200)))
+    )
+    group("affinity", [uuid_of(name) for name in "WXYZ"])
+    sent = body("1", "2", "3", request=f"resources=VCPU:2{order}", dry_run=True)
+    assert len(call("POST", "/claims", sent)["claims"]) == 3
+    assert request_stats.current().trees < TWO_BATCHES
+
+
+def test_affinity_takes_back_what_a_domain_without_room_has_used(
+    api: Api, load_cloud: LoadCloud, group: Call
+) -> None:
+    """Both domains use the same pools; the first one by uuid has room for one consumer."""
+    first, second = sorted(["g", "h"], key=uuid_of)
+    load_cloud(read(f"{first}{{VCPU1}}@X,A; {second}{{VCPU3}}@Y,A; s1{{DISK_GB9}}$@A; s2{{DISK_GB8}}$@A"))
+    group("affinity", [uuid_of(name) for name in RACKS])
+    request = "resources=VCPU:1,DISK_GB:5&order_by=spread:DISK_GB"
+    assert roots(api("POST", "/claims", body("1", "2", request=request, dry_run=True))) == [second] * 2
+    placed = api("POST", "/claims", body("1", "2", "3", request=request.replace(":5", ":2")))
+    pools = [set(claim["allocations"]) - {uuid_of(second)} for claim in placed.json["claims"]]
+    assert pools == [{uuid_of("s1")}, {uuid_of("s2")}, {uuid_of("s1")}]
+
+
+@pytest.mark.parametrize("reads_few", [True, False])
+def test_affinity_reads_all_trees_of_a_domain_before_the_next(
+    api: Api, load_cloud: LoadCloud, group: Call, reads_few: bool
+) -> None:
+    """The first domain has the best root and the worst one; the second has the roots between them."""
+    load_cloud(read("h1{VCPU9}@X; h2{VCPU8}@Y; h3{VCPU7}@Y; h4{VCPU4}@Y; h5{VCPU4}@X"))
+    group("affinity", [uuid_of(name) for name in RACKS])
+    request = "resources=VCPU:4&order_by=spread:VCPU"
+    with small_batches() if reads_few else nullcontext():
+        all_in_first = api("POST", "/claims", body("1", "2", "3", request=request, dry_run=True))
+        in_second = api("POST", "/claims", body("1", "2", "3", "4", request=request, dry_run=True))
+    assert roots(all_in_first) == ["h1", "h1", "h5"]
+    assert roots(in_second) == ["h2", "h3", "h2", "h4"]
 
 
 @pytest.mark.parametrize(("order", "host"), [("pack", "h1"), ("spread", "h2")])

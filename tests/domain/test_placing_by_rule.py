@@ -29,7 +29,6 @@ class Rule:
 
     ranks_roots = True
     tries_domains = False
-    needs_all_roots = False
     favored_ids = ()
 
     def __init__(self, policy: str) -> None:
