@@ -3,12 +3,12 @@
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.fits import DEFAULT_MAX, FitsRequest
 from placement_svc.domain.pages import PageRequest
-from placement_svc.schemas.allocation_candidates import Pairs, parse_request
+from placement_svc.schemas.allocation_candidates import parse_request
 from placement_svc.schemas.base import Array, Map, Object, Schema
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery
 from placement_svc.schemas.groups import Version
 from placement_svc.schemas.pages import PageKeys, parse_page
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
 from placement_svc.schemas.responses import LinkSchema
 from placement_svc.schemas.scalars import DASHED_UUID, NAME, Integer, String, matches
 from placement_svc.schemas.violations import quote
@@ -51,7 +51,7 @@ def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest
         max_claims=int(query.get("max", DEFAULT_MAX)),
         without=tuple(
             dict.fromkeys(
-                _parse_uuid(piece) for key, value in pairs if key == "without" for piece in value.split(",")
+                _parse_uuid(piece) for value in values_of(pairs, "without") for piece in value.split(",")
             )
         ),
         by_aggregate="group_by" in query,

@@ -6,7 +6,7 @@ from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.schemas.groups import Version
 from placement_svc.schemas.pages import PageKeys
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs
 from placement_svc.schemas.resource_providers import ProviderQuery, parse_group
 from placement_svc.schemas.scalars import NAME, String, matches
 from placement_svc.schemas.violations import quote
@@ -57,7 +57,7 @@ class ExtendedProviderQuery(ProviderFilterKeys, PageKeys):
     )
 
 
-def uses_extensions(pairs: list[tuple[str, str]]) -> bool:
+def uses_extensions(pairs: Pairs) -> bool:
     """Return whether a query for resource providers has a key or a value that is an extension."""
     query = dict(pairs)
     return (
@@ -67,9 +67,7 @@ def uses_extensions(pairs: list[tuple[str, str]]) -> bool:
     )
 
 
-def parse_extended_filter(
-    query: Mapping[str, str], pairs: list[tuple[str, str]], version: Version
-) -> ProviderFilter:
+def parse_extended_filter(query: Mapping[str, str], pairs: Pairs, version: Version) -> ProviderFilter:
     """Return the filter of a query that a schema with `ProviderFilterKeys` has loaded; raise `Invalid`."""
     name, uuid = query.get("name", ""), query.get("uuid", "")
     is_part = name.startswith(_CONTAINS)
