@@ -43,14 +43,13 @@ from placement_svc.schemas.candidates_query import (
     introduced,
 )
 from placement_svc.schemas.groups import (
-    Version,
     parse_member_of,
     parse_required,
     parse_resources,
     parse_root_required,
 )
 from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
-from placement_svc.schemas.scalars import UUID, matches
+from placement_svc.schemas.scalars import UUID, Version, matches
 from placement_svc.schemas.violations import Violation, quote
 
 REQUEST_CACHE_SIZE = 256

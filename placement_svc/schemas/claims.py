@@ -13,10 +13,9 @@ from placement_svc.domain.wording import counted
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.allocations import ConsumerType
 from placement_svc.schemas.base import Array, Map, Object, Schema
-from placement_svc.schemas.groups import Version
 from placement_svc.schemas.query import Pairs, check_lists, parse_pairs
 from placement_svc.schemas.responses import AmountsSchema
-from placement_svc.schemas.scalars import DASHED_UUID, UUID, UUID_KEY, Boolean, Integer, String
+from placement_svc.schemas.scalars import DASHED_UUID, UUID, UUID_KEY, Boolean, Integer, String, Version
 
 MAX_CONSUMERS = 1000
 """The most consumers of one call."""

@@ -6,11 +6,10 @@ from placement_svc.domain.pages import PageRequest
 from placement_svc.schemas.allocation_candidates import parse_request
 from placement_svc.schemas.base import Array, Map, Object, Schema
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery
-from placement_svc.schemas.groups import Version
 from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
 from placement_svc.schemas.responses import LinkSchema
-from placement_svc.schemas.scalars import DASHED_UUID, NAME, Integer, String, matches
+from placement_svc.schemas.scalars import DASHED_UUID, NAME, Integer, String, Version, matches
 from placement_svc.schemas.violations import quote
 
 MAX_DIGITS = 18

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import Membership
 from placement_svc.schemas.query import ERROR_PREFIX
-from placement_svc.schemas.scalars import UUID
-
-Version = tuple[int, int]
+from placement_svc.schemas.scalars import UUID, Version
 
 _NAME = "[A-Z0-9_]+"
 _UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"

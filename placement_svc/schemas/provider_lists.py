@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.schemas.groups import Version
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.query import ERROR_PREFIX, Pairs
 from placement_svc.schemas.resource_providers import ProviderQuery, parse_group
-from placement_svc.schemas.scalars import NAME, String, matches
+from placement_svc.schemas.scalars import NAME, String, Version, matches
 from placement_svc.schemas.violations import quote
 
 PARTS = ("inventories", "usages", "traits", "aggregates", "allocations")

@@ -10,13 +10,12 @@ from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
     RESOURCES,
-    Version,
     parse_member_of,
     parse_required,
     parse_resources,
 )
 from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
-from placement_svc.schemas.scalars import DASHED_UUID, UUID, String
+from placement_svc.schemas.scalars import DASHED_UUID, UUID, String, Version
 
 
 class NewProvider(Schema):

@@ -14,6 +14,9 @@ from marshmallow import ValidationError, fields
 from placement_svc.domain.limits import UUID_LENGTH
 from placement_svc.schemas.violations import quote, type_error, violation_error
 
+Version = tuple[int, int]
+"""A microversion: the major and the minor number."""
+
 UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
 """Every spelling that `uuid.UUID` accepts: hyphens at any place, and braces that need not be closed."""
 
