@@ -9,13 +9,11 @@ from placement_svc.schemas.candidates_query import ExtendedRequestQuery
 from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
 from placement_svc.schemas.responses import LinkSchema
-from placement_svc.schemas.scalars import DASHED_UUID, NAME, Integer, String, Version, matches
+from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_TEXT, NAME, Integer, String, Version
 from placement_svc.schemas.violations import quote
 
 MAX_DIGITS = 18
 """The most digits of `max`."""
-
-_UUID = f"^{DASHED_UUID.pattern}$".replace("a-f", "a-fA-F")
 
 
 class FitsQuery(PageKeys, ExtendedRequestQuery):
@@ -28,7 +26,7 @@ class FitsQuery(PageKeys, ExtendedRequestQuery):
     without = String(
         metadata={
             "description": "Providers whose trees count as absent. If the key is repeated, all values count.",
-            "pattern": rf"^{_UUID[1:-1]}(, *{_UUID[1:-1]})*$",
+            "pattern": rf"^{DASHED_UUID_TEXT}(, *{DASHED_UUID_TEXT})*$",
         }
     )
     group_by = String(
@@ -61,7 +59,7 @@ def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest
 def _parse_uuid(piece: str) -> str:
     """Return a uuid in the form in which providers have it; raise `Invalid`."""
     uuid = piece.strip()
-    if not matches(_UUID, uuid):
+    if not DASHED_UUID.fullmatch(uuid):
         raise Invalid(
             f"{ERROR_PREFIX}Expected 'without' to be uuids of providers, separated by commas."
             f" Got: {quote(uuid)}"

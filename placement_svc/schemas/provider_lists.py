@@ -7,18 +7,18 @@ from placement_svc.domain.providers import ProviderFilter
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.query import ERROR_PREFIX, Pairs
 from placement_svc.schemas.resource_providers import ProviderQuery, parse_group
-from placement_svc.schemas.scalars import NAME, String, Version, matches
+from placement_svc.schemas.scalars import DASHED_UUID_KEY, DASHED_UUID_TEXT, NAME, String, Version, matches
 from placement_svc.schemas.violations import quote
 
 PARTS = ("inventories", "usages", "traits", "aggregates", "allocations")
 """The parts of a provider that a list can include."""
 
-MARKER = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+MARKER = DASHED_UUID_KEY
 """The pattern of a marker in a list by uuid."""
 
 _IN = "in:"
 _CONTAINS = "contains:"
-_UUIDS = rf"^({_IN})?{MARKER[1:-1]}(, *{MARKER[1:-1]})*$"
+_UUIDS = rf"^({_IN})?{DASHED_UUID_TEXT}(, *{DASHED_UUID_TEXT})*$"
 
 
 class ProviderFilterKeys(ProviderQuery):
@@ -78,7 +78,7 @@ def parse_extended_filter(query: Mapping[str, str], pairs: Pairs, version: Versi
     )
 
 
-def parse_uuids(key: str, value: str, pattern: str = MARKER) -> list[str]:
+def parse_uuids(key: str, value: str, pattern: str = DASHED_UUID_KEY) -> list[str]:
     """Return the different uuids in ``UUID`` or ``in:UUID,UUID,...``; raise `Invalid`."""
     pieces = [value]
     if value.startswith(_IN):
