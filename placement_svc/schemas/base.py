@@ -17,6 +17,9 @@ from placement_svc.domain.wording import MICROVERSION_HEADER, list_sorted_names
 from placement_svc.schemas.scalars import Value, Version, compile_pattern
 from placement_svc.schemas.violations import Violation, WorstViolation, quote, violation_error
 
+BODY_ERROR_PREFIX = "JSON does not validate: "
+"""The beginning of an error about a body."""
+
 MAX_VIOLATIONS = 20
 """The number of wrong members of one container after which it does not look for further ones."""
 
@@ -195,7 +198,7 @@ class Schema(marshmallow.Schema):
         field = cls._declared_fields.get(key)
         return (field.since or None) if isinstance(field, Value) else None
 
-    def check(self, value: Any, prefix: str = "JSON does not validate: ") -> Any:
+    def check(self, value: Any, prefix: str = BODY_ERROR_PREFIX) -> Any:
         """Return `value` as this schema loads it; raise `Invalid` with the shallowest violation."""
         return check(Object(self), value, prefix)
 
@@ -224,7 +227,7 @@ def validate(field: Value, value: Any) -> tuple[Any, Violation | None]:
         return None, error.messages[0]  # type: ignore[return-value]
 
 
-def check(field: Value, value: Any, prefix: str = "JSON does not validate: ") -> Any:
+def check(field: Value, value: Any, prefix: str = BODY_ERROR_PREFIX) -> Any:
     """Return `value` as `field` loads it.
 
     Raise `Invalid` with the shallowest violation; of several at one depth, the last by its path.
