@@ -169,7 +169,7 @@ class _Description:
         }
         if info.rule:
             described["x-placement-rule"] = f"{PREFIX}{info.rule}"
-        if info.is_extension or operation.is_extension:
+        if info.is_extension or operation.is_older_extension:
             described["description"] = "An extension of this service, not part of Placement."
         else:
             described[SINCE] = info.introduced
