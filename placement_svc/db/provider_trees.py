@@ -22,7 +22,7 @@ that needs the trees to keep their shape.
 
 
 @dataclass(frozen=True)
-class TreePosition:
+class ProviderPosition:
     """The position of a resource provider in its tree; `path` has the ids from the root to the provider."""
 
     id: int
@@ -46,7 +46,7 @@ def lock_tree_shape(connection: Connection) -> None:
     connection.execute(select(func.pg_advisory_xact_lock(TREE_SHAPE_LOCK)))
 
 
-def find_position(connection: Connection, uuid: str) -> TreePosition | None:
+def find_position(connection: Connection, uuid: str) -> ProviderPosition | None:
     """Return the position of a provider, or None; it is stable only under a lock of the tree shape."""
     query = select(
         resource_providers.c.id,
@@ -55,16 +55,16 @@ def find_position(connection: Connection, uuid: str) -> TreePosition | None:
         resource_providers.c.path,
     ).where(resource_providers.c.uuid == uuid)
     row = connection.execute(query).one_or_none()
-    return TreePosition(**row._mapping) if row else None
+    return ProviderPosition(**row._mapping) if row else None
 
 
 def find_new_parent(
     connection: Connection,
     uuid: str,
-    position: TreePosition,
+    position: ProviderPosition,
     parent_uuid: str | None,
     may_leave_parent: bool,
-) -> TreePosition | None:
+) -> ProviderPosition | None:
     """Return the position of the parent that the provider `uuid` at `position` is to get, None for a root.
 
     Raise `Invalid` if the parent does not exist or is in the provider's own branch, and, without
@@ -85,7 +85,7 @@ def find_new_parent(
     return parent
 
 
-def in_branch(position: TreePosition) -> tuple[ColumnElement[bool], ...]:
+def in_branch(position: ProviderPosition) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a provider is the one at `position` or one of its descendants."""
     return (
         resource_providers.c.root_id == position.root_id,
@@ -93,7 +93,7 @@ def in_branch(position: TreePosition) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def move_branch(connection: Connection, position: TreePosition, parent: TreePosition | None) -> None:
+def move_branch(connection: Connection, position: ProviderPosition, parent: ProviderPosition | None) -> None:
     """Move a provider and its descendants below `parent`, or make it a root.
 
     The branch and its inventories must be locked. Foreign keys that cascade update the `root_id` of its
