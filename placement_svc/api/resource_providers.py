@@ -150,7 +150,11 @@ def change_provider(uuid: str) -> Response:
     body = load_body(ChangedProvider)
     if "parent_provider_uuid" in body:
         changed = database().write(
-            providers.change, uuid, body["name"], body["parent_provider_uuid"], since("1.37")
+            providers.change,
+            uuid,
+            body["name"],
+            body["parent_provider_uuid"],
+            may_leave_parent=since("1.37"),
         )
     else:
         changed = database().write(providers.rename, uuid, body["name"])

@@ -63,6 +63,7 @@ def find_new_parent(
     uuid: str,
     position: ProviderPosition,
     parent_uuid: str | None,
+    *,
     may_leave_parent: bool,
 ) -> ProviderPosition | None:
     """Return the position of the parent that the provider `uuid` at `position` is to get, None for a root.

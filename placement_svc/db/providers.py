@@ -199,7 +199,7 @@ def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
 
 
 def change(
-    connection: Connection, uuid: str, name: str, parent_uuid: str | None, may_leave_parent: bool
+    connection: Connection, uuid: str, name: str, parent_uuid: str | None, *, may_leave_parent: bool
 ) -> ProviderChange:
     """Give a resource provider a name and a parent (None makes it a root); its descendants move with it.
 
@@ -210,7 +210,7 @@ def change(
     position = find_position(connection, uuid)
     if position is None:
         raise _not_found(uuid)
-    parent = find_new_parent(connection, uuid, position, parent_uuid, may_leave_parent)
+    parent = find_new_parent(connection, uuid, position, parent_uuid, may_leave_parent=may_leave_parent)
     moves = position.parent_id != (parent.id if parent else None)
     if moves:
         _lock_with_inventories(connection, *in_branch(position))
