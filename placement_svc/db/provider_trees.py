@@ -1,4 +1,4 @@
-"""The shape of provider trees: positions, locks, and moves of branches (`docs/spec/resources.md 2`).
+"""The shape of provider trees: positions, locks, and moves of subtrees (`docs/spec/resources.md 2`).
 
 Every provider stores its parent, its root and the path of ids from the root to itself.
 """
@@ -16,7 +16,7 @@ from placement_svc.domain.inventory import MAX_INTEGER
 TREE_SHAPE_LOCK = 8779
 """The advisory lock of the shape of all trees.
 
-Moving a branch takes it exclusively. Adding or deleting a leaf takes it shared, and so does a transaction
+Moving a subtree takes it exclusively. Adding or deleting a leaf takes it shared, and so does a transaction
 that needs the trees to keep their shape.
 """
 
@@ -32,7 +32,7 @@ class ProviderPosition:
 
 
 def lock_tree_shape_shared(connection: Connection) -> None:
-    """Prevent moves of branches until the transaction ends; call this before locking any row.
+    """Prevent moves of subtrees until the transaction ends; call this before locking any row.
 
     A transaction that updates a provider twice needs this lock too. On the second update, PostgreSQL checks
     the foreign key to the parent again, for which it locks the parent's row. A concurrent move may hold
@@ -68,7 +68,7 @@ def find_new_parent(
 ) -> ProviderPosition | None:
     """Return the position of the parent that the provider `uuid` at `position` is to get, None for a root.
 
-    Raise `Invalid` if the parent does not exist or is in the provider's own branch, and, without
+    Raise `Invalid` if the parent does not exist or is in the provider's own subtree, and, without
     `may_leave_parent`, if the provider has another parent.
     """
     prefix = f"Unable to save resource provider {uuid}:"
@@ -86,7 +86,7 @@ def find_new_parent(
     return parent
 
 
-def in_branch(position: ProviderPosition) -> tuple[ColumnElement[bool], ...]:
+def in_subtree(position: ProviderPosition) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a provider is the one at `position` or one of its descendants."""
     return (
         resource_providers.c.root_id == position.root_id,
@@ -94,17 +94,17 @@ def in_branch(position: ProviderPosition) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def move_branch(connection: Connection, position: ProviderPosition, parent: ProviderPosition | None) -> None:
+def move_subtree(connection: Connection, position: ProviderPosition, parent: ProviderPosition | None) -> None:
     """Move a provider and its descendants below `parent`, or make it a root.
 
-    The branch and its inventories must be locked. Foreign keys that cascade update the `root_id` of its
+    The subtree and its inventories must be locked. Foreign keys that cascade update the `root_id` of its
     inventories, traits and aggregates.
     """
     parent_path = list(parent.path) if parent else []
     providers = resource_providers.c
     connection.execute(
         update(resource_providers)
-        .where(*in_branch(position))
+        .where(*in_subtree(position))
         .values(
             parent_id=case(
                 (providers.id == position.id, parent.id if parent else None), else_=providers.parent_id

@@ -21,10 +21,10 @@ from placement_svc.db.filters import (
 from placement_svc.db.provider_trees import (
     find_new_parent,
     find_position,
-    in_branch,
+    in_subtree,
     lock_tree_shape,
     lock_tree_shape_shared,
-    move_branch,
+    move_subtree,
 )
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
@@ -213,10 +213,10 @@ def change(
     parent = find_new_parent(connection, uuid, position, parent_uuid, may_leave_parent=may_leave_parent)
     moves = position.parent_id != (parent.id if parent else None)
     if moves:
-        _lock_with_inventories(connection, *in_branch(position))
+        _lock_with_inventories(connection, *in_subtree(position))
     renamed = rename(connection, uuid, name)
     if moves:
-        move_branch(connection, position, parent)
+        move_subtree(connection, position, parent)
     return ProviderChange(get(connection, uuid), renamed.changed_before)
 
 
