@@ -1,5 +1,4 @@
-"""
-An oracle for POST /claims: it follows the placements of a response over a cloud in memory, one by one.
+"""An oracle for POST /claims: it follows the placements of a response over a cloud in memory, one by one.
 
 It implements `docs/spec/extensions.md 5.1` with the rules of `tests/support/oracle.py`.
 """

@@ -1,5 +1,4 @@
-"""
-An oracle for GET /allocation_candidates/explanation: plain loops over a cloud in memory.
+"""An oracle for GET /allocation_candidates/explanation: plain loops over a cloud in memory.
 
 It implements `docs/spec/extensions.md 3` with the rules of `tests/support/oracle.py`, and tries every
 combination.

@@ -1,5 +1,4 @@
-"""
-An oracle for GET /allocation_candidates: slow, and as close to the specification as possible.
+"""An oracle for GET /allocation_candidates: slow, and as close to the specification as possible.
 
 It implements `docs/spec/candidates.md 3` and `4` by trying every combination. Where section 7 describes a
 defect of OpenStack Placement, it follows the contract. It uses names instead of uuids;
@@ -122,8 +121,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Candidate:
-    """
-    The content of one entry of `allocation_requests` (`docs/spec/candidates.md 3.11`).
+    """The content of one entry of `allocation_requests` (`docs/spec/candidates.md 3.11`).
 
     `amounts` holds (provider, resource class, amount), `mappings` holds (suffix, sorted providers), both by
     name; `mappings` is None if the microversion does not have them.
@@ -588,8 +586,7 @@ def suppliers(found: Iterable[Candidate]) -> set[str]:
 def summarized(
     cloud: Cloud, request: Request, all_candidates: Iterable[Candidate], returned: Iterable[Candidate]
 ) -> set[str]:
-    """
-    Return the names of the providers that may have a summary if the response has the candidates `returned`.
+    """Return the names of the providers that may have a summary in a response with the candidates `returned`.
 
     From 1.29 on, all of them must have one; before, only the suppliers of `returned` must.
     `all_candidates` holds all candidates.
@@ -599,11 +596,9 @@ def summarized(
 
 
 def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> Candidate:
-    """
-    Parse an entry of `allocation_requests` in the format of its microversion (`docs/spec/candidates.md 4`).
+    """Parse an entry of `allocation_requests` in the format of a microversion (`docs/spec/candidates.md 4`).
 
-    Raises:
-        AssertionError: the entry has another format, or a provider appears twice in its list.
+    Raises `AssertionError` if the entry has another format, or a provider appears twice in its list.
     """
     names = {provider.uuid: provider.name for provider in cloud.providers}
     assert set(entry) == ({"allocations", "mappings"} if request.since("1.34") else {"allocations"}), entry
@@ -631,15 +626,13 @@ def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> 
 
 
 def response_errors(cloud: Cloud, request: Request, response: Mapping[str, Any]) -> list[str]:
-    """
-    Return the errors of a response to the request, one line each; an empty list if it is correct.
+    """Return the errors of a response to the request, one line each; an empty list if it is correct.
 
     Without a limit the response must contain every candidate once; with one, any min(limit, count) distinct
     candidates; in both cases with the summaries of their providers (`docs/spec/candidates.md 4` and `5`).
 
-    Raises:
-        AssertionError: an entry does not have the format of the microversion.
-        KeyError: an entry contains an unknown provider.
+    Raises `AssertionError` if an entry does not have the format of the microversion, and `KeyError` if it
+    contains an unknown provider.
     """
     cloud = without_consumers(cloud, request.ignore_consumer)
     all_candidates = candidates(cloud, request)
