@@ -469,20 +469,20 @@ def rank(cloud: Cloud, request: Request, candidate: Candidate) -> tuple[int, int
 
 
 Place = set[tuple[tuple[int, int], Candidate]]
-"""The candidates that may be at one place of the answer, which have the same rank, with this rank."""
+"""The candidates that may be at one place of the response, which have the same rank, with this rank."""
 
 
-def ordered_ranks(cloud: Cloud, request: Request) -> list[Place]:
-    """Return the places of the answer: by tree with `order_by`, else by score, and then by tree."""
+def ordered_places(cloud: Cloud, request: Request) -> list[Place]:
+    """Return the places of the response: by tree with `order_by`, else by score, and then by tree."""
     trees = ordered_trees(cloud, request)
     if request.order_by:
-        return in_turn([places for _, places in trees])
+        return round_robin([places for _, places in trees])
     scores = sorted({rank for _, places in trees for place in places for rank, _ in place})
     by_uuid = [places for _, places in sorted(trees, key=lambda tree: tree[0])]
     return [
         place
         for score in scores
-        for place in in_turn(
+        for place in round_robin(
             [[place for place in places if {rank for rank, _ in place} == {score}] for places in by_uuid]
         )
     ]
@@ -509,7 +509,7 @@ def ordered_trees(cloud: Cloud, request: Request) -> list[tuple[str, list[Place]
     return ordered
 
 
-def in_turn(queues: Sequence[Sequence[Place]]) -> list[Place]:
+def round_robin(queues: Sequence[Sequence[Place]]) -> list[Place]:
     """Return the first place of each queue, then the second of each, and so on."""
     rounds = max(map(len, queues), default=0)
     return [queue[number] for number in range(rounds) for queue in queues if number < len(queue)]
@@ -521,7 +521,7 @@ def order_errors(cloud: Cloud, request: Request, listed: Sequence[Candidate]) ->
         return []
     if request.order_by == "random":
         return random_order_errors(cloud, request, listed)
-    allowed = ordered_ranks(cloud, request)[: request.limit]
+    allowed = ordered_places(cloud, request)[: request.limit]
     return [
         f"at place {place}: {candidate} instead of one of {sorted(str(each) for _, each in pairs)}"
         for place, (candidate, pairs) in enumerate(zip(listed, allowed, strict=False))
@@ -541,7 +541,7 @@ def random_order_errors(cloud: Cloud, request: Request, listed: Sequence[Candida
     for candidate in listed:
         [root] = {cloud.root(cloud.provider(name)).name for name in suppliers([candidate])}
         by_root.setdefault(root, []).append(rank(cloud, request, candidate)[0])
-    best = in_turn([places for _, places in ordered_trees(cloud, replace(request, order_by=None))])
+    best = round_robin([places for _, places in ordered_trees(cloud, replace(request, order_by=None))])
     expected = [min(score for (score, _), _ in pairs) for pairs in best[: len(by_root)]]
     firsts = [scores[0] for scores in by_root.values()]
     in_trees = all(scores == sorted(scores) for scores in by_root.values())
