@@ -320,12 +320,12 @@ def _group_conditions(
         named = providers.alias()
         root_ids = select(named.c.root_id).where(is_any(named.c.uuid, group.not_in_tree))
         yield providers.c.root_id.not_in(root_ids), ""
-    problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
+    message = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
     required = group.required.any_of
-    ids = names.trait_ids(connection, [name for any_of in required for name in sorted(any_of)], problem)
+    ids = names.trait_ids(connection, [name for any_of in required for name in sorted(any_of)], message)
     for condition in has_traits(providers, [[ids[name] for name in any_of] for any_of in required]):
         yield condition, "required"
-    ids = names.trait_ids(connection, sorted(group.required.forbidden), problem)
+    ids = names.trait_ids(connection, sorted(group.required.forbidden), message)
     for condition in has_traits(providers, (), ids.values()):
         yield condition, ""
     aggregates = aggregate_ids(connection, group.member_of.names) if group.member_of else {}
@@ -335,8 +335,8 @@ def _group_conditions(
     if group.member_of.forbidden:
         forbidden = group.member_of.forbidden & aggregates.keys()
         yield not_(in_any_aggregate(providers.c.id, {aggregates[uuid] for uuid in forbidden})), ""
-    problem = "Invalid resource class in resources parameter: No such resource class {}."
-    class_ids = names.resource_class_ids(connection, list(group.resources), problem)
+    message = "Invalid resource class in resources parameter: No such resource class {}."
+    class_ids = names.resource_class_ids(connection, list(group.resources), message)
     resources = [(class_ids[name], amount) for name, amount in group.resources.items()]
     # Aggregates and resource classes become joins. Planning 15 joins took PostgreSQL 220 MB.
     joined_count = MAX_SINGLE_CONDITIONS - min(len(sets), MAX_SINGLE_SETS)
