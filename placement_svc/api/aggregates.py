@@ -1,4 +1,7 @@
-"""Aggregates and their members, an extension of this service."""
+"""Aggregates and their members, an extension of this service.
+
+It is older than the versions of the extensions, so it does not depend on them (`docs/spec/extensions.md 1`).
+"""
 
 from dataclasses import asdict
 

@@ -14,7 +14,7 @@ from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import timestamp
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
 from placement_svc.schemas.pages import parse_page
-from placement_svc.schemas.scalars import DASHED_UUID
+from placement_svc.schemas.scalars import DASHED_UUID_KEY
 
 bp = Blueprint("empty_answers", __name__)
 
@@ -33,12 +33,13 @@ def _to_json(answer: EmptyAnswer) -> dict[str, Any]:
 def list_empty_answers() -> Response:
     """List the latest requests for allocation candidates that had none, newest first."""
     query = load_query(EmptyAnswersQuery)
-    page = parse_page(query, DASHED_UUID.pattern)
+    page = parse_page(query, DASHED_UUID_KEY)
     limit = page.limit or DEFAULT_LIMIT
+    marker = page.after.key if page.after else None
     found = reads().read(
         empty_answers.find,
         request_id=query.get("request_id"),
-        before=page.after.key if page.after else None,
+        before=marker and marker.lower(),
         limit=limit + 1,
     )
     links = [link_to_next()(found[limit - 1].uuid)] if len(found) > limit else []

@@ -14,8 +14,9 @@ from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.schemas.allocation_candidates import Pairs, check_group_count, parse_request
+from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.explanation import check_explainable, query_texts, split_pairs
+from placement_svc.schemas.query import Pairs
 
 bp = Blueprint("explanations", __name__)
 

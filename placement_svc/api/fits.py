@@ -18,9 +18,10 @@ from placement_svc.domain.fits import Fits, find_page
 from placement_svc.domain.pages import PageRequest
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.schemas.allocation_candidates import Pairs, check_group_count
+from placement_svc.schemas.allocation_candidates import check_group_count
 from placement_svc.schemas.fits import parse_fits
 from placement_svc.schemas.pages import write_marker
+from placement_svc.schemas.query import Pairs
 
 bp = Blueprint("fits", __name__)
 

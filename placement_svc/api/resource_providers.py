@@ -31,7 +31,7 @@ from placement_svc.schemas.provider_lists import (
     parse_include,
     uses_extensions,
 )
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, parse_filter
 
 bp = Blueprint("resource_providers", __name__)
@@ -93,7 +93,7 @@ def list_providers() -> Response:
     return caching.set_cache_headers(response, caching.newest(provider.modified for provider in found))
 
 
-def _list_page(pairs: list[tuple[str, str]]) -> Response:
+def _list_page(pairs: Pairs) -> Response:
     """List a page of the providers with the parts that the query includes, or all of them."""
     query = ExtendedProviderQuery().check(dict(pairs), ERROR_PREFIX)
     provider_filter = parse_extended_filter(query, pairs, g.microversion)
@@ -150,7 +150,11 @@ def change_provider(uuid: str) -> Response:
     body = load_body(ChangedProvider)
     if "parent_provider_uuid" in body:
         changed = database().write(
-            providers.change, uuid, body["name"], body["parent_provider_uuid"], since("1.37")
+            providers.change,
+            uuid,
+            body["name"],
+            body["parent_provider_uuid"],
+            may_leave_parent=since("1.37"),
         )
     else:
         changed = database().write(providers.rename, uuid, body["name"])

@@ -78,13 +78,13 @@ def downgrade(revision: str, yes: bool, force: bool) -> None:
         if not yes:
             _confirm_downgrade(before, revision)
         schema.downgrade(engine, revision)
-        click.echo(f"{_name()} is at revision {schema.current(engine) or 'base'}")
+        click.echo(f"{_name()} is at revision {schema.current(engine) or schema.BASE}")
 
 
 def _confirm_downgrade(current: str | None, revision: str) -> None:
     """Ask on the terminal; raise `click.Abort` unless the answer is yes."""
-    loss = "drops all tables and all data" if revision == "base" else "may lose data"
-    question = f"Downgrade {_name()} from {current or 'base'} to {revision}? This {loss}."
+    loss = "drops all tables and all data" if revision == schema.BASE else "may lose data"
+    question = f"Downgrade {_name()} from {current or schema.BASE} to {revision}? This {loss}."
     click.confirm(question, abort=True, err=True)
 
 
@@ -92,7 +92,7 @@ def _confirm_downgrade(current: str | None, revision: str) -> None:
 def current() -> None:
     """Show the schema's revision and the newest revision."""
     with opened_engine() as engine:
-        click.echo(f"{_name()} is at revision {schema.current(engine) or 'base'} of {schema.newest()}")
+        click.echo(f"{_name()} is at revision {schema.current(engine) or schema.BASE} of {schema.newest()}")
 
 
 @db.command()

@@ -109,39 +109,45 @@ def find(connection: Connection, uuids: Sequence[str]) -> list[ConsumerDetails]:
     return [ConsumerDetails(_consumer(row), allocated(row.id)) for row in rows]
 
 
-def _conditions(connection: Connection, wanted: ConsumerFilter) -> Iterator[ColumnElement[bool]]:
+def _conditions(connection: Connection, consumer_filter: ConsumerFilter) -> Iterator[ColumnElement[bool]]:
     table = consumers.c
-    if wanted.project_id is not None:
-        project = select(projects.c.id).where(projects.c.external_id == wanted.project_id)
+    if consumer_filter.project_id is not None:
+        project = select(projects.c.id).where(projects.c.external_id == consumer_filter.project_id)
         yield table.project_id == project.scalar_subquery()
-    if wanted.user_id is not None:
-        user = select(users.c.id).where(users.c.external_id == wanted.user_id)
+    if consumer_filter.user_id is not None:
+        user = select(users.c.id).where(users.c.external_id == consumer_filter.user_id)
         yield table.user_id == user.scalar_subquery()
-    if wanted.consumer_type == UNKNOWN_TYPE:
+    if consumer_filter.consumer_type == UNKNOWN_TYPE:
         yield table.consumer_type_id.is_(None)
-    elif wanted.consumer_type is not None:
-        named = select(consumer_types.c.id).where(consumer_types.c.name == wanted.consumer_type)
+    elif consumer_filter.consumer_type is not None:
+        named = select(consumer_types.c.id).where(consumer_types.c.name == consumer_filter.consumer_type)
         yield table.consumer_type_id == named.scalar_subquery()
-    of_allocation = list(_allocation_conditions(connection, wanted))
+    of_allocation = list(_allocation_conditions(connection, consumer_filter))
     if of_allocation:
         yield exists().where(allocations.c.consumer_id == table.id, *of_allocation)
 
 
-def _allocation_conditions(connection: Connection, wanted: ConsumerFilter) -> Iterator[ColumnElement[bool]]:
+def _allocation_conditions(
+    connection: Connection, consumer_filter: ConsumerFilter
+) -> Iterator[ColumnElement[bool]]:
     """Yield the conditions that one allocation of the consumer satisfies together."""
-    if wanted.resource_provider is not None:
-        named = select(resource_providers.c.id).where(resource_providers.c.uuid == wanted.resource_provider)
+    if consumer_filter.resource_provider is not None:
+        named = select(resource_providers.c.id).where(
+            resource_providers.c.uuid == consumer_filter.resource_provider
+        )
         yield allocations.c.provider_id == named.scalar_subquery()
-    if wanted.in_tree is not None:
-        root = select(resource_providers.c.root_id).where(resource_providers.c.uuid == wanted.in_tree)
+    if consumer_filter.in_tree is not None:
+        root = select(resource_providers.c.root_id).where(
+            resource_providers.c.uuid == consumer_filter.in_tree
+        )
         member = resource_providers.alias("member")
         yield allocations.c.provider_id.in_(
             select(member.c.id).where(member.c.root_id == root.scalar_subquery())
         )
-    if wanted.resource_class is not None:
+    if consumer_filter.resource_class is not None:
         message = "Invalid 'resource_class': No such resource class {}."
-        class_ids = names.resource_class_ids(connection, [wanted.resource_class], message)
-        yield allocations.c.resource_class_id == class_ids[wanted.resource_class]
+        class_ids = names.resource_class_ids(connection, [consumer_filter.resource_class], message)
+        yield allocations.c.resource_class_id == class_ids[consumer_filter.resource_class]
 
 
 def _allocations(connection: Connection, consumer_ids: Sequence[int]) -> Callable[[int], Mapping[str, Any]]:

@@ -98,7 +98,7 @@ def fits_unused(inventory: FromClause, resource_class_id: int, amount: int) -> C
     """Return the condition that `inventory` is of this class and could give `amount` if nothing were used."""
     if amount > MAX_INTEGER:
         return false()
-    largest = func.least(inventory.c.max_unit, inventory.c.capacity)
+    largest = unused_amount(inventory)
     units = func.fits_units(amount, inventory.c.min_unit, largest, inventory.c.step_size, type_=Boolean)
     return and_(inventory.c.resource_class_id == resource_class_id, units)
 
@@ -121,6 +121,11 @@ def gives_part(inventory: FromClause) -> ColumnElement[bool]:
 def free_amount(inventory: FromClause) -> ColumnElement[int]:
     """Return what is free of `inventory`, whatever its units: negative if it is overcommitted."""
     return inventory.c.capacity - inventory.c.used
+
+
+def unused_amount(inventory: FromClause) -> ColumnElement[int]:
+    """Return what `max_allocatable` would be if nothing of `inventory` were used."""
+    return func.least(inventory.c.max_unit, inventory.c.capacity)
 
 
 def least_amount(inventory: FromClause) -> ColumnElement[int]:

@@ -49,19 +49,19 @@ def count_fits(connection: Connection, fits_request: FitsRequest, options: Searc
     freed = read_freed_inventories(connection, fits_request.request.ignore_consumer, deadline, options.memory)
     reader = InventoryReader(connection, freed)
     criteria = resolve_criteria(connection, fits_request.request, one_provider_per_tree=False, freed=freed)
-    removed = _root_ids(connection, fits_request.without)
+    removed_root_ids = _root_ids(connection, fits_request.without)
     supplies = find_shared_supplies(connection, criteria, deadline, options.memory)
     use_serial_plans(connection)
     counted = None
     if not freed and not supplies and has_independent_demands(criteria):
-        counted = count_independent(connection, criteria, fits_request, removed, options)
+        counted = count_independent(connection, criteria, fits_request, removed_root_ids, options)
     if counted is None:
-        anchors = _find_anchors(connection, criteria, supplies, removed, options)
+        anchors = _find_anchors(connection, criteria, supplies, removed_root_ids, options)
         suppliers = read_suppliers(connection, criteria, anchors, options, freed=freed)
         counted = _simulate_claims(criteria, anchors, suppliers, fits_request, options)
     fits_by_root = {id_: root.fits for id_, root in counted.roots.items()}
     count = sum(fits_by_root.values())
-    free = free_amounts(reader, criteria, removed, deadline)
+    free = free_amounts(reader, criteria, removed_root_ids, deadline)
     class_ids = class_ids_of(criteria)
     amounts = requested_amounts(fits_request.request)
     stranded = {name: free[class_ids[name]] - count * amount for name, amount in amounts.items()}
@@ -120,14 +120,14 @@ def _find_anchors(
     connection: Connection,
     criteria: SearchCriteria,
     supplies: SharedSupplies,
-    removed: Collection[int],
+    removed_root_ids: Collection[int],
     options: SearchOptions,
 ) -> list[Anchor]:
-    """Return all anchors with their suppliers, as if the trees with the roots `removed` did not exist."""
+    """Return all anchors with their suppliers, as if the trees of `removed_root_ids` did not exist."""
     remaining: SharedSupplies = {
         each: left
         for each, found in supplies.items()
-        if (left := tuple(supply for supply in found if supply.root_id not in removed))
+        if (left := tuple(supply for supply in found if supply.root_id not in removed_root_ids))
     }
     anchors, _ = find_anchors(
         connection,
@@ -138,7 +138,7 @@ def _find_anchors(
         deadline=options.deadline,
         memory=options.memory,
     )
-    return [anchor for anchor in anchors if anchor.id not in removed]
+    return [anchor for anchor in anchors if anchor.id not in removed_root_ids]
 
 
 def _by_aggregate(connection: Connection, fits_by_root: Mapping[int, int]) -> Mapping[str, int]:

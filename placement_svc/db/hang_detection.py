@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Engine, event
 
-from placement_svc.db.hosts import Hosts, Server
+from placement_svc.db.server_hosts import Server, ServerHosts
 from placement_svc.db.sockets import shut_down
 
 CHECK_INTERVAL = 0.25
@@ -54,7 +54,7 @@ class HangDetector:
         self._sessions: WeakKeyDictionary[Any, _Session] = WeakKeyDictionary()
         self._probed: dict[Server, float] = {}
         """When each server responded to a probe and was not replaced."""
-        self._hosts = Hosts()
+        self._hosts = ServerHosts()
         for name, listener in (
             ("connect", self._opened),
             ("checkout", self._taken),

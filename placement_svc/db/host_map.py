@@ -28,7 +28,7 @@ MAX_NAMES = 10
 
 def read_map(
     connection: Connection,
-    wanted: HostFilter,
+    host_filter: HostFilter,
     *,
     fill: str | None,
     by_aggregate: bool,
@@ -56,7 +56,7 @@ def read_map(
     statement = (
         query.add_columns(group)
         .select_from(source)
-        .where(*host_conditions(connection, wanted))
+        .where(*host_conditions(connection, host_filter))
         .order_by(roots.c.name)
         .limit(max_hosts + 1)
     )

@@ -41,20 +41,20 @@ def count_objects(connection: Connection) -> ObjectCounts:
     return ObjectCounts(*connection.execute(select(*counts)).one())
 
 
-def count(connection: Connection, wanted: HostFilter) -> int:
+def count(connection: Connection, host_filter: HostFilter) -> int:
     """Return the number of hosts that match all filters; raise `Invalid` as `find_page` does."""
-    query = select(func.count()).select_from(roots).where(*host_conditions(connection, wanted))
+    query = select(func.count()).select_from(roots).where(*host_conditions(connection, host_filter))
     return connection.scalar(query) or 0
 
 
-def find_page(connection: Connection, wanted: HostFilter, page: PageRequest) -> Page[Host]:
+def find_page(connection: Connection, host_filter: HostFilter, page: PageRequest) -> Page[Host]:
     """Return a page of the hosts that match all filters.
 
     It is sorted by `name`, by the number of `providers`, or by the `used`, `free` or `ratio` of a class.
     Raises `Invalid` for an unknown name of a trait or resource class.
     """
     order, sums = _order(connection, page.sort)
-    query = select(roots.c.id, roots.c.uuid, roots.c.name).where(*host_conditions(connection, wanted))
+    query = select(roots.c.id, roots.c.uuid, roots.c.name).where(*host_conditions(connection, host_filter))
     if sums is not None:
         query = query.outerjoin(sums, sums.c.root_id == roots.c.id)
     if order.value is not None:
@@ -107,26 +107,26 @@ def sums_by_root(class_id: int) -> Subquery:
     )
 
 
-def host_conditions(connection: Connection, wanted: HostFilter) -> Iterator[ColumnElement[bool]]:
+def host_conditions(connection: Connection, host_filter: HostFilter) -> Iterator[ColumnElement[bool]]:
     """Yield the conditions on `roots` that the filters are."""
     yield roots.c.parent_id.is_(None)
     # A name may consist of blanks.
-    if text := wanted.text.strip() or wanted.text:
+    if text := host_filter.text.strip() or host_filter.text:
         is_named = or_(func.strpos(_member.c.name, text) > 0, _member.c.uuid == text.lower())
         yield roots.c.id.in_(select(_member.c.root_id).where(is_named))
-    if wanted.trait:
-        ids = names.trait_ids(connection, [wanted.trait])
-        has_trait = _member.c.trait_ids.contains([ids[wanted.trait]])
+    if host_filter.trait:
+        ids = names.trait_ids(connection, [host_filter.trait])
+        has_trait = _member.c.trait_ids.contains([ids[host_filter.trait]])
         yield roots.c.id.in_(select(_member.c.root_id).where(has_trait))
-    if wanted.aggregate:
-        named = select(aggregates.c.id).where(aggregates.c.uuid == wanted.aggregate).scalar_subquery()
+    if host_filter.aggregate:
+        named = select(aggregates.c.id).where(aggregates.c.uuid == host_filter.aggregate).scalar_subquery()
         in_aggregate = select(provider_aggregates.c.root_id).where(
             provider_aggregates.c.aggregate_id == named
         )
         yield roots.c.id.in_(in_aggregate)
-    if wanted.resource_class:
-        class_ids = names.resource_class_ids(connection, [wanted.resource_class])
-        of_class = inventories.c.resource_class_id == class_ids[wanted.resource_class]
+    if host_filter.resource_class:
+        class_ids = names.resource_class_ids(connection, [host_filter.resource_class])
+        of_class = inventories.c.resource_class_id == class_ids[host_filter.resource_class]
         yield roots.c.id.in_(select(inventories.c.root_id).where(of_class))
 
 

@@ -71,14 +71,14 @@ def count_independent(
     connection: Connection,
     criteria: SearchCriteria,
     fits_request: FitsRequest,
-    removed: Collection[int],
+    removed_root_ids: Collection[int],
     options: SearchOptions,
 ) -> CountedRoots | None:
-    """Return the claims at all roots, as if the trees with the roots `removed` did not exist.
+    """Return the claims at all roots, as if the trees of `removed_root_ids` did not exist.
 
     Return None if the choice of suppliers affects at some root whether the unsuffixed group has its traits.
     """
-    rows = _read_roots(connection, criteria, removed, options)
+    rows = _read_roots(connection, criteria, removed_root_ids, options)
     if rows is None:
         return None
     # The maximum ends the count at the last roots by uuid.
@@ -102,14 +102,20 @@ def count_independent(
 
 
 def _read_roots(
-    connection: Connection, criteria: SearchCriteria, removed: Collection[int], options: SearchOptions
+    connection: Connection,
+    criteria: SearchCriteria,
+    removed_root_ids: Collection[int],
+    options: SearchOptions,
 ) -> list[_Row] | None:
-    """Return the roots with claims, except `removed`; None if the traits of one depend on the suppliers."""
+    """Return the roots with claims, except `removed_root_ids`.
+
+    Return None if it depends on the suppliers whether the unsuffixed group has its traits at one of them.
+    """
     reserved = options.memory.reserved
     rows: list[_Row] = []
     read = each_driver_row(connection, _select_roots(criteria), {})
     for id_, uuid, name, is_independent, *texts in options.deadline.checked(read):
-        if id_ in removed:
+        if id_ in removed_root_ids:
             continue
         if not is_independent:
             options.memory.release(options.memory.reserved - reserved)

@@ -149,7 +149,7 @@ def _set(
         connection, provider, not_(is_any(inventories.c.resource_class_id, class_ids.values()))
     )
     if in_use:
-        raise InventoryInUse(f"update conflict: {_in_use_message(uuid, in_use)}")
+        raise InventoryInUse(f"update conflict: {in_use_message(uuid, in_use)}")
     with map_constraints(inventories_resource_class_id_fkey=class_deleted):
         upsert(connection, to_rows(provider, class_ids, new_inventories))
     return providers.increment_generation(connection, provider)
@@ -193,7 +193,7 @@ def remove(connection: Connection, uuid: str, resource_class: str) -> None:
     provider = providers.lock(connection, uuid)
     class_id = select(resource_classes.c.id).where(resource_classes.c.name == resource_class)
     message = (
-        f"Unable to delete inventory of class {resource_class}: {_in_use_message(uuid, [resource_class])}"
+        f"Unable to delete inventory of class {resource_class}: {in_use_message(uuid, [resource_class])}"
     )
     with map_constraints(allocations_provider_id_resource_class_id_fkey=ConcurrentUpdate(message)):
         deleted = connection.execute(
@@ -216,7 +216,7 @@ def remove_all(connection: Connection, uuid: str) -> None:
     providers.lock_inventories(connection, [provider.id])
     in_use = _delete_unused(connection, provider)
     if in_use:
-        raise InventoryInUse(_in_use_message(uuid, in_use))
+        raise InventoryInUse(in_use_message(uuid, in_use))
     providers.increment_generations(connection, [provider.id])
 
 
@@ -286,7 +286,8 @@ def to_rows(
     ]
 
 
-def _in_use_message(uuid: str, classes: Sequence[str]) -> str:
+def in_use_message(uuid: str, classes: Sequence[str]) -> str:
+    """Return the message that a provider has allocations of inventories that are to be deleted."""
     return f"Inventory for '{list_names(classes)}' on resource provider '{uuid}' in use."
 
 

@@ -1,4 +1,4 @@
-"""The shape of provider trees: positions, locks, and moves of branches (`docs/spec/resources.md 2`).
+"""The shape of provider trees: positions, locks, and moves of subtrees (`docs/spec/resources.md 2`).
 
 Every provider stores its parent, its root and the path of ids from the root to itself.
 """
@@ -16,13 +16,13 @@ from placement_svc.domain.inventory import MAX_INTEGER
 TREE_SHAPE_LOCK = 8779
 """The advisory lock of the shape of all trees.
 
-Moving a branch takes it exclusively. Adding or deleting a leaf takes it shared, and so does a transaction
+Moving a subtree takes it exclusively. Adding or deleting a leaf takes it shared, and so does a transaction
 that needs the trees to keep their shape.
 """
 
 
 @dataclass(frozen=True)
-class TreePosition:
+class ProviderPosition:
     """The position of a resource provider in its tree; `path` has the ids from the root to the provider."""
 
     id: int
@@ -32,7 +32,7 @@ class TreePosition:
 
 
 def lock_tree_shape_shared(connection: Connection) -> None:
-    """Prevent moves of branches until the transaction ends; call this before locking any row.
+    """Prevent moves of subtrees until the transaction ends; call this before locking any row.
 
     A transaction that updates a provider twice needs this lock too. On the second update, PostgreSQL checks
     the foreign key to the parent again, for which it locks the parent's row. A concurrent move may hold
@@ -46,7 +46,7 @@ def lock_tree_shape(connection: Connection) -> None:
     connection.execute(select(func.pg_advisory_xact_lock(TREE_SHAPE_LOCK)))
 
 
-def find_position(connection: Connection, uuid: str) -> TreePosition | None:
+def find_position(connection: Connection, uuid: str) -> ProviderPosition | None:
     """Return the position of a provider, or None; it is stable only under a lock of the tree shape."""
     query = select(
         resource_providers.c.id,
@@ -55,19 +55,20 @@ def find_position(connection: Connection, uuid: str) -> TreePosition | None:
         resource_providers.c.path,
     ).where(resource_providers.c.uuid == uuid)
     row = connection.execute(query).one_or_none()
-    return TreePosition(**row._mapping) if row else None
+    return ProviderPosition(**row._mapping) if row else None
 
 
 def find_new_parent(
     connection: Connection,
     uuid: str,
-    position: TreePosition,
+    position: ProviderPosition,
     parent_uuid: str | None,
+    *,
     may_leave_parent: bool,
-) -> TreePosition | None:
+) -> ProviderPosition | None:
     """Return the position of the parent that the provider `uuid` at `position` is to get, None for a root.
 
-    Raise `Invalid` if the parent does not exist or is in the provider's own branch, and, without
+    Raise `Invalid` if the parent does not exist or is in the provider's own subtree, and, without
     `may_leave_parent`, if the provider has another parent.
     """
     prefix = f"Unable to save resource provider {uuid}:"
@@ -85,7 +86,7 @@ def find_new_parent(
     return parent
 
 
-def in_branch(position: TreePosition) -> tuple[ColumnElement[bool], ...]:
+def in_subtree(position: ProviderPosition) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a provider is the one at `position` or one of its descendants."""
     return (
         resource_providers.c.root_id == position.root_id,
@@ -93,17 +94,17 @@ def in_branch(position: TreePosition) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def move_branch(connection: Connection, position: TreePosition, parent: TreePosition | None) -> None:
+def move_subtree(connection: Connection, position: ProviderPosition, parent: ProviderPosition | None) -> None:
     """Move a provider and its descendants below `parent`, or make it a root.
 
-    The branch and its inventories must be locked. Foreign keys that cascade update the `root_id` of its
+    The subtree and its inventories must be locked. Foreign keys that cascade update the `root_id` of its
     inventories, traits and aggregates.
     """
     parent_path = list(parent.path) if parent else []
     providers = resource_providers.c
     connection.execute(
         update(resource_providers)
-        .where(*in_branch(position))
+        .where(*in_subtree(position))
         .values(
             parent_id=case(
                 (providers.id == position.id, parent.id if parent else None), else_=providers.parent_id

@@ -21,10 +21,10 @@ from placement_svc.db.filters import (
 from placement_svc.db.provider_trees import (
     find_new_parent,
     find_position,
-    in_branch,
+    in_subtree,
     lock_tree_shape,
     lock_tree_shape_shared,
-    move_branch,
+    move_subtree,
 )
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
@@ -199,7 +199,7 @@ def rename(connection: Connection, uuid: str, name: str) -> ProviderChange:
 
 
 def change(
-    connection: Connection, uuid: str, name: str, parent_uuid: str | None, may_leave_parent: bool
+    connection: Connection, uuid: str, name: str, parent_uuid: str | None, *, may_leave_parent: bool
 ) -> ProviderChange:
     """Give a resource provider a name and a parent (None makes it a root); its descendants move with it.
 
@@ -210,13 +210,13 @@ def change(
     position = find_position(connection, uuid)
     if position is None:
         raise _not_found(uuid)
-    parent = find_new_parent(connection, uuid, position, parent_uuid, may_leave_parent)
+    parent = find_new_parent(connection, uuid, position, parent_uuid, may_leave_parent=may_leave_parent)
     moves = position.parent_id != (parent.id if parent else None)
     if moves:
-        _lock_with_inventories(connection, *in_branch(position))
+        _lock_with_inventories(connection, *in_subtree(position))
     renamed = rename(connection, uuid, name)
     if moves:
-        move_branch(connection, position, parent)
+        move_subtree(connection, position, parent)
     return ProviderChange(get(connection, uuid), renamed.changed_before)
 
 
@@ -320,12 +320,12 @@ def _group_conditions(
         named = providers.alias()
         root_ids = select(named.c.root_id).where(is_any(named.c.uuid, group.not_in_tree))
         yield providers.c.root_id.not_in(root_ids), ""
-    problem = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
+    message = 'Invalid trait(s) in "required" parameter: No such trait(s): {}.'
     required = group.required.any_of
-    ids = names.trait_ids(connection, [name for any_of in required for name in sorted(any_of)], problem)
+    ids = names.trait_ids(connection, [name for any_of in required for name in sorted(any_of)], message)
     for condition in has_traits(providers, [[ids[name] for name in any_of] for any_of in required]):
         yield condition, "required"
-    ids = names.trait_ids(connection, sorted(group.required.forbidden), problem)
+    ids = names.trait_ids(connection, sorted(group.required.forbidden), message)
     for condition in has_traits(providers, (), ids.values()):
         yield condition, ""
     aggregates = aggregate_ids(connection, group.member_of.names) if group.member_of else {}
@@ -335,8 +335,8 @@ def _group_conditions(
     if group.member_of.forbidden:
         forbidden = group.member_of.forbidden & aggregates.keys()
         yield not_(in_any_aggregate(providers.c.id, {aggregates[uuid] for uuid in forbidden})), ""
-    problem = "Invalid resource class in resources parameter: No such resource class {}."
-    class_ids = names.resource_class_ids(connection, list(group.resources), problem)
+    message = "Invalid resource class in resources parameter: No such resource class {}."
+    class_ids = names.resource_class_ids(connection, list(group.resources), message)
     resources = [(class_ids[name], amount) for name, amount in group.resources.items()]
     # Aggregates and resource classes become joins. Planning 15 joins took PostgreSQL 220 MB.
     joined_count = MAX_SINGLE_CONDITIONS - min(len(sets), MAX_SINGLE_SETS)

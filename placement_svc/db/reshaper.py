@@ -25,7 +25,6 @@ from placement_svc.domain.reshaper import (
     removed_inventories,
     usages_during_reshape,
 )
-from placement_svc.domain.wording import list_names
 
 
 def reshape(connection: Connection, wanted: Reshape) -> None:
@@ -123,10 +122,8 @@ def _delete_inventories(
     in_use = [pair for pair, key in keys.items() if key not in deleted]
     if in_use:
         uuid = in_use[0][0]
-        classes = list_names([resource_class for provider, resource_class in in_use if provider == uuid])
-        raise InventoryInUse(
-            f"update conflict: Inventory for '{classes}' on resource provider '{uuid}' in use."
-        )
+        classes = [resource_class for provider, resource_class in in_use if provider == uuid]
+        raise InventoryInUse(f"update conflict: {inventories.in_use_message(uuid, classes)}")
 
 
 def _increment_generations(

@@ -100,7 +100,7 @@ def mismatch(revision: str | None) -> str | None:
         )
     if revision == newest() or is_newer(revision):
         return None
-    return f"The schema is at revision {revision or 'base'} of {newest()}: run `placement-svc db upgrade`."
+    return f"The schema is at revision {revision or BASE} of {newest()}: run `placement-svc db upgrade`."
 
 
 @contextmanager

@@ -147,5 +147,5 @@ def violations(group: PlacementGroup, members: Mapping[str, Domains]) -> list[st
         crowded = {None, *(domain for domain, count in counts.items() if count > group.max_per_domain)}
         return sorted(uuid for uuid, domains in members.items() if not crowded.isdisjoint(domains))
     first, second = [*counts.most_common(2), ("", 0), ("", 0)][:2]
-    home = {first[0]} if first[1] > second[1] else set[Domain]()
-    return sorted(uuid for uuid, domains in members.items() if set(domains) != home)
+    fullest = {first[0]} if first[1] > second[1] else set[Domain]()
+    return sorted(uuid for uuid, domains in members.items() if set(domains) != fullest)

@@ -69,8 +69,8 @@ def endpoint(
     - `rule`: the policy rule that the caller must satisfy, without its prefix.
     - `introduced`: the microversion that introduced the endpoint. `openapi.registry` rejects an endpoint
       that does not name one.
-    - `is_extension`: whether the endpoint is not part of Placement (`docs/spec/extensions.md`). `introduced`
-      is then a version of the extensions, and `pipeline` checks whether the request may use them.
+    - `is_extension`: whether a version of the extensions (`docs/spec/extensions.md 1`) introduced the
+      endpoint. `introduced` is then that version, and `pipeline` checks whether the request may use it.
     - `error_before`: the error that requests get at an older microversion.
     - `reads_json`: whether the request needs a JSON body; a function if that depends on the request.
     - `checks_accept`: whether the `Accept` header must allow JSON.

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 from placement_svc.domain import errors
 from placement_svc.domain.wording import shorten
 from placement_svc.http import microversion
-from placement_svc.http.accept import JSON, error_format
+from placement_svc.http.accept import HTML, JSON, PLAIN, error_format
 from placement_svc.http.json import dumps
 from placement_svc.http.log_text import shortened
 
@@ -99,20 +99,20 @@ def _error_response(status: int, text: str, code: str, extra: Mapping[str, Any] 
             break
         # A character takes one to six bytes, so the length that fits is found by trying.
         length = max(0, length * MAX_ERROR_SIZE // len(body) - len("… and 16,000,000 more characters"))
-    content_type = media_type if media_type == "application/json" else f"{media_type}; charset=UTF-8"
+    content_type = media_type if media_type == JSON else f"{media_type}; charset=UTF-8"
     return Response(body, status=status, content_type=content_type)
 
 
 def _body(status: int, media_type: str, *, detail: str, code: str, extra: Mapping[str, Any]) -> bytes:
     title = HTTPStatus(status).phrase
-    if media_type == "text/html":
+    if media_type == HTML:
         heading = f"{status} {title}"
         page = (
             f"<html>\n <head>\n  <title>{heading}</title>\n </head>\n"
             f" <body>\n  <h1>{heading}</h1>\n  {escape(detail)}\n </body>\n</html>\n"
         )
         return page.encode()
-    if media_type == "text/plain":
+    if media_type == PLAIN:
         return f"{status} {title}\n\n{detail}\n".encode()
     if status == 401:
         # An unauthenticated caller learns nothing about the service, not even its error format.
@@ -163,7 +163,7 @@ def _http_error(error: HTTPException) -> Response:
         response.headers["Allow"] = ", ".join(error.valid_methods)
     if request.method == "HEAD":
         response.set_data(b"")
-        response.content_type = "text/html; charset=UTF-8"
+        response.content_type = f"{HTML}; charset=UTF-8"
     if isinstance(error, Unauthorized):
         g.pop("microversion", None)
         if hasattr(error, "challenge"):

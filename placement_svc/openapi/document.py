@@ -10,6 +10,7 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from placement_svc.domain.limits import MAX_NAME_LENGTH
+from placement_svc.http.accept import HTML, JSON, PLAIN
 from placement_svc.http.endpoint import EndpointInfo, View, get_info
 from placement_svc.http.microversion import EXTENSION_VERSIONS, EXTENSIONS, HEADER, NEWEST, PLACEMENT
 from placement_svc.http.routes import Routes
@@ -23,8 +24,6 @@ from placement_svc.schemas.base import Object, Schema
 from placement_svc.schemas.candidates_query import SUFFIX
 from placement_svc.schemas.scalars import DASHED_UUID, NAME, String, Value
 from placement_svc.schemas.staleness import StaleQuery
-
-JSON = "application/json"
 
 ABOUT = f"""\
 Which resource providers can supply these resources, right now? The API of OpenStack Placement.
@@ -146,8 +145,8 @@ class _Description:
             "headers": {"x-openstack-request-id": "RequestId"},
             "content": {
                 JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}},
-                "text/html": {"schema": {"type": "string"}},
-                "text/plain": {"schema": {"type": "string"}},
+                HTML: {"schema": {"type": "string"}},
+                PLAIN: {"schema": {"type": "string"}},
             },
         }
 
@@ -169,7 +168,7 @@ class _Description:
         }
         if info.rule:
             described["x-placement-rule"] = f"{PREFIX}{info.rule}"
-        if info.is_extension or operation.is_extension:
+        if info.is_extension or operation.is_older_extension:
             described["description"] = "An extension of this service, not part of Placement."
         else:
             described[SINCE] = info.introduced

@@ -51,7 +51,8 @@ class Operation:
     - `conflict`: when the response has the status 409.
     - `path`: the path parameters that differ from the defaults in `document.PATH_PARAMETERS`.
     - `has_location`: whether a response has a `Location` header.
-    - `is_extension`: whether the endpoint is an extension of this service, not part of Placement.
+    - `is_older_extension`: whether the endpoint is an extension from before the versions of the extensions,
+      which `EndpointInfo.is_extension` does not mark.
     - `query_has_extensions`: whether some parameters of an endpoint of Placement are extensions.
     """
 
@@ -62,7 +63,7 @@ class Operation:
     conflict: str | None = None
     path: Mapping[str, String] = field(default_factory=dict)
     has_location: bool = False
-    is_extension: bool = False
+    is_older_extension: bool = False
     query_has_extensions: bool = False
 
 
@@ -169,11 +170,9 @@ OPERATIONS: Mapping[str, Operation] = {
         query_has_extensions=True,
     ),
     "explanations.explain_candidates": Operation(
-        _shows(ExplanationSchema), query=ExplanationQuery, group_query=GroupQuery, is_extension=True
+        _shows(ExplanationSchema), query=ExplanationQuery, group_query=GroupQuery
     ),
-    "fits.show_fits": Operation(
-        _shows(FitsSchema), query=FitsQuery, group_query=GroupQuery, is_extension=True
-    ),
+    "fits.show_fits": Operation(_shows(FitsSchema), query=FitsQuery, group_query=GroupQuery),
     "empty_answers.list_empty_answers": Operation(
         _shows(responses.EmptyAnswersSchema), query=EmptyAnswersQuery
     ),
@@ -200,11 +199,10 @@ OPERATIONS: Mapping[str, Operation] = {
         _shows(ClaimsSchema),
         body=_object(ClaimsRequest),
         conflict="There are not enough candidates, or a consumer generation is not the current one.",
-        is_extension=True,
     ),
-    "aggregates.list_aggregates": Operation(_shows(responses.AggregateListSchema), is_extension=True),
+    "aggregates.list_aggregates": Operation(_shows(responses.AggregateListSchema), is_older_extension=True),
     "aggregates.show_aggregate": Operation(
-        _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_extension=True
+        _shows(responses.AggregateMembersSchema), path={"uuid": String()}, is_older_extension=True
     ),
     "capacity.show_capacity": Operation(_shows(list_responses.CapacitySchema), query=CapacityQuery),
     "consumers.list_consumers": Operation(_shows(list_responses.ConsumersSchema), query=ConsumersQuery),

@@ -1,6 +1,6 @@
 """The values of the query string of GET /allocation_candidates (`docs/spec/candidates.md 2`)."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -43,17 +43,14 @@ from placement_svc.schemas.candidates_query import (
     introduced,
 )
 from placement_svc.schemas.groups import (
-    Version,
     parse_member_of,
     parse_required,
     parse_resources,
     parse_root_required,
 )
-from placement_svc.schemas.query import ERROR_PREFIX
-from placement_svc.schemas.scalars import UUID, matches
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
+from placement_svc.schemas.scalars import UUID, Version, matches
 from placement_svc.schemas.violations import Violation, quote
-
-Pairs = Sequence[tuple[str, str]]
 
 REQUEST_CACHE_SIZE = 256
 """Parsed requests that are cached."""
@@ -84,17 +81,17 @@ def parse_request(pairs: Pairs, version: Version, *, extended: bool) -> Candidat
 
 def _parse_request(pairs: Pairs, version: Version, extended: bool) -> CandidatesRequest:
     _check_keys(pairs, version, ExtendedRequestQuery if extended else WholeRequestQuery)
-    root_required = _parse_root_required(_values(pairs, "root_required"), version, extended=extended)
+    root_required = _parse_root_required(values_of(pairs, "root_required"), version, extended=extended)
     parse_same_subtree = parse_extended_same_subtree if extended else _parse_same_subtree
-    same_subtree = tuple(parse_same_subtree(value) for value in _values(pairs, "same_subtree"))
+    same_subtree = tuple(parse_same_subtree(value) for value in values_of(pairs, "same_subtree"))
     groups = _parse_groups(pairs, version, extended=extended)
     if version >= (1, 36):
         _check_resourceless(groups, same_subtree)
     else:
         _check_all_have_resources(groups)
     _check_contradictions(groups)
-    isolate = parse_isolate(_values(pairs, "isolate"), groups)
-    limits, group_policies = _values(pairs, "limit"), _values(pairs, "group_policy")
+    isolate = parse_isolate(values_of(pairs, "isolate"), groups)
+    limits, group_policies = values_of(pairs, "limit"), values_of(pairs, "group_policy")
     if not (extended or group_policies) and sum(1 for group in groups if group.suffix) > 1:
         raise Invalid(
             'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
@@ -104,23 +101,19 @@ def _parse_request(pairs: Pairs, version: Version, extended: bool) -> Candidates
     return CandidatesRequest(
         groups=groups,
         root_required=root_required,
-        root_member_of=parse_root_member_of(_values(pairs, "root_member_of")),
+        root_member_of=parse_root_member_of(values_of(pairs, "root_member_of")),
         same_subtree=same_subtree,
         group_policy=GroupPolicy(group_policies[0]) if group_policies else GroupPolicy.NONE,
         isolate=isolate,
         limit=int(limits[0]) if limits and len(limits[0]) <= MAX_LIMIT_DIGITS else None,
-        ignore_consumer=parse_ignore_consumer(_values(pairs, "ignore_consumer")),
-        can_split=parse_can_split(_values(pairs, "can_split"), groups),
-        preferred=parse_preferred(_values(pairs, "preferred"), groups),
-        order_by=parse_order_by(_values(pairs, "order_by"), groups),
+        ignore_consumer=parse_ignore_consumer(values_of(pairs, "ignore_consumer")),
+        can_split=parse_can_split(values_of(pairs, "can_split"), groups),
+        preferred=parse_preferred(values_of(pairs, "preferred"), groups),
+        order_by=parse_order_by(values_of(pairs, "order_by"), groups),
     )
 
 
 _cached_request = lru_cache(REQUEST_CACHE_SIZE)(_parse_request)
-
-
-def _values(pairs: Pairs, key: str) -> list[str]:
-    return [value for k, value in pairs if k == key]
 
 
 def _group_key_patterns(version: Version) -> list[str]:
@@ -167,7 +160,7 @@ def _parse_groups(pairs: Pairs, version: Version, *, extended: bool) -> tuple[Re
         match = GROUP_KEY.fullmatch(key)
         if match:
             field, suffix = match.groups()
-            values = _values(pairs, key)
+            values = values_of(pairs, key)
             group = groups.get(suffix, RequestGroup(suffix))
             if extended and field == "in_tree":
                 values, negative = split_negative(values)

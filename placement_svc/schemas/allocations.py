@@ -10,8 +10,7 @@ from typing import Any
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import Array, Map, Object, Schema, check
-from placement_svc.schemas.groups import Version
-from placement_svc.schemas.scalars import NAME, UUID, UUID_KEY, Integer, String
+from placement_svc.schemas.scalars import NAME, UUID, UUID_KEY, Integer, String, Version
 
 
 class ResourceAmounts(Map):

@@ -14,8 +14,11 @@ from marshmallow import ValidationError
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.wording import MICROVERSION_HEADER, list_sorted_names
-from placement_svc.schemas.scalars import Value, compile_pattern
+from placement_svc.schemas.scalars import Value, Version, compile_pattern
 from placement_svc.schemas.violations import Violation, WorstViolation, quote, violation_error
+
+BODY_ERROR_PREFIX = "JSON does not validate: "
+"""The beginning of an error about a body."""
 
 MAX_VIOLATIONS = 20
 """The number of wrong members of one container after which it does not look for further ones."""
@@ -162,7 +165,7 @@ class Schema(marshmallow.Schema):
 
     @classmethod
     @cache
-    def at(cls, version: tuple[int, int]) -> Self:
+    def at(cls, version: Version) -> Self:
         """Return the schema with the fields of a microversion."""
         return cls(
             exclude=[
@@ -190,17 +193,17 @@ class Schema(marshmallow.Schema):
             raise violation_error("additionalProperties", False, reason, value, hint=hint)
 
     @classmethod
-    def introduced(cls, key: str) -> tuple[int, int] | None:
+    def introduced(cls, key: str) -> Version | None:
         """Return the microversion that introduced a key; None for a key of 1.0 and for an unknown key."""
         field = cls._declared_fields.get(key)
         return (field.since or None) if isinstance(field, Value) else None
 
-    def check(self, value: Any, prefix: str = "JSON does not validate: ") -> Any:
+    def check(self, value: Any, prefix: str = BODY_ERROR_PREFIX) -> Any:
         """Return `value` as this schema loads it; raise `Invalid` with the shallowest violation."""
         return check(Object(self), value, prefix)
 
 
-def version_hint(keys: Iterable[str], introduced: Callable[[str], tuple[int, int] | None]) -> str:
+def version_hint(keys: Iterable[str], introduced: Callable[[str], Version | None]) -> str:
     """Return a sentence that names the microversion which has those of `keys` that a later one introduced.
 
     The sentence is empty if no microversion has any of them.
@@ -224,7 +227,7 @@ def validate(field: Value, value: Any) -> tuple[Any, Violation | None]:
         return None, error.messages[0]  # type: ignore[return-value]
 
 
-def check(field: Value, value: Any, prefix: str = "JSON does not validate: ") -> Any:
+def check(field: Value, value: Any, prefix: str = BODY_ERROR_PREFIX) -> Any:
     """Return `value` as `field` loads it.
 
     Raise `Invalid` with the shallowest violation; of several at one depth, the last by its path.

@@ -5,8 +5,8 @@ import re
 from placement_svc.domain.groups import GroupPolicy
 from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import Schema
-from placement_svc.schemas.groups import IN_TREE, MEMBER_OF, REQUIRED, RESOURCES, ROOT_REQUIRED, Version
-from placement_svc.schemas.scalars import String
+from placement_svc.schemas.groups import IN_TREE, MEMBER_OF, REQUIRED, RESOURCES, ROOT_REQUIRED
+from placement_svc.schemas.scalars import String, Version
 
 SUFFIX = rf"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}"
 """The pattern of a request group's suffix (since 1.33)."""

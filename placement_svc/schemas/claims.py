@@ -10,13 +10,12 @@ from placement_svc.domain.errors import BadQueryValue, Invalid
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.domain.placements import PlacementRequest
 from placement_svc.domain.wording import counted
-from placement_svc.schemas.allocation_candidates import Pairs, check_group_count, parse_request
+from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.allocations import ConsumerType
-from placement_svc.schemas.base import Array, Map, Object, Schema
-from placement_svc.schemas.groups import Version
-from placement_svc.schemas.query import check_lists, parse_pairs
+from placement_svc.schemas.base import BODY_ERROR_PREFIX, Array, Map, Object, Schema
+from placement_svc.schemas.query import Pairs, check_lists, parse_pairs
 from placement_svc.schemas.responses import AmountsSchema
-from placement_svc.schemas.scalars import DASHED_UUID, UUID, UUID_KEY, Boolean, Integer, String
+from placement_svc.schemas.scalars import DASHED_UUID, UUID, UUID_KEY, Boolean, Integer, String, Version
 
 MAX_CONSUMERS = 1000
 """The most consumers of one call."""
@@ -121,7 +120,7 @@ def parse_claims_request(
     loaded = ClaimsRequest.at(version).check(body)
     consumers = [_to_consumer(each) for each in loaded["consumers"]]
     if len({consumer.consumer_uuid for consumer in consumers}) < len(consumers):
-        raise Invalid(f"{_PREFIX}'consumers' has the same uuid twice.")
+        raise Invalid(f"{BODY_ERROR_PREFIX}'consumers' has the same uuid twice.")
     moved = [consumer.consumer_uuid for consumer in consumers if consumer.generation is not None]
     pairs = _request_pairs(loaded["request"], max_groups, max_items)
     # An explanation knows no splits.
@@ -138,9 +137,6 @@ def parse_claims_request(
     )
     _check_min_count(wanted)
     return wanted, loaded.get("dry_run", False)
-
-
-_PREFIX = "JSON does not validate: "
 
 
 def _to_consumer(loaded: dict[str, Any]) -> Claim:
@@ -170,10 +166,11 @@ def _check_min_count(wanted: PlacementRequest) -> None:
     count = len(wanted.consumers)
     if wanted.min_count > count:
         raise Invalid(
-            f"{_PREFIX}'min_count' is {wanted.min_count}, but the body has {counted(count, 'consumer')}."
+            f"{BODY_ERROR_PREFIX}'min_count' is {wanted.min_count}, but the body has"
+            f" {counted(count, 'consumer')}."
         )
     if wanted.min_count < count and wanted.moves:
         raise Invalid(
-            f"{_PREFIX}'min_count' must be the number of consumers, {count}, if one of them exists already:"
-            " give each consumer the consumer_generation null, or leave min_count out."
+            f"{BODY_ERROR_PREFIX}'min_count' must be the number of consumers, {count}, if one of them exists"
+            " already: give each consumer the consumer_generation null, or leave min_count out."
         )

@@ -4,9 +4,9 @@ from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
-from placement_svc.schemas.provider_lists import MARKER, parse_uuids
+from placement_svc.schemas.provider_lists import parse_uuids
 from placement_svc.schemas.query import ERROR_PREFIX
-from placement_svc.schemas.scalars import DASHED_UUID, NAME, UUID_KEY, String
+from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_KEY, NAME, UUID_KEY, String
 
 
 class ConsumersQuery(PageKeys):
@@ -69,4 +69,4 @@ def parse_allocations_query(query: dict[str, str]) -> tuple[str, list[str]]:
     if len(query) != 1:
         raise Invalid(f"{ERROR_PREFIX}Expected either 'rp_uuid' or 'consumer_uuid', and not both")
     [(key, value)] = query.items()
-    return key, parse_uuids(key, value, MARKER if key == "rp_uuid" else UUID_KEY)
+    return key, parse_uuids(key, value, DASHED_UUID_KEY if key == "rp_uuid" else UUID_KEY)

@@ -1,14 +1,13 @@
 """The parts of a query string that an explanation names as filters (`docs/spec/extensions.md 3.1`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from placement_svc.domain.errors import BadQueryValue
 from placement_svc.domain.explanation import GroupTexts, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.schemas.allocation_candidates import Pairs
 from placement_svc.schemas.candidate_extensions import split_negative
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
 from placement_svc.schemas.scalars import String
 
 
@@ -50,25 +49,25 @@ def check_explainable(request: CandidatesRequest) -> None:
 
 def query_texts(pairs: Pairs, request: CandidatesRequest) -> QueryTexts:
     """Return the part of a valid query string that is each filter of the request."""
-
-    def values(key: str) -> list[str]:
-        return [value for found, value in pairs if found == key]
-
     return QueryTexts(
-        groups={group.suffix: _group_texts(group, values) for group in request.groups},
-        root_required="&".join(f"root_required={value}" for value in values("root_required")),
-        root_member_of="&".join(f"root_member_of={value}" for value in values("root_member_of")),
-        same_subtree=tuple(f"same_subtree={value}" for value in values("same_subtree")),
+        groups={group.suffix: _group_texts(group, pairs) for group in request.groups},
+        root_required="&".join(f"root_required={value}" for value in values_of(pairs, "root_required")),
+        root_member_of="&".join(f"root_member_of={value}" for value in values_of(pairs, "root_member_of")),
+        same_subtree=tuple(f"same_subtree={value}" for value in values_of(pairs, "same_subtree")),
         isolate="isolate="
-        + ",".join(dict.fromkeys(piece.strip() for value in values("isolate") for piece in value.split(","))),
+        + ",".join(
+            dict.fromkeys(
+                piece.strip() for value in values_of(pairs, "isolate") for piece in value.split(",")
+            )
+        ),
     )
 
 
-def _group_texts(group: RequestGroup, values: Callable[[str], list[str]]) -> GroupTexts:
+def _group_texts(group: RequestGroup, pairs: Pairs) -> GroupTexts:
     suffix = group.suffix
     required: dict[frozenset[str], str] = {}
     forbidden: list[str] = []
-    for value in values(f"required{suffix}"):
+    for value in values_of(pairs, f"required{suffix}"):
         pieces = [piece.strip() for piece in value.removeprefix("in:").split(",")]
         if value.startswith("in:"):
             required.setdefault(frozenset(pieces), f"required{suffix}=in:{','.join(pieces)}")
@@ -79,11 +78,11 @@ def _group_texts(group: RequestGroup, values: Callable[[str], list[str]]) -> Gro
                 forbidden.append(f"!{name}")
             else:
                 required.setdefault(frozenset([name]), f"required{suffix}={name}")
-    member_of = [value for value in values(f"member_of{suffix}") if not value.startswith("!")]
-    not_member_of = [value for value in values(f"member_of{suffix}") if value.startswith("!")]
+    member_of = [value for value in values_of(pairs, f"member_of{suffix}") if not value.startswith("!")]
+    not_member_of = [value for value in values_of(pairs, f"member_of{suffix}") if value.startswith("!")]
     in_tree = [group.in_tree] if group.in_tree else []
     if group.not_in_tree:
-        _, negative = split_negative(values(f"in_tree{suffix}"))
+        _, negative = split_negative(values_of(pairs, f"in_tree{suffix}"))
         in_tree.append(_join_forbidden([value.strip() for value in negative]))
     return GroupTexts(
         required=required,

@@ -3,20 +3,17 @@
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.fits import DEFAULT_MAX, FitsRequest
 from placement_svc.domain.pages import PageRequest
-from placement_svc.schemas.allocation_candidates import Pairs, parse_request
+from placement_svc.schemas.allocation_candidates import parse_request
 from placement_svc.schemas.base import Array, Map, Object, Schema
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery
-from placement_svc.schemas.groups import Version
 from placement_svc.schemas.pages import PageKeys, parse_page
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
 from placement_svc.schemas.responses import LinkSchema
-from placement_svc.schemas.scalars import DASHED_UUID, NAME, Integer, String, matches
+from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_TEXT, NAME, Integer, String, Version
 from placement_svc.schemas.violations import quote
 
 MAX_DIGITS = 18
 """The most digits of `max`."""
-
-_UUID = f"^{DASHED_UUID.pattern}$".replace("a-f", "a-fA-F")
 
 
 class FitsQuery(PageKeys, ExtendedRequestQuery):
@@ -29,7 +26,7 @@ class FitsQuery(PageKeys, ExtendedRequestQuery):
     without = String(
         metadata={
             "description": "Providers whose trees count as absent. If the key is repeated, all values count.",
-            "pattern": rf"^{_UUID[1:-1]}(, *{_UUID[1:-1]})*$",
+            "pattern": rf"^{DASHED_UUID_TEXT}(, *{DASHED_UUID_TEXT})*$",
         }
     )
     group_by = String(
@@ -51,7 +48,7 @@ def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest
         max_claims=int(query.get("max", DEFAULT_MAX)),
         without=tuple(
             dict.fromkeys(
-                _parse_uuid(piece) for key, value in pairs if key == "without" for piece in value.split(",")
+                _parse_uuid(piece) for value in values_of(pairs, "without") for piece in value.split(",")
             )
         ),
         by_aggregate="group_by" in query,
@@ -62,7 +59,7 @@ def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest
 def _parse_uuid(piece: str) -> str:
     """Return a uuid in the form in which providers have it; raise `Invalid`."""
     uuid = piece.strip()
-    if not matches(_UUID, uuid):
+    if not DASHED_UUID.fullmatch(uuid):
         raise Invalid(
             f"{ERROR_PREFIX}Expected 'without' to be uuids of providers, separated by commas."
             f" Got: {quote(uuid)}"

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import Membership
 from placement_svc.schemas.query import ERROR_PREFIX
-from placement_svc.schemas.scalars import UUID
-
-Version = tuple[int, int]
+from placement_svc.schemas.scalars import DASHED_UUID_TEXT, UUID, Version
 
 _NAME = "[A-Z0-9_]+"
-_UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 ROOT_REQUIRED = f"^!*{_NAME}(,!*{_NAME})*$"
 RESOURCES = {
@@ -33,10 +30,10 @@ MEMBER_OF = {
         "An aggregate, or with `in:` several, of which one is sufficient. With a leading `!`, all of them are"
         " forbidden (since 1.32). If the key is repeated (since 1.24), each value is a condition."
     ),
-    "pattern": f"^!?({_UUID}|in:{_UUID}(,{_UUID})*)$",
+    "pattern": f"^!?({DASHED_UUID_TEXT}|in:{DASHED_UUID_TEXT}(,{DASHED_UUID_TEXT})*)$",
     "repeats": True,
 }
-IN_TREE = f"^{_UUID}$|^!({_UUID}|in:{_UUID}(,{_UUID})*)$"
+IN_TREE = f"^{DASHED_UUID_TEXT}$|^!({DASHED_UUID_TEXT}|in:{DASHED_UUID_TEXT}(,{DASHED_UUID_TEXT})*)$"
 """The documentation of these keys in OpenAPI; the patterns match what the parsers below accept."""
 
 RESOURCES_FORM = "?resources=VCPU:1,MEMORY_MB:512"

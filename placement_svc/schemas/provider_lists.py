@@ -4,22 +4,21 @@ from collections.abc import Mapping
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.schemas.groups import Version
 from placement_svc.schemas.pages import PageKeys
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs
 from placement_svc.schemas.resource_providers import ProviderQuery, parse_group
-from placement_svc.schemas.scalars import NAME, String, matches
+from placement_svc.schemas.scalars import DASHED_UUID_KEY, DASHED_UUID_TEXT, NAME, String, Version, matches
 from placement_svc.schemas.violations import quote
 
 PARTS = ("inventories", "usages", "traits", "aggregates", "allocations")
 """The parts of a provider that a list can include."""
 
-MARKER = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+MARKER = DASHED_UUID_KEY
 """The pattern of a marker in a list by uuid."""
 
 _IN = "in:"
 _CONTAINS = "contains:"
-_UUIDS = rf"^({_IN})?{MARKER[1:-1]}(, *{MARKER[1:-1]})*$"
+_UUIDS = rf"^({_IN})?{DASHED_UUID_TEXT}(, *{DASHED_UUID_TEXT})*$"
 
 
 class ProviderFilterKeys(ProviderQuery):
@@ -57,7 +56,7 @@ class ExtendedProviderQuery(ProviderFilterKeys, PageKeys):
     )
 
 
-def uses_extensions(pairs: list[tuple[str, str]]) -> bool:
+def uses_extensions(pairs: Pairs) -> bool:
     """Return whether a query for resource providers has a key or a value that is an extension."""
     query = dict(pairs)
     return (
@@ -67,9 +66,7 @@ def uses_extensions(pairs: list[tuple[str, str]]) -> bool:
     )
 
 
-def parse_extended_filter(
-    query: Mapping[str, str], pairs: list[tuple[str, str]], version: Version
-) -> ProviderFilter:
+def parse_extended_filter(query: Mapping[str, str], pairs: Pairs, version: Version) -> ProviderFilter:
     """Return the filter of a query that a schema with `ProviderFilterKeys` has loaded; raise `Invalid`."""
     name, uuid = query.get("name", ""), query.get("uuid", "")
     is_part = name.startswith(_CONTAINS)
@@ -81,7 +78,7 @@ def parse_extended_filter(
     )
 
 
-def parse_uuids(key: str, value: str, pattern: str = MARKER) -> list[str]:
+def parse_uuids(key: str, value: str, pattern: str = DASHED_UUID_KEY) -> list[str]:
     """Return the different uuids in ``UUID`` or ``in:UUID,UUID,...``; raise `Invalid`."""
     pieces = [value]
     if value.startswith(_IN):

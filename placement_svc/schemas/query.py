@@ -1,13 +1,16 @@
 """Query strings (`docs/spec/http.md 12`)."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.wording import counted
 
 ERROR_PREFIX = "Invalid query string parameters: "
+
+Pairs = Sequence[tuple[str, str]]
+"""The keys and values of a query string, in their order."""
 
 
 def parse_pairs(query_string: bytes) -> list[tuple[str, str]]:
@@ -25,11 +28,16 @@ def parse_pairs(query_string: bytes) -> list[tuple[str, str]]:
     return pairs
 
 
+def values_of(pairs: Pairs, key: str) -> list[str]:
+    """Return all values of a key, in their order."""
+    return [value for each, value in pairs if each == key]
+
+
 LIMITED_BY_SCHEMA = frozenset(["ignore_consumer"])
 """Keys whose own number of items is specified, with its own error (`docs/spec/extensions.md 2.7`)."""
 
 
-def check_lists(pairs: Iterable[tuple[str, str]], max_items: int) -> None:
+def check_lists(pairs: Pairs, max_items: int) -> None:
     """Raise `Invalid` if all values of one key together list more than `max_items` items."""
     items = Counter[str]()
     for key, value in pairs:

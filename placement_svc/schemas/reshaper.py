@@ -6,9 +6,8 @@ from typing import Any
 from placement_svc.domain.reshaper import ProviderReshape, Reshape
 from placement_svc.schemas.allocations import claims_field, to_claim
 from placement_svc.schemas.base import Map, Object, Schema
-from placement_svc.schemas.groups import Version
 from placement_svc.schemas.inventories import ChangedInventories
-from placement_svc.schemas.scalars import UUID_KEY
+from placement_svc.schemas.scalars import UUID_KEY, Version
 
 
 @cache

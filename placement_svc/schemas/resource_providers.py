@@ -10,13 +10,12 @@ from placement_svc.schemas.groups import (
     MEMBER_OF,
     REQUIRED,
     RESOURCES,
-    Version,
     parse_member_of,
     parse_required,
     parse_resources,
 )
-from placement_svc.schemas.query import ERROR_PREFIX
-from placement_svc.schemas.scalars import DASHED_UUID, UUID, String
+from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
+from placement_svc.schemas.scalars import DASHED_UUID, UUID, String, Version
 
 
 class NewProvider(Schema):
@@ -49,7 +48,7 @@ class ProviderQuery(Schema):
     required = String(since="1.18", metadata=REQUIRED)
 
 
-def parse_filter(pairs: list[tuple[str, str]], version: Version) -> ProviderFilter:
+def parse_filter(pairs: Pairs, version: Version) -> ProviderFilter:
     """Return the filter that the query parameters `pairs` describe; raise `Invalid`."""
     query = ProviderQuery.at(version).check(dict(pairs), ERROR_PREFIX)
     return ProviderFilter(
@@ -57,11 +56,10 @@ def parse_filter(pairs: list[tuple[str, str]], version: Version) -> ProviderFilt
     )
 
 
-def parse_group(query: Mapping[str, str], pairs: list[tuple[str, str]], version: Version) -> RequestGroup:
+def parse_group(query: Mapping[str, str], pairs: Pairs, version: Version) -> RequestGroup:
     """Return the conditions of a loaded query that a provider must satisfy alone; raise `Invalid`."""
-    values = {key: [v for k, v in pairs if k == key] for key in ("member_of", "required")}
-    member_of = parse_member_of("member_of", values["member_of"], version)
-    required = parse_required(values["required"], version)
+    member_of = parse_member_of("member_of", values_of(pairs, "member_of"), version)
+    required = parse_required(values_of(pairs, "required"), version)
     resources = parse_resources(query["resources"]) if "resources" in query else {}
     return RequestGroup(
         resources=resources, required=required, member_of=member_of, in_tree=query.get("in_tree")

@@ -14,10 +14,17 @@ from marshmallow import ValidationError, fields
 from placement_svc.domain.limits import UUID_LENGTH
 from placement_svc.schemas.violations import quote, type_error, violation_error
 
+Version = tuple[int, int]
+"""A microversion: the major and the minor number."""
+
 UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
 """Every spelling that `uuid.UUID` accepts: hyphens at any place, and braces that need not be closed."""
 
-DASHED_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+DASHED_UUID_TEXT = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+"""The usual spelling of a uuid, in any letter case, as a part of other patterns."""
+
+DASHED_UUID = re.compile(DASHED_UUID_TEXT)
+DASHED_UUID_KEY = f"^{DASHED_UUID_TEXT}$"
 NO_NUL = r"^[^\x00]*$"
 NAME = r"^[A-Z0-9_]+$"
 CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"

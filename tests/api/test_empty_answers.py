@@ -71,6 +71,14 @@ def test_answers_are_listed_in_pages_newest_first(api: Api) -> None:
     assert seen == [f"resources=VCPU:{amount}" for amount in range(5, 0, -1)]
 
 
+def test_marker_may_have_any_letter_case(api: Api) -> None:
+    for amount in (1, 2):
+        api("GET", f"/allocation_candidates?resources=VCPU:{amount}").close()
+        newest, *_ = wait_for(api, amount)
+    path = f"/allocation_candidates/empty?marker={newest['id'].upper()}"
+    assert [answer["query"] for answer in api("GET", path).json["empty"]] == ["resources=VCPU:1"]
+
+
 def test_times_are_in_utc_whatever_the_time_zone_of_the_database(
     api: Api, new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,4 @@
-"""
-Placement groups, claims into them and plain writes of their members in any order, compared with a model.
+"""Placement groups, claims into them and plain writes of their members in any order, compared with a model.
 
 `pytest --hypothesis-profile=deep` runs it for longer.
 """

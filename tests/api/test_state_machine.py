@@ -1,5 +1,4 @@
-"""
-All writes in any order: responses and stored data are as `tests.support.model` predicts.
+"""All writes in any order: responses and stored data are as `tests.support.model` predicts.
 
 `pytest --hypothesis-profile=deep` runs it for longer.
 """

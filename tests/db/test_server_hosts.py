@@ -12,9 +12,9 @@ import psycopg2  # type: ignore[import-untyped]
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from placement_svc.db import hosts as hosts_module
+from placement_svc.db import server_hosts
 from placement_svc.db.engine import connect
-from placement_svc.db.hosts import Hosts, Server
+from placement_svc.db.server_hosts import Server, ServerHosts
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import wait_until
 
@@ -84,7 +84,7 @@ def arguments(url: str, *servers: Server, **options: Any) -> dict[str, Any]:
     }
 
 
-def port(hosts: Hosts, arguments: dict[str, Any]) -> str:
+def port(hosts: ServerHosts, arguments: dict[str, Any]) -> str:
     """Connect, and return the port of the server."""
     with closing(hosts.connect(arguments)) as connection:
         return str(connection.info.port)
@@ -108,14 +108,14 @@ def test_the_error_has_the_messages_of_all_hosts(postgres_proxy: PostgresProxy) 
         closing(Listener(closes=True)) as second,
         pytest.raises(psycopg2.OperationalError) as caught,
     ):
-        Hosts().connect(arguments(postgres_proxy.url, first.server, second.server))
+        ServerHosts().connect(arguments(postgres_proxy.url, first.server, second.server))
     assert all(f"port {each.server.port} failed" in str(caught.value) for each in (first, second))
 
 
 def test_a_host_that_does_not_respond_is_avoided(
     postgres_proxy: PostgresProxy, silent_host: Listener, closing_host: Listener
 ) -> None:
-    hosts = Hosts()
+    hosts = ServerHosts()
     both = arguments(postgres_proxy.url, silent_host.server, closing_host.server, connect_timeout=2)
     with pytest.raises(psycopg2.OperationalError, match="timeout expired"):
         hosts.connect(both)
@@ -129,8 +129,8 @@ def test_a_host_is_avoided_if_the_clock_of_libpq_is_faster(
     closing_host: Listener,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hosts_module, "monotonic", lambda: 0.9 * time.monotonic())
-    hosts = Hosts()
+    monkeypatch.setattr(server_hosts, "monotonic", lambda: 0.9 * time.monotonic())
+    hosts = ServerHosts()
     both = arguments(postgres_proxy.url, silent_host.server, closing_host.server, connect_timeout=2)
     for message in ("timeout expired", "has not responded"):
         with pytest.raises(psycopg2.OperationalError, match=message):
@@ -140,7 +140,7 @@ def test_a_host_is_avoided_if_the_clock_of_libpq_is_faster(
 def test_no_request_waits_for_a_host_that_is_avoided(
     postgres_proxy: PostgresProxy, silent_host: Listener, closing_host: Listener
 ) -> None:
-    hosts = Hosts()
+    hosts = ServerHosts()
     hosts.avoid(silent_host.server)
     both = arguments(
         postgres_proxy.url, silent_host.server, closing_host.server, connect_timeout=SLOW_TIMEOUT
@@ -155,7 +155,7 @@ def test_no_request_waits_for_a_host_that_is_avoided(
 def test_an_avoided_host_that_responds_is_used_again(
     postgres_proxy: PostgresProxy, closing_host: Listener, primary: Server
 ) -> None:
-    hosts = Hosts()
+    hosts = ServerHosts()
     both = arguments(postgres_proxy.url, closing_host.server, primary)
     hosts.avoid(primary)
     with pytest.raises(psycopg2.OperationalError):
@@ -173,19 +173,19 @@ def test_a_standby_is_preferred_to_a_primary_and_a_primary_to_none(
     postgres_proxy: PostgresProxy, closing_host: Listener, primary: Server
 ) -> None:
     both = arguments(postgres_proxy.url, primary, closing_host.server, target_session_attrs="prefer-standby")
-    assert port(Hosts(), both) == primary.port
+    assert port(ServerHosts(), both) == primary.port
     assert len(closing_host.accepted) == 1
 
 
 def test_a_single_host_is_left_to_libpq(postgres_proxy: PostgresProxy, primary: Server) -> None:
-    assert Hosts().connect(arguments(postgres_proxy.url, primary)) is None
+    assert ServerHosts().connect(arguments(postgres_proxy.url, primary)) is None
 
 
 def test_requests_share_attempts_while_no_host_is_usable(
     postgres_proxy: PostgresProxy, closing_host: Listener, primary: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts_module, "RETRY_INTERVAL", SLOW_TIMEOUT)
-    hosts = Hosts()
+    monkeypatch.setattr(server_hosts, "RETRY_INTERVAL", SLOW_TIMEOUT)
+    hosts = ServerHosts()
     only_closing = arguments(postgres_proxy.url, closing_host.server, closing_host.server)
     for _ in range(3):
         with pytest.raises(psycopg2.OperationalError, match=f"port {closing_host.server.port} failed"):
@@ -196,8 +196,8 @@ def test_requests_share_attempts_while_no_host_is_usable(
 def test_requests_do_not_share_attempts_while_a_host_is_usable(
     postgres_proxy: PostgresProxy, closing_host: Listener, primary: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts_module, "RETRY_INTERVAL", SLOW_TIMEOUT)
-    hosts = Hosts()
+    monkeypatch.setattr(server_hosts, "RETRY_INTERVAL", SLOW_TIMEOUT)
+    hosts = ServerHosts()
     both = arguments(postgres_proxy.url, closing_host.server, primary)
     assert [port(hosts, both) for _ in range(3)] == [primary.port] * 3
 
@@ -225,7 +225,7 @@ def both(
 def test_a_connection_waits_for_the_next_primary(
     both: dict[str, Any], closing_host: Listener, primary: Server, database_url: str
 ) -> None:
-    hosts = Hosts()
+    hosts = ServerHosts()
     assert port(hosts, both) == primary.port
     set_read_only(database_url, "on")
     tried = len(closing_host.accepted)
@@ -246,9 +246,9 @@ def test_a_connection_fails_at_once(
     monkeypatch: pytest.MonkeyPatch,
     has_connected: bool,
 ) -> None:
-    hosts = Hosts()
+    hosts = ServerHosts()
     if has_connected:
-        monkeypatch.setattr(hosts_module, "FAILOVER_SECONDS", 0.0)
+        monkeypatch.setattr(server_hosts, "FAILOVER_SECONDS", 0.0)
         port(hosts, both)
     set_read_only(database_url, "on")
     tried = len(closing_host.accepted)
@@ -265,20 +265,20 @@ def test_a_connection_waits_in_the_second_outage_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(hosts_module, "monotonic", lambda: now[0])
-    monkeypatch.setattr(hosts_module, "RETRY_INTERVAL", 0.0)
-    hosts = Hosts()
+    monkeypatch.setattr(server_hosts, "monotonic", lambda: now[0])
+    monkeypatch.setattr(server_hosts, "RETRY_INTERVAL", 0.0)
+    hosts = ServerHosts()
     port(hosts, both)
     set_read_only(database_url, "on")
     with monkeypatch.context() as patch:
-        patch.setattr(hosts_module, "FAILOVER_SECONDS", 0.0)
+        patch.setattr(server_hosts, "FAILOVER_SECONDS", 0.0)
         with pytest.raises(psycopg2.OperationalError, match="read-only"):
             hosts.connect(both)
     for _ in range(3):
-        now[0] += hosts_module.OUTAGE_SECONDS
+        now[0] += server_hosts.OUTAGE_SECONDS
         with pytest.raises(psycopg2.OperationalError, match="read-only"):
             hosts.connect(both)
-    now[0] += hosts_module.OUTAGE_SECONDS + 1
+    now[0] += server_hosts.OUTAGE_SECONDS + 1
     tried = len(closing_host.accepted)
     with ThreadPoolExecutor(1) as threads:
         connected = threads.submit(port, hosts, both)

@@ -1,5 +1,4 @@
-"""
-An oracle for POST /claims: it follows the placements of a response over a cloud in memory, one by one.
+"""An oracle for POST /claims: it follows the placements of a response over a cloud in memory, one by one.
 
 It implements `docs/spec/extensions.md 5.1` with the rules of `tests/support/oracle.py`.
 """
@@ -9,7 +8,7 @@ from typing import Any
 
 from tests.support.cloud import SHARING, Cloud
 from tests.support.fits_oracle import claimed
-from tests.support.oracle import Candidate, Request, candidates, ordered_ranks, rank, read_candidate
+from tests.support.oracle import Candidate, Request, candidates, ordered_places, rank, read_candidate
 
 
 def consumer(uuid: str, generation: int | None = None) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def first_candidates(cloud: Cloud, request: Request) -> set[Candidate]:
     if request.order_by in (None, "random"):
         ranked = {candidate: rank(cloud, request, candidate) for candidate in candidates(cloud, request)}
         return {candidate for candidate, each in ranked.items() if each == min(ranked.values())}
-    return {candidate for _, candidate in next(iter(ordered_ranks(cloud, request)), set())}
+    return {candidate for _, candidate in next(iter(ordered_places(cloud, request)), set())}
 
 
 def follow(cloud: Cloud, request: Request, claims: Sequence[Mapping[str, Any]]) -> Cloud:

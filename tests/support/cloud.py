@@ -141,14 +141,11 @@ class Cloud:
 
 
 def read(text: str) -> Cloud:
-    """
-    Parse a cloud in the format of `str(cloud)`, close to the notation of `docs/spec/candidates.md 6`.
+    """Parse a cloud in the format of `str(cloud)`, close to the notation of `docs/spec/candidates.md 6`.
 
     Providers are separated by `;`, parents precede their children, `$` is MISC_SHARES_VIA_AGGREGATE:
     `cn{VCPU8 used2 ratio1.5 DISK_GB100}#HW_NUMA_ROOT@A,B; c<cn{VCPU8 res1 min2 max4 step2}; ss{DISK_GB9}$@A`.
-
-    Raises:
-        ValueError: a provider has another format.
+    Raises `ValueError` for a provider in another format.
     """
     return Cloud(tuple(_read_provider(piece.strip()) for piece in text.split(";")))
 
@@ -177,14 +174,11 @@ def _read_provider(text: str) -> Provider:
 
 
 def load(cloud: Cloud, request: Call) -> None:
-    """
-    Create the cloud over HTTP, at microversion 1.39; two consumers have all allocations.
+    """Create the cloud over HTTP, at microversion 1.39; two consumers have all allocations.
 
     The consumers claim from inventories without limits, which the cloud's own inventories then replace. So
     `used` may exceed the capacity or violate the units, as after a reduction (`docs/spec/resources.md 4`).
-
-    Raises:
-        AssertionError: a request was refused.
+    Raises `AssertionError` if a request is refused.
     """
     generations: dict[str, int] = {}
     for provider in cloud.providers:
@@ -236,11 +230,9 @@ def load(cloud: Cloud, request: Call) -> None:
 
 
 def unload(cloud: Cloud, request: Call) -> None:
-    """
-    Delete over HTTP what `load` created, except aggregates, project, user and consumer type.
+    """Delete over HTTP what `load` created, except aggregates, project, user and consumer type.
 
-    Raises:
-        AssertionError: a request was refused.
+    Raises `AssertionError` if a request is refused.
     """
     for name in CONSUMERS:
         if _usages(cloud, name):

@@ -1,5 +1,4 @@
-"""
-An oracle for GET /allocation_candidates/explanation: plain loops over a cloud in memory.
+"""An oracle for GET /allocation_candidates/explanation: plain loops over a cloud in memory.
 
 It implements `docs/spec/extensions.md 3` with the rules of `tests/support/oracle.py`, and tries every
 combination.
@@ -111,8 +110,7 @@ def amount_passes(code: str, inventory: Inventory | None, amount: int) -> bool:
         "inventory": True,
         "unit": unit_fits(inventory, amount),
         "capacity": amount <= limit,
-        "free": inventory.used + amount
-        <= (inventory.total - inventory.reserved) * inventory.allocation_ratio,
+        "free": inventory.used + amount <= limit,
     }[code]
 
 
@@ -241,7 +239,7 @@ def combination_filters(request: Request) -> list[tuple[str, str | None, Check]]
 
 
 def combines(cloud: Cloud, request: Request, anchor: Provider, checks: Iterable[Check]) -> bool:
-    """Return whether some combination of options at the anchor meets all checks."""
+    """Return whether some combination of choices at the anchor meets all checks."""
     checks = list(checks)
     for choices in product(*choices_at(cloud, request, anchor)):
         chosen = {group.suffix: choice for group, choice in zip(request.groups, choices, strict=True)}

@@ -1,5 +1,4 @@
-"""
-An oracle for GET /allocation_candidates/capacity: plain loops over a cloud in memory.
+"""An oracle for GET /allocation_candidates/capacity: plain loops over a cloud in memory.
 
 It implements `docs/spec/extensions.md 4` with the rules of `tests/support/oracle.py`, and tries every order.
 """

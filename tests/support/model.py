@@ -1,5 +1,4 @@
-"""
-A model of all writes on plain dicts, written from `docs/spec/resources.md` and `docs/spec/allocations.md`.
+"""A model of all writes on plain dicts, written from `docs/spec/resources.md` and `docs/spec/allocations.md`.
 
 Every public method of `Model` is one request. It returns the status of the response, or raises `Refused` and
 changes nothing. `minor` is the minor number of the microversion.

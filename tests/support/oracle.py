@@ -1,5 +1,4 @@
-"""
-An oracle for GET /allocation_candidates: slow, and as close to the specification as possible.
+"""An oracle for GET /allocation_candidates: slow, and as close to the specification as possible.
 
 It implements `docs/spec/candidates.md 3` and `4` by trying every combination. Where section 7 describes a
 defect of OpenStack Placement, it follows the contract. It uses names instead of uuids;
@@ -122,8 +121,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Candidate:
-    """
-    The content of one entry of `allocation_requests` (`docs/spec/candidates.md 3.11`).
+    """The content of one entry of `allocation_requests` (`docs/spec/candidates.md 3.11`).
 
     `amounts` holds (provider, resource class, amount), `mappings` holds (suffix, sorted providers), both by
     name; `mappings` is None if the microversion does not have them.
@@ -471,20 +469,20 @@ def rank(cloud: Cloud, request: Request, candidate: Candidate) -> tuple[int, int
 
 
 Place = set[tuple[tuple[int, int], Candidate]]
-"""The candidates that may be at one place of the answer, which have the same rank, with this rank."""
+"""The candidates that may be at one place of the response, which have the same rank, with this rank."""
 
 
-def ordered_ranks(cloud: Cloud, request: Request) -> list[Place]:
-    """Return the places of the answer: by tree with `order_by`, else by score, and then by tree."""
+def ordered_places(cloud: Cloud, request: Request) -> list[Place]:
+    """Return the places of the response: by tree with `order_by`, else by score, and then by tree."""
     trees = ordered_trees(cloud, request)
     if request.order_by:
-        return in_turn([places for _, places in trees])
+        return round_robin([places for _, places in trees])
     scores = sorted({rank for _, places in trees for place in places for rank, _ in place})
     by_uuid = [places for _, places in sorted(trees, key=lambda tree: tree[0])]
     return [
         place
         for score in scores
-        for place in in_turn(
+        for place in round_robin(
             [[place for place in places if {rank for rank, _ in place} == {score}] for places in by_uuid]
         )
     ]
@@ -511,7 +509,7 @@ def ordered_trees(cloud: Cloud, request: Request) -> list[tuple[str, list[Place]
     return ordered
 
 
-def in_turn(queues: Sequence[Sequence[Place]]) -> list[Place]:
+def round_robin(queues: Sequence[Sequence[Place]]) -> list[Place]:
     """Return the first place of each queue, then the second of each, and so on."""
     rounds = max(map(len, queues), default=0)
     return [queue[number] for number in range(rounds) for queue in queues if number < len(queue)]
@@ -523,7 +521,7 @@ def order_errors(cloud: Cloud, request: Request, listed: Sequence[Candidate]) ->
         return []
     if request.order_by == "random":
         return random_order_errors(cloud, request, listed)
-    allowed = ordered_ranks(cloud, request)[: request.limit]
+    allowed = ordered_places(cloud, request)[: request.limit]
     return [
         f"at place {place}: {candidate} instead of one of {sorted(str(each) for _, each in pairs)}"
         for place, (candidate, pairs) in enumerate(zip(listed, allowed, strict=False))
@@ -543,7 +541,7 @@ def random_order_errors(cloud: Cloud, request: Request, listed: Sequence[Candida
     for candidate in listed:
         [root] = {cloud.root(cloud.provider(name)).name for name in suppliers([candidate])}
         by_root.setdefault(root, []).append(rank(cloud, request, candidate)[0])
-    best = in_turn([places for _, places in ordered_trees(cloud, replace(request, order_by=None))])
+    best = round_robin([places for _, places in ordered_trees(cloud, replace(request, order_by=None))])
     expected = [min(score for (score, _), _ in pairs) for pairs in best[: len(by_root)]]
     firsts = [scores[0] for scores in by_root.values()]
     in_trees = all(scores == sorted(scores) for scores in by_root.values())
@@ -588,8 +586,7 @@ def suppliers(found: Iterable[Candidate]) -> set[str]:
 def summarized(
     cloud: Cloud, request: Request, all_candidates: Iterable[Candidate], returned: Iterable[Candidate]
 ) -> set[str]:
-    """
-    Return the names of the providers that may have a summary if the response has the candidates `returned`.
+    """Return the names of the providers that may have a summary in a response with the candidates `returned`.
 
     From 1.29 on, all of them must have one; before, only the suppliers of `returned` must.
     `all_candidates` holds all candidates.
@@ -599,11 +596,9 @@ def summarized(
 
 
 def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> Candidate:
-    """
-    Parse an entry of `allocation_requests` in the format of its microversion (`docs/spec/candidates.md 4`).
+    """Parse an entry of `allocation_requests` in the format of a microversion (`docs/spec/candidates.md 4`).
 
-    Raises:
-        AssertionError: the entry has another format, or a provider appears twice in its list.
+    Raises `AssertionError` if the entry has another format, or a provider appears twice in its list.
     """
     names = {provider.uuid: provider.name for provider in cloud.providers}
     assert set(entry) == ({"allocations", "mappings"} if request.since("1.34") else {"allocations"}), entry
@@ -631,15 +626,13 @@ def read_candidate(cloud: Cloud, request: Request, entry: Mapping[str, Any]) -> 
 
 
 def response_errors(cloud: Cloud, request: Request, response: Mapping[str, Any]) -> list[str]:
-    """
-    Return the errors of a response to the request, one line each; an empty list if it is correct.
+    """Return the errors of a response to the request, one line each; an empty list if it is correct.
 
     Without a limit the response must contain every candidate once; with one, any min(limit, count) distinct
     candidates; in both cases with the summaries of their providers (`docs/spec/candidates.md 4` and `5`).
 
-    Raises:
-        AssertionError: an entry does not have the format of the microversion.
-        KeyError: an entry contains an unknown provider.
+    Raises `AssertionError` if an entry does not have the format of the microversion, and `KeyError` if it
+    contains an unknown provider.
     """
     cloud = without_consumers(cloud, request.ignore_consumer)
     all_candidates = candidates(cloud, request)

@@ -1,5 +1,4 @@
-"""
-Hypothesis strategies for small, irregular clouds and for requests that nearly fit them.
+"""Hypothesis strategies for small, irregular clouds and for requests that nearly fit them.
 
 A request is drawn for a *target tree*. Each group has a target provider among those that can supply to that
 tree. It mostly requests what its target provider has, and sometimes something else. So most responses contain

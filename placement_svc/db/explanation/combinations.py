@@ -1,6 +1,6 @@
 """The counts of the filters on several groups: `same_subtree`, `group_policy`, `isolate` and `sum`.
 
-Whether options can be combined depends on the whole tree. So the trees of each group of equal roots are
+Whether choices can be combined depends on the whole tree. So the trees of each group of equal roots are
 combined once, as the search does, until the first combination is found.
 """
 

@@ -36,7 +36,7 @@ from placement_svc.db.explanation.patterns import (
     write_pattern,
 )
 from placement_svc.db.explanation.rows import table_of
-from placement_svc.db.filters import free_amount
+from placement_svc.db.filters import free_amount, least_amount
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import resource_providers
 from placement_svc.domain.explanation import CombinationFilter, RootFilter
@@ -254,7 +254,7 @@ def _gap(wanted: FromClause) -> ColumnElement[Any]:
     amount, exact = wanted.c.amount, wanted.c.exact_amount
     columns = inventory_row.c
     step = cast(columns.step_size, BigInteger)
-    smallest, largest = (columns.min_unit + step - 1) // step * step, columns.max_unit // step * step
+    smallest, largest = least_amount(inventory_row), columns.max_unit // step * step
     below = amount // step * step
     lower, upper = (func.least(func.greatest(each, smallest), largest) for each in (below, below + step))
     nearest = case(

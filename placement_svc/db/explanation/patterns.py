@@ -26,7 +26,15 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from placement_svc.db.arrays import join_texts
-from placement_svc.db.filters import ANY_PART, free_amount, has_traits, in_any_aggregate, is_any, least_amount
+from placement_svc.db.filters import (
+    ANY_PART,
+    free_amount,
+    has_traits,
+    in_any_aggregate,
+    is_any,
+    least_amount,
+    unused_amount,
+)
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.explanation import (
@@ -128,12 +136,11 @@ def select_patterns(
 
 def _allocatable(class_id: int, limit: int) -> list[ColumnElement[int]]:
     """Return the amounts that one new allocation of a class can get, now and if nothing were used."""
-    unused = func.least(inventory_row.c.max_unit, inventory_row.c.capacity)
     return [
         func.max(func.least(func.greatest(amount, 0), limit)).filter(
             inventory_row.c.resource_class_id == class_id
         )
-        for amount in (inventory_row.c.max_allocatable, unused)
+        for amount in (inventory_row.c.max_allocatable, unused_amount(inventory_row))
     ]
 
 

@@ -4,7 +4,8 @@
 -- The text and numeric arrays are parallel: one element per allocation. A provider must be one of
 -- `providers_to_increment`, which are locked.
 --
--- A reshape calls this function. The options keep every lookup on keys: see apply_claims.sql.
+-- A transaction of several statements calls this function: see README.md. The options keep every
+-- lookup on keys: see apply_claims.sql.
 CREATE OR REPLACE FUNCTION insert_allocations(
     allocation_consumers text[],
     allocation_providers text[],

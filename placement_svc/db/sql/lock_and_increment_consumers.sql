@@ -4,8 +4,8 @@
 --
 -- The arrays are parallel: one element per consumer. A type that is NULL leaves the type unchanged.
 --
--- A reshape calls this function. A claim has the same statements in apply_claims.sql, because
--- calling a function that returns rows costs as much as the statements in it.
+-- A transaction of several statements calls this function: see README.md. apply_claims.sql has the
+-- same statements, because calling a function that returns rows costs as much as they do.
 --
 -- The options keep every lookup on keys: see apply_claims.sql.
 CREATE OR REPLACE FUNCTION lock_and_increment_consumers(

@@ -6,7 +6,8 @@
 -- providers. The consumers are locked, so no other transaction changes their allocations between
 -- the statements.
 --
--- A reshape calls this function. The options keep every lookup on keys: see apply_claims.sql.
+-- A transaction of several statements calls this function: see README.md. The options keep every
+-- lookup on keys: see apply_claims.sql.
 CREATE OR REPLACE FUNCTION release_allocations(consumer_ids bigint[], provider_ids integer[])
 RETURNS TABLE (
     inventory_provider_id integer,

@@ -59,7 +59,7 @@ class Server:
     port: str
 
 
-class Hosts:
+class ServerHosts:
     """Connects to the first of several hosts that has the requested role.
 
     libpq itself does not try the next host after one that accepts a connection and closes it, as a proxy does
