@@ -510,6 +510,10 @@ def test_service_that_does_not_respond_is_an_error(run: Run) -> None:
         (["--token", ""], "The token is empty"),
         (["--token", "a\nb"], "The token is empty or has characters that HTTP does not allow"),
         (["--token", "nobody"], "does not allow this to the user of the token"),
+        (
+            ["--class", "vcpu"],
+            "Invalid query string parameters: '-ratio:vcpu'. Sort by used:CLASS,",
+        ),
     ],
 )
 def test_errors_are_one_sentence(run: Run, arguments: list[str], message: str) -> None:
