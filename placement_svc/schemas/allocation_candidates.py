@@ -229,7 +229,10 @@ def _parse_same_subtree(value: str) -> SameSubtree:
 
 def _check_resourceless(groups: Iterable[RequestGroup], same_subtree: Collection[SameSubtree]) -> None:
     if not any(group.resources for group in groups):
-        raise MissingQueryValue("There must be at least one resources or resources[$S] parameter.")
+        raise MissingQueryValue(
+            "There must be at least one resources or resources[$S] parameter."
+            " Send for example resources=VCPU:1,MEMORY_MB:512."
+        )
     in_same_subtree = frozenset[str]().union(*(each.suffixes for each in same_subtree))
     unlisted = [
         group.suffix for group in groups if not group.resources and group.suffix not in in_same_subtree

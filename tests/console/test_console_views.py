@@ -606,6 +606,7 @@ def test_pasted_text_without_a_request_stays_in_its_field(get: Get, app: Flask, 
         ("limit=0", "Invalid 'Limit': '0'. The limit is a whole number of at least 1."),
         ("member_of_1=member_of", "Expected 'Aggregates' parameter to contain valid UUID(s). Got: member_of"),
         ("order_by=limit", "Expected 'Order by' to be spread:CLASS, pack:CLASS or random. Got: 'limit'"),
+        ("resources=%20VCPU:1", "No such resource class VCPU. Remove the blanks around it."),
         ("isolate=_1,_2", "Real suffixes should be specified in `Isolated groups`: ['_1', '_2']"),
     ],
 )
