@@ -304,6 +304,7 @@ def test_pages_say_that_they_show_the_first_providers_only(
     path = f"/hosts/{uuid_of('cn1')}"
     assert "of providers not shown" not in get(path).text
     monkeypatch.setattr(host, "MAX_PROVIDERS", 2)
+    assert "The first 2 providers; the tree has more." in words(get(path).text)
     rows = {name: row for row in get(path).text.split("<tr>") for name in consumers if uuid_of(name) in row}
     assert "of providers not shown" not in rows["first"]
     assert "<td>of providers not shown</td>" in rows["last"]
