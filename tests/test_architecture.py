@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "console": {"api", "config", "http", "schemas", "domain", "db"},
     "openapi": {"http", "schemas", "domain"},
     "observability": {"http", "domain", "db"},
-    "client": set(),
+    "client": {"domain"},
     "demo": {"client", "domain", "http", "db", "provisioning"},
     "import_export": {"client", "config", "http", "schemas", "domain", "db", "provisioning"},
     "provisioning": {"config", "domain", "db"},

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from placement_svc.domain.wording import without_schema
+
 MAX_ERROR_LENGTH = 300
 """The largest number of characters of an error response that an error message quotes."""
 
@@ -161,5 +163,6 @@ def _error_text(body: bytes) -> str:
     text = body.decode(errors="replace")
     with suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
         # The first paragraph says no more than the status, but it can be the only one.
-        text = json.loads(text)["errors"][0]["detail"].strip().rpartition("\n\n")[2]
+        detail = json.loads(text)["errors"][0]["detail"].strip().rpartition("\n\n")[2]
+        text = without_schema(detail)
     return " ".join(text.split())[:MAX_ERROR_LENGTH]

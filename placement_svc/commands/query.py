@@ -98,13 +98,12 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
 def _write(report: Report, output: Format | None) -> None:
     try:
         report.write(output)
-    except BrokenPipeError:
-        # The reader needs no more; click ends the command.
-        raise
     except OSError as error:
         # Python would try to write the rest at its end, and report the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise QueryError(f"The output cannot be written: {error.strerror}") from error
+        # A reader such as `head` that needs no more does not change the answer, nor the exit status.
+        if not isinstance(error, BrokenPipeError):
+            raise QueryError(f"The output cannot be written: {error.strerror}") from error
 
 
 def _message(error: ClientError, url: str) -> str:

@@ -38,6 +38,13 @@ Part = Listing | Text | Tree
 """A table, a sentence or a tree."""
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to its caller; rich's ends the program with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 @dataclass(frozen=True)
 class Report:
     """The output of a query command, and whether its exit status is 0.
@@ -72,7 +79,7 @@ class Report:
     def _print(self) -> None:
         terminal_width = Console().width if sys.stdout.isatty() else PIPE_WIDTH
         # The terminal wraps lines that are longer, such as sentences.
-        console = Console(width=PIPE_WIDTH, markup=False, highlight=False, emoji=False)
+        console = _Console(width=PIPE_WIDTH, markup=False, highlight=False, emoji=False)
         for part in self.parts:
             console.print(part.table(terminal_width) if isinstance(part, Listing) else part, soft_wrap=True)
 

@@ -10,7 +10,7 @@ from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError, 
 
 from placement_svc.console.login import is_unauthorized
 from placement_svc.domain.errors import ClientDisconnected, PlacementError
-from placement_svc.domain.wording import shorten
+from placement_svc.domain.wording import shorten, without_schema
 from placement_svc.http.errors import CLIENT_CLOSED_REQUEST, RETRY_AFTER, keep_error, status_of
 from placement_svc.http.log_text import shortened
 from placement_svc.schemas.query import ERROR_PREFIX
@@ -20,23 +20,20 @@ log = logging.getLogger(__name__)
 MAX_REASON_LENGTH = 1000
 """The most characters of a reason that a page shows."""
 
+_KEY = re.compile(r"Failed validating '\w+' in schema\['properties'\]\['(\w+)'\]")
+"""The beginning of the schema that a validation error quotes; its group is the key of the query."""
 
-_RULE = re.compile(r"\s*Failed validating '\w+' in schema(?:\['properties'\]\['(\w+)'\])?")
-"""The begin of the schema that a validation error quotes; its group is the key of the query."""
 
-
-def first_sentence(reason: str) -> str:
-    """Return what is wrong with a request, and with which key, without the schema of a validation error."""
-    rule = _RULE.search(reason)
-    if not rule:
-        return reason.strip()
-    sentence = reason[: rule.start()].strip()
-    return sentence.replace(ERROR_PREFIX, f"Invalid '{rule[1]}': ", 1) if rule[1] else sentence
+def without_rule(reason: str) -> str:
+    """Return what is wrong with a request, with which key, and what would be right, without any schema."""
+    key = _KEY.search(reason)
+    text = without_schema(reason)
+    return text.replace(ERROR_PREFIX, f"Invalid '{key[1]}': ", 1) if key else text
 
 
 def short_reason(reason: str) -> str:
     """Return the text of an error as a page shows it."""
-    return shorten(first_sentence(reason), MAX_REASON_LENGTH)
+    return shorten(without_rule(reason), MAX_REASON_LENGTH)
 
 
 def _page(status: int, reason: str) -> tuple[str, int]:

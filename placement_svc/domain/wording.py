@@ -3,6 +3,7 @@
 Errors show the beginning of what a client sent, however much that is.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from heapq import nsmallest
 from itertools import islice
@@ -17,6 +18,16 @@ MAX_NAMES = 100
 """The most names that an error lists."""
 
 
+_SCHEMA = re.compile(r"\s*Failed validating '\w+' in schema")
+"""The beginning of the schema that a validation error quotes."""
+
+_PATTERN = re.compile(r" does not match '\^.*", re.DOTALL)
+"""The pattern in the reason of a validation error."""
+
+_KEY_PATTERNS = re.compile(r" do(es)? not match any of the regexes: '\^.*", re.DOTALL)
+"""The patterns of keys in the reason of a validation error; the group says whether it has one key."""
+
+
 def counted(number: float, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun, such as "1 host" or "1,000 hosts"; `plural` is not the noun and an s."""
     shown = f"{number:,}" if isinstance(number, int) else f"{number:g}"
@@ -28,6 +39,23 @@ def shorten(text: str, length: int) -> str:
     if len(text) <= length:
         return text
     return f"{text[:length]}… and {len(text) - length:,} more characters"
+
+
+def without_schema(text: str) -> str:
+    """Return the text of an error without the schema and the instance that a validation error quotes.
+
+    If the error ends with a hint, this replaces the pattern that the value does not match.
+    """
+    schema = _SCHEMA.search(text)
+    if not schema:
+        return text.strip()
+    reason = text[: schema.start()].strip()
+    # The instance ends with a quotation mark, a bracket, a digit or an ellipsis.
+    hint = text.rpartition("  ")[2].strip()
+    if not hint.endswith(".") or hint.endswith("..."):
+        return reason
+    reason = _KEY_PATTERNS.sub(lambda match: f" {'is' if match[1] else 'are'} not known", reason)
+    return f"{_PATTERN.sub('', reason)}. {hint}"
 
 
 def _shorten_name(name: str) -> str:

@@ -122,6 +122,14 @@ def _group_key_patterns(version: Version) -> list[str]:
     return [f"^{key}({suffix})?$" for key in sorted(GroupQuery.at(version).fields)]
 
 
+def _keys_hint(version: Version, request_keys: Iterable[str]) -> str:
+    group_keys = ", ".join(sorted(GroupQuery.at(version).fields))
+    return (
+        f"The keys of a group are {group_keys}, each followed by the suffix of the group;"
+        f" the keys of the whole request are {', '.join(sorted(request_keys))}."
+    )
+
+
 def _check_suffixed_keys(pairs: Pairs, version: Version, request_query: type[WholeRequestQuery]) -> None:
     """Raise `Invalid` for keys that a microversion with suffixes does not have.
 
@@ -134,7 +142,7 @@ def _check_suffixed_keys(pairs: Pairs, version: Version, request_query: type[Who
         keys = list_sorted_names(unknown, quote)
         verb = "does" if len(unknown) == 1 else "do"
         reason = f"{keys} {verb} not match any of the regexes: {', '.join(map(repr, patterns))}"
-        hint = version_hint(unknown, introduced)
+        hint = version_hint(unknown, introduced) or _keys_hint(version, request_keys)
         violation = Violation("additionalProperties", False, reason, dict(pairs), hint=hint)
         raise Invalid(f"{ERROR_PREFIX}{violation}")
 
@@ -214,7 +222,10 @@ def _parse_same_subtree(value: str) -> SameSubtree:
 
 def _check_resourceless(groups: Iterable[RequestGroup], same_subtree: Collection[SameSubtree]) -> None:
     if not any(group.resources for group in groups):
-        raise MissingQueryValue("There must be at least one resources or resources[$S] parameter.")
+        raise MissingQueryValue(
+            "There must be at least one resources or resources[$S] parameter."
+            " Send for example resources=VCPU:1,MEMORY_MB:512."
+        )
     in_same_subtree = frozenset[str]().union(*(each.suffixes for each in same_subtree))
     unlisted = [
         group.suffix for group in groups if not group.resources and group.suffix not in in_same_subtree

@@ -14,7 +14,7 @@ from marshmallow import ValidationError
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.wording import MICROVERSION_HEADER, list_sorted_names
-from placement_svc.schemas.scalars import Value, Version, compile_pattern
+from placement_svc.schemas.scalars import HINTS, Value, Version, compile_pattern
 from placement_svc.schemas.violations import Violation, WorstViolation, quote, violation_error
 
 BODY_ERROR_PREFIX = "JSON does not validate: "
@@ -120,7 +120,8 @@ class Map(Value):
             keys = list_sorted_names(unmatched_keys, quote)
             verb = "does" if len(unmatched_keys) == 1 else "do"
             reason = f"{keys} {verb} not match any of the regexes: {self.pattern!r}"
-            raise violation_error("additionalProperties", False, reason, value)
+            hint = HINTS.get(self.pattern, "")
+            raise violation_error("additionalProperties", False, reason, value, hint=hint)
         loaded, worst = {}, WorstViolation()
         for key, member in value.items():
             if not self.closed and not self._search(key):

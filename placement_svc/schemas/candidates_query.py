@@ -44,6 +44,7 @@ class WholeRequestQuery(Schema):
 
     limit = String(
         pattern=r"^[1-9][0-9]*$",
+        hint="The limit is a whole number of at least 1.",
         metadata={"description": "The largest number of candidates to return (since 1.16)."},
     )
     group_policy = String(

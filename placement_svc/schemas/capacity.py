@@ -20,6 +20,7 @@ class CapacityQuery(ProviderFilterKeys, PageKeys):
     )
     sort_by = String(
         pattern=rf"^-?(used|free|ratio):{NAME[1:-1]}$",
+        hint="Sort by used:CLASS, free:CLASS or ratio:CLASS; -used:VCPU puts the greatest first.",
         metadata={
             "description": "An amount of a resource class, or the ratio of its used amount to its capacity;"
             " with a leading `-`, descending."

@@ -19,7 +19,11 @@ class HostFilterKeys(Schema):
 class HostsQuery(HostFilterKeys, PageKeys):
     """The keys of the list of hosts."""
 
-    sort_by = String(pattern=rf"^-?(name|providers|(used|free|ratio):{NAME[1:-1]})$")
+    sort_by = String(
+        pattern=rf"^-?(name|providers|(used|free|ratio):{NAME[1:-1]})$",
+        hint="Sort by name, providers, used:CLASS, free:CLASS or ratio:CLASS; -used:VCPU puts the greatest"
+        " first.",
+    )
 
 
 class MapQuery(HostFilterKeys):
@@ -29,7 +33,7 @@ class MapQuery(HostFilterKeys):
     group_by = String(choices=("aggregate", "trait"))
     group_trait = String(pattern=NAME, max_length=MAX_NAME_LENGTH)
     size_by = String(choices=("capacity",))
-    page = String(pattern="^[1-9][0-9]{0,4}$")
+    page = String(pattern="^[1-9][0-9]{0,4}$", hint="A page is a whole number from 1 to 99,999.")
 
 
 def host_filter(query: dict[str, str]) -> HostFilter:

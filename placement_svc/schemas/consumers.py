@@ -18,6 +18,7 @@ class ConsumersQuery(PageKeys):
         min_length=1,
         max_length=MAX_NAME_LENGTH,
         pattern=rf"^({NAME[1:-1]}|unknown)$",
+        hint="A consumer type consists of the capital letters A to Z, digits and underscores, or is unknown.",
         metadata={"description": "A consumer type, or `unknown` for consumers without a type."},
     )
     resource_provider = String(
@@ -36,6 +37,7 @@ class ConsumersQuery(PageKeys):
     include = String(choices=("allocations",), metadata={"description": "Adds the allocations."})
     sort_by = String(
         pattern=r"^-?created_at$",
+        hint="Sort by created_at, or by -created_at for the newest first.",
         metadata={
             "description": "The time of creation; with a leading `-`, the newest first. By default the order"
             " is that of the uuids."
@@ -49,6 +51,7 @@ class ProjectsQuery(PageKeys):
     project_id = String(min_length=1, max_length=MAX_ID_LENGTH)
     sort_by = String(
         pattern=f"^-?{NAME[1:-1]}$",
+        hint="Sort by a resource class; -VCPU puts the greatest usage first.",
         max_length=MAX_NAME_LENGTH + 1,
         metadata={
             "description": "The usage of a resource class; with a leading `-`, descending. By default the"

@@ -21,6 +21,7 @@ class FitsQuery(PageKeys, ExtendedRequestQuery):
 
     max = String(
         pattern=rf"^[1-9][0-9]{{0,{MAX_DIGITS - 1}}}$",
+        hint=f"It is a whole number of at least 1, with at most {MAX_DIGITS} digits.",
         metadata={"description": f"The number of claims at which counting stops; default {DEFAULT_MAX:,}."},
     )
     without = String(

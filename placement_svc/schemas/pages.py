@@ -35,6 +35,7 @@ class PageKeys(Schema):
 
     limit = String(
         pattern=r"^[1-9][0-9]*$",
+        hint=f"The limit is a whole number from 1 to {MAX_LIMIT:,}.",
         metadata={"description": f"The largest number of elements to return, at most {MAX_LIMIT:,}."},
     )
     marker = String(

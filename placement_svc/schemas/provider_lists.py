@@ -49,6 +49,7 @@ class ExtendedProviderQuery(ProviderFilterKeys, PageKeys):
     )
     sort_by = String(
         pattern=rf"^-?(name|(used|free):{NAME[1:-1]})$",
+        hint="Sort by name, used:CLASS or free:CLASS; -used:VCPU puts the greatest first.",
         metadata={
             "description": "`name`, or the used or the free amount of a resource class; with a leading `-`,"
             " descending. By default the order is that of the uuids (an extension)."

@@ -12,6 +12,7 @@ import microversion_parse
 from marshmallow import ValidationError, fields
 
 from placement_svc.domain.limits import UUID_LENGTH
+from placement_svc.domain.wording import counted
 from placement_svc.schemas.violations import quote, type_error, violation_error
 
 Version = tuple[int, int]
@@ -29,6 +30,16 @@ NO_NUL = r"^[^\x00]*$"
 NAME = r"^[A-Z0-9_]+$"
 CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"
 UUID_KEY = rf"^[0-9a-fA-F-]{{{UUID_LENGTH}}}$"
+
+UUID_HINT = "A uuid consists of 32 hexadecimal digits, with hyphens: 8-4-4-4-12."
+
+HINTS = {
+    NO_NUL: "A string cannot contain NUL characters.",
+    NAME: "A name consists of the capital letters A to Z, digits and underscores.",
+    CUSTOM_NAME: "The name is CUSTOM_, followed by the capital letters A to Z, digits and underscores.",
+    UUID_KEY: f"A uuid consists of {UUID_LENGTH} hexadecimal digits and hyphens.",
+}
+"""What a pattern accepts, in words."""
 
 
 class Value(fields.Field[Any]):
@@ -101,7 +112,10 @@ def _check_range(value: float, minimum: float | None, maximum: float | None) -> 
 
 
 class String(Value):
-    """A string without NUL characters, which PostgreSQL cannot store."""
+    """A string without NUL characters, which PostgreSQL cannot store.
+
+    `hint` is a sentence that says what `pattern` accepts.
+    """
 
     json_type = "string"
 
@@ -111,6 +125,7 @@ class String(Value):
         min_length: int = 0,
         max_length: int | None = None,
         pattern: str | None = None,
+        hint: str = "",
         choices: Sequence[str] = (),
         uuid: re.Pattern[str] | None = None,
         **options: Any,
@@ -119,6 +134,7 @@ class String(Value):
         self.min_length = min_length
         self.max_length = max_length
         self.pattern = pattern
+        self.hint = hint or HINTS.get(pattern or "", "")
         self._search = pattern and compile_pattern(pattern).search
         self.choices = list(choices)
         self.uuid = uuid
@@ -135,22 +151,26 @@ class String(Value):
         if not isinstance(value, str):
             raise self.wrong_type(value)
         if self._search and not self._search(value):
-            raise _pattern_error(self.pattern, value)
+            raise _pattern_error(self.pattern, value, self.hint)
         if "\x00" in value:
-            raise _pattern_error(NO_NUL, value)
+            raise _pattern_error(NO_NUL, value, HINTS[NO_NUL])
         if self.uuid is not None and not self.uuid.fullmatch(value):
-            raise violation_error("format", "uuid", f"{quote(value)} is not a 'uuid'", value)
+            raise violation_error("format", "uuid", f"{quote(value)} is not a 'uuid'", value, hint=UUID_HINT)
         if len(value) < self.min_length:
             raise violation_error("minLength", self.min_length, f"{quote(value)} should be non-empty", value)
         if self.max_length is not None and len(value) > self.max_length:
-            raise violation_error("maxLength", self.max_length, f"{quote(value)} is too long", value)
+            hint = f"At most {counted(self.max_length, 'character')}."
+            raise violation_error(
+                "maxLength", self.max_length, f"{quote(value)} is too long", value, hint=hint
+            )
         if self.choices and value not in self.choices:
             raise violation_error("enum", self.choices, f"{quote(value)} is not one of {self.choices}", value)
         return value
 
 
-def _pattern_error(pattern: str | None, value: str) -> ValidationError:
-    return violation_error("pattern", pattern, f"{quote(value)} does not match {pattern!r}", value)
+def _pattern_error(pattern: str | None, value: str, hint: str) -> ValidationError:
+    reason = f"{quote(value)} does not match {pattern!r}"
+    return violation_error("pattern", pattern, reason, value, hint=hint)
 
 
 @cache

@@ -14,6 +14,8 @@ class UsagesQuery(Schema):
         min_length=1,
         max_length=MAX_NAME_LENGTH,
         pattern="^[A-Z0-9_]+$|^all|^unknown$",
+        hint="A consumer type consists of the capital letters A to Z, digits and underscores, or is all or"
+        " unknown.",
         since="1.38",
         metadata={
             "description": "A consumer type, or `all` for the sum, or `unknown` for consumers without a type."

@@ -484,6 +484,20 @@ def test_exit_status_tells_the_answer_if_the_output_is_closed(
 
 
 @pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize("option", [[], ["--csv"], ["--json"]], ids=str)
+@pytest.mark.parametrize(("host", "status"), [("cn1", 0), ("unknown", 1)])
+def test_exit_status_tells_the_answer_if_the_reader_has_ended(
+    live: str, option: list[str], host: str, status: int
+) -> None:
+    command = [sys.executable, "-m", "placement_svc.cli", "tree", host, "--url", live, *option]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as closed:
+        result = subprocess.run(command, check=False, stdout=closed, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (status, "")
+
+
+@pytest.mark.usefixtures("cloud")
 @pytest.mark.parametrize("option", [[], ["--csv"]], ids=str)
 def test_output_escapes_what_the_encoding_lacks(live: str, api: Api, option: list[str]) -> None:
     api("POST", "/resource_providers", {"name": "caf\xe9-\u2603"})
@@ -510,6 +524,10 @@ def test_service_that_does_not_respond_is_an_error(run: Run) -> None:
         (["--token", ""], "The token is empty"),
         (["--token", "a\nb"], "The token is empty or has characters that HTTP does not allow"),
         (["--token", "nobody"], "does not allow this to the user of the token"),
+        (
+            ["--class", "vcpu"],
+            "Invalid query string parameters: '-ratio:vcpu'. Sort by used:CLASS,",
+        ),
     ],
 )
 def test_errors_are_one_sentence(run: Run, arguments: list[str], message: str) -> None:

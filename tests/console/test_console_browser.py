@@ -123,6 +123,23 @@ def test_views_fit_with_text_of_twice_the_size(new_page: NewPage, hostile_cloud:
             assert tree.evaluate("tree => tree.scrollWidth <= tree.clientWidth"), path
 
 
+def test_texts_are_not_squeezed_on_narrow_screens(new_page: NewPage, cloud: None) -> None:
+    def lines(selector: str) -> float:
+        element = page.locator(selector).first
+        height = element.bounding_box()["height"]  # type: ignore[index]
+        return round(height / float(element.evaluate("e => parseFloat(getComputedStyle(e).lineHeight)")))
+
+    page = new_page("narrow")
+    page.set_viewport_size({"width": 768, "height": 800})
+    page.goto(f"/console/hosts/{uuid_of('cn1')}")
+    assert lines(".inventory:has-text('MEMORY_MB') .numbers") == 1
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto("/console/ask?resources=VCPU:1,MEMORY_MB:512")
+    assert lines("td:has(> code) .class-name:text-is('unsuffixed')") == 1
+    page.goto("/console/consumers")
+    assert page.locator("th:text-is('Holds')").bounding_box()["width"] >= 260  # type: ignore[index]
+
+
 def test_marks_of_a_name_cover_nothing_else(new_page: NewPage, hostile_cloud: None) -> None:
     page = new_page()
     marked = uuid_of(f"hostile {HOSTILE.index(MARKS)}")

@@ -304,6 +304,7 @@ def test_pages_say_that_they_show_the_first_providers_only(
     path = f"/hosts/{uuid_of('cn1')}"
     assert "of providers not shown" not in get(path).text
     monkeypatch.setattr(host, "MAX_PROVIDERS", 2)
+    assert "The first 2 providers; the tree has more." in words(get(path).text)
     rows = {name: row for row in get(path).text.split("<tr>") for name in consumers if uuid_of(name) in row}
     assert "of providers not shown" not in rows["first"]
     assert "<td>of providers not shown</td>" in rows["last"]
@@ -603,9 +604,10 @@ def test_pasted_text_without_a_request_stays_in_its_field(get: Get, app: Flask, 
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("limit=0", "Invalid 'Limit': '0' does not match"),
+        ("limit=0", "Invalid 'Limit': '0'. The limit is a whole number of at least 1."),
         ("member_of_1=member_of", "Expected 'Aggregates' parameter to contain valid UUID(s). Got: member_of"),
         ("order_by=limit", "Expected 'Order by' to be spread:CLASS, pack:CLASS or random. Got: 'limit'"),
+        ("resources=%20VCPU:1", "No such resource class VCPU. Remove the blanks around it."),
         ("isolate=_1,_2", "Real suffixes should be specified in `Isolated groups`: ['_1', '_2']"),
     ],
 )
@@ -618,14 +620,14 @@ def test_errors_name_the_fields_of_the_form(get: Get, query: str, message: str) 
 @pytest.mark.parametrize(
     ("path", "key", "value", "message"),
     [
-        ("hosts", "trait", "x y", "Invalid 'Trait': 'x y' does not match"),
+        ("hosts", "trait", "x y", "Invalid 'Trait': 'x y'. A name consists of the capital letters A to Z,"),
         ("hosts", "resource_class", "UNKNOWN", "No such resource class UNKNOWN."),
         ("hosts", "aggregate", "x" * 51, "Invalid 'Aggregate': '"),
-        ("hosts", "sort_by", "bad", "Invalid 'Order': 'bad' does not match"),
-        ("map", "fill", '">', "Invalid 'Fill by': '\">' does not match"),
+        ("hosts", "sort_by", "bad", "Invalid 'Order': 'bad'. Sort by name, providers, used:CLASS,"),
+        ("map", "fill", '">', "Invalid 'Fill by': '\">'. A name consists of"),
         ("map", "group_trait", "COMPUTE_NODE", "'Group by' trait and 'Trait of the groups' need each other"),
-        ("consumers", "consumer_type", "<b>", "Invalid 'Type': '<b>' does not match"),
-        ("projects", "project_id", "x" * 256, "Invalid 'Project': '"),
+        ("consumers", "consumer_type", "<b>", "Invalid 'Type': '<b>'. A consumer type consists of"),
+        ("projects", "project_id", "x" * 256, "xxx' is too long. At most 255 characters."),
     ],
 )
 def test_form_keeps_what_is_not_valid(

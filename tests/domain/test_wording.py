@@ -1,6 +1,13 @@
 import pytest
 
-from placement_svc.domain.wording import MAX_LISTING, counted, list_names, list_sorted_names, shorten
+from placement_svc.domain.wording import (
+    MAX_LISTING,
+    counted,
+    list_names,
+    list_sorted_names,
+    shorten,
+    without_schema,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +48,29 @@ def test_list_of_sorted_names():
 def test_shortened_text():
     assert shorten("abc", 3) == "abc"
     assert shorten("x" * 12_345, 345) == "x" * 345 + "… and 12,000 more characters"
+
+
+SCHEMA = "  Failed validating 'pattern' in schema['properties']['x']: {'pattern': '^a$'}  On instance['x']: "
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (" No such trait.  ", "No such trait."),
+        (f"'b' does not match '^a$'{SCHEMA}'b'  Send a.", "'b'. Send a."),
+        (
+            f"'b', 'c' do not match any of the regexes: '^a$'{SCHEMA}{{'b': 1}}  Send a.",
+            "'b', 'c' are not known. Send a.",
+        ),
+        (
+            f"'b' does not match any of the regexes: '^a$'{SCHEMA}{{'b': 1}}  Send a.",
+            "'b' is not known. Send a.",
+        ),
+        (f"'b' was unexpected{SCHEMA}'b'  'b' needs 1.4.", "'b' was unexpected. 'b' needs 1.4."),
+        (f"'b' does not match '^a$'{SCHEMA}'b'", "'b' does not match '^a$'"),
+        (f"'b  c.' does not match '^a$'{SCHEMA}'b  c.'", "'b  c.' does not match '^a$'"),
+        (f"'b  c...' does not match '^a$'{SCHEMA}'b  c...", "'b  c...' does not match '^a$'"),
+    ],
+)
+def test_error_without_schema(text, shown):
+    assert without_schema(text) == shown

@@ -199,6 +199,15 @@ def test_older_microversions_do_not_know_the_key(key: str, value: str, since: in
     fails(query, Invalid, f"'{key}' does not match any of the regexes", (1, since - 1))
 
 
+def test_error_for_an_unknown_key_lists_the_keys() -> None:
+    with pytest.raises(Invalid) as raised:
+        parse(f"{ONE}&isolated=_1", (1, 39))
+    assert str(raised.value).endswith(
+        "  The keys of a group are in_tree, member_of, required, resources, each followed by the suffix of"
+        " the group; the keys of the whole request are group_policy, limit, root_required, same_subtree."
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "any_of", "forbidden"),
     [

@@ -1,10 +1,12 @@
 import re
+from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.schemas.base import MAX_MEMBERS, MAX_VIOLATIONS, Array, Map, Object, Schema, check
-from placement_svc.schemas.scalars import DASHED_UUID, UUID, Integer, Number, String, matches
+from placement_svc.schemas.scalars import DASHED_UUID, NAME, UUID, Integer, Number, String, matches
 from placement_svc.schemas.violations import quote
 
 SOME_UUID = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b01"
@@ -98,7 +100,8 @@ def test_lenient_uuid(text):
 )
 def test_invalid_uuid(text):
     reason = f"{text!r} is not a 'uuid'  Failed validating 'format' in schema: {{'format': 'uuid'}}"
-    assert error_of(String(uuid=UUID), text) == f"{reason}  On instance: {text!r}"
+    hint = "A uuid consists of 32 hexadecimal digits, with hyphens: 8-4-4-4-12."
+    assert error_of(String(uuid=UUID), text) == f"{reason}  On instance: {text!r}  {hint}"
 
 
 # Violations: keywords and reasons
@@ -121,10 +124,8 @@ def test_invalid_uuid(text):
         (Number(1.5), 10**400, "maximum", 1.5, f"{10**400} is greater than the maximum of 1.5"),
         (String(), 1, "type", "string", "1 is not of type 'string'"),
         (String(min_length=1), "", "minLength", 1, "'' should be non-empty"),
-        (String(max_length=1), "ab", "maxLength", 1, "'ab' is too long"),
         (String(pattern="^[A-Z]+$"), "x", "pattern", "^[A-Z]+$", "'x' does not match '^[A-Z]+$'"),
         (String(pattern="^[A-Z]+$"), "X\n", "pattern", "^[A-Z]+$", r"'X\n' does not match '^[A-Z]+$'"),
-        (String(), "\0", "pattern", r"^[^\x00]*$", r"'\x00' does not match '^[^\\x00]*$'"),
         (Array(Integer()), {}, "type", "array", "{} is not of type 'array'"),
         (Array(Integer(), min_items=1), [], "minItems", 1, "[] should be non-empty"),
         (Array(String(), unique=True), ["a", "a"], "uniqueItems", True, "['a', 'a'] has non-unique elements"),
@@ -167,6 +168,59 @@ def test_violation(field, value, keyword, rule, reason):
     assert error_of(field, value) == (
         f"{reason}  Failed validating {keyword!r} in schema: { {keyword: rule} }  On instance: {value!r}"
     )
+
+
+# Violations: hints
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason", "hint"),
+    [
+        (String(max_length=1), "ab", "'ab' is too long", "At most 1 character."),
+        (String(max_length=255), "x" * 256, "is too long", "At most 255 characters."),
+        (String(), "\0", r"'\x00' does not match '^[^\\x00]*$'", "A string cannot contain NUL characters."),
+        (String(pattern="^x$", hint="Send x."), "y", "'y' does not match '^x$'", "Send x."),
+        (
+            String(pattern=NAME),
+            "vcpu",
+            "'vcpu' does not match '^[A-Z0-9_]+$'",
+            "A name consists of the capital letters A to Z, digits and underscores.",
+        ),
+        (
+            Map(NAME, Integer()),
+            {"vcpu": 1},
+            "'vcpu' does not match any of the regexes: '^[A-Z0-9_]+$'",
+            "A name consists of the capital letters A to Z, digits and underscores.",
+        ),
+    ],
+)
+def test_violation_has_a_hint(field, value, reason, hint):
+    error = error_of(field, value)
+    assert reason in error
+    assert error.endswith(f"{value!r}  {hint}")
+
+
+def _schemas(schema: type[Schema] = Schema) -> Iterator[type[Schema]]:
+    for each in schema.__subclasses__():
+        yield each
+        yield from _schemas(each)
+
+
+def test_each_pattern_of_a_query_has_a_hint():
+    import_module("placement_svc.app")
+    fields = {
+        f"{schema.__name__}.{name}": field
+        for schema in _schemas()
+        if schema.__name__.endswith("Query") and schema.__module__.startswith("placement_svc.")
+        for name, field in schema().fields.items()
+    }
+    assert "HostsQuery.sort_by" in fields
+    without_hint = [
+        name
+        for name, field in fields.items()
+        if isinstance(field, String) and field.pattern and not field.hint
+    ]
+    assert without_hint == []
 
 
 # Violations: paths

@@ -14,7 +14,7 @@ from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import allows
-from placement_svc.console.errors import first_sentence, short_reason
+from placement_svc.console.errors import short_reason, without_rule
 from placement_svc.console.labels import with_labels
 from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.login import NOAUTH_TOKEN
@@ -94,7 +94,7 @@ def show() -> Any:
     try:
         return _page(pairs, own, **(_answer(pairs, own) if pairs != root else {}))
     except (Invalid, NotFound) as error:
-        problem = with_labels(first_sentence(str(error)), label_of)
+        problem = with_labels(without_rule(str(error)), label_of)
         return _page(pairs, own, problem=problem), status_of(error)
 
 
@@ -128,7 +128,7 @@ def show_code() -> Response:
     try:
         body = explain_pairs([*pairs, ("relaxations", "0")])
     except (Invalid, NotFound) as error:
-        found = first_sentence(str(error))
+        found = without_rule(str(error))
     else:
         found = "has candidates now" if body["has_candidates"] else f"{body['kind']}: {body['code']}"
     return Response(dumps({"text": found}), content_type="application/json")

@@ -225,8 +225,9 @@ def _split_criteria(whole: SupplierCriteria, demand: Demand, freed: FreedInvento
 def _resolve_classes(names: NamesLookup, group: RequestGroup) -> Mapping[str, int]:
     for name in group.resources:
         if name not in names.resource_classes:
+            hint = " Remove the blanks around it." if name != name.strip() else ""
             raise UnknownName(
-                f"Invalid resource class in resources parameter: No such resource class {name}."
+                f"Invalid resource class in resources parameter: No such resource class {name}.{hint}"
             )
     return names.resource_classes
 
