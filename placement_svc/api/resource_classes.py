@@ -63,7 +63,7 @@ def put_resource_class(name: str) -> Response:
         database().write(resource_classes.rename, name, new_name)
         return jsonify(to_json(new_name))
     if '"' in name or "\\" in name:
-        raise Invalid("Malformed JSON: the name cannot stand in a JSON text")
+        raise Invalid("Malformed JSON: the name has a quotation mark or a backslash")
     NamedResourceClass.at(g.microversion).check({"name": name})
     created = database().write(resource_classes.ensure, name)
     return _empty(201 if created else 204, name)
