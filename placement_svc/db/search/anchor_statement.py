@@ -88,7 +88,7 @@ def anchor_statement(
     """Return the statement of a search, cached unless it is large, or hardly any other search has it.
 
     With `given`, it examines the roots of the parameter `root_ids`; otherwise, `scans` chooses the strategy.
-    With `uses_amounts`, a scan examines only roots whose trees have each amount free. With `checks_rules`, a
+    With `uses_amounts`, it examines only roots whose trees have each amount free. With `checks_rules`, a
     selective lookup has the extra filters of `combination_conditions`.
     `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on;
     `continues`, whether the parameter `after` has the position of the last root that was examined; and
@@ -146,6 +146,7 @@ def _build_statement(
             demands,
             randomized=randomized,
             continues=continues,
+            uses_amounts=uses_amounts,
             checks_rules=checks_rules,
         )
     examined_roots = (

@@ -63,11 +63,13 @@ def select_anchors(
     *,
     randomized: bool,
     continues: bool,
+    uses_amounts: bool,
     checks_rules: bool,
 ) -> Select[Any]:
     """Return the query for all anchors in their order; with `continues`, for those behind the cursor.
 
-    If there are too many demands for a subquery each, `demands` is a table of them. With `checks_rules`, the
+    If there are too many demands for a subquery each, `demands` is a table of them. With `uses_amounts`,
+    only roots whose trees have each amount free are looked up, unless one is rare. With `checks_rules`, the
     extra filters of `combination_conditions` exclude trees, too.
 
     The conditions that most likely exclude most roots come first; PostgreSQL turns them into joins. The other
@@ -84,8 +86,14 @@ def select_anchors(
     # Each joins at most two tables.
     tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
     position = position_column(randomized)
-    set_size = SetSize.SMALL if criteria.has_rare_criterion(shared_supplies.keys()) else SetSize.ANY
-    in_sets = roots_in_sets(criteria, shared_supplies, set_size, continues=continues and not randomized)
+    is_rare = criteria.has_rare_criterion(shared_supplies.keys())
+    in_sets = roots_in_sets(
+        criteria,
+        shared_supplies,
+        SetSize.SMALL if is_rare else SetSize.ANY,
+        continues=continues and not randomized,
+        uses_amounts=uses_amounts and not is_rare,
+    )
     joined = (
         select(roots.c.id, position)
         .select_from(roots if in_sets is None else roots.join(in_sets, in_sets.c.root_id == roots.c.id))
