@@ -25,7 +25,6 @@ from placement_svc.http.microversion import allows_extensions, since
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.pages import parse_page
 from placement_svc.schemas.provider_lists import (
-    MARKER,
     ExtendedProviderQuery,
     parse_extended_filter,
     parse_include,
@@ -33,6 +32,7 @@ from placement_svc.schemas.provider_lists import (
 )
 from placement_svc.schemas.query import ERROR_PREFIX, Pairs
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, parse_filter
+from placement_svc.schemas.scalars import DASHED_UUID_KEY
 
 bp = Blueprint("resource_providers", __name__)
 
@@ -97,7 +97,7 @@ def _list_page(pairs: Pairs) -> Response:
     """List a page of the providers with the parts that the query includes, or all of them."""
     query = ExtendedProviderQuery().check(dict(pairs), ERROR_PREFIX)
     provider_filter = parse_extended_filter(query, pairs, g.microversion)
-    include, page = parse_include(query), parse_page(query, MARKER)
+    include, page = parse_include(query), parse_page(query, DASHED_UUID_KEY)
     for kind in sorted(include):
         enforce(PART_RULES[kind])
     read, convert = reads().read, json_converter()

@@ -13,9 +13,6 @@ from placement_svc.schemas.violations import quote
 PARTS = ("inventories", "usages", "traits", "aggregates", "allocations")
 """The parts of a provider that a list can include."""
 
-MARKER = DASHED_UUID_KEY
-"""The pattern of a marker in a list by uuid."""
-
 _IN = "in:"
 _CONTAINS = "contains:"
 _UUIDS = rf"^({_IN})?{DASHED_UUID_TEXT}(, *{DASHED_UUID_TEXT})*$"

@@ -20,8 +20,7 @@ from placement_svc.http.json import integer, respond
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.console import HostsQuery, host_filter
 from placement_svc.schemas.pages import MAX_LIMIT, parse_page
-from placement_svc.schemas.provider_lists import MARKER
-from placement_svc.schemas.scalars import DASHED_UUID
+from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_KEY
 
 bp = Blueprint("hosts", __name__)
 
@@ -38,7 +37,8 @@ BY_NAME = SortKey("name")
 
 def _parse() -> tuple[HostFilter, PageRequest, dict[str, str]]:
     query = load_form(HostsQuery)
-    page = parse_page(query if "sort_by" in query else {"sort_by": BY_NAME.attribute, **query}, MARKER)
+    sorted_query = query if "sort_by" in query else {"sort_by": BY_NAME.attribute, **query}
+    page = parse_page(sorted_query, DASHED_UUID_KEY)
     return host_filter(query), page, query
 
 
