@@ -1,9 +1,8 @@
 """Searches the candidates of several consumers in one snapshot (`docs/spec/extensions.md 5.1`)."""
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from sqlalchemy import Connection
 
@@ -22,6 +21,7 @@ from placement_svc.db.search.simulated_suppliers import (
     shuffled_suppliers,
     suppliers_by_uuid,
 )
+from placement_svc.db.stored_rule import StoredRule
 from placement_svc.domain.allocations import check_generations
 from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.claim_amounts import RootSuppliers, amounts_of
@@ -29,8 +29,8 @@ from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import NoCandidates
 from placement_svc.domain.groups import CandidatesRequest, OrderMethod
 from placement_svc.domain.most_claims import MostClaims
-from placement_svc.domain.ordering import SupplierFacts, TreeSuppliers
-from placement_svc.domain.placement_groups import PlacementGroup
+from placement_svc.domain.ordered_candidates import TreeSuppliers
+from placement_svc.domain.ordering import SupplierFacts
 from placement_svc.domain.placement_rule import PlacementRule, RuleRank
 from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
 from placement_svc.domain.placing import Placed, Placer, Rotation, TreeOrder, Unread
@@ -40,44 +40,6 @@ from placement_svc.observability import request_stats
 
 MAX_ROUNDED = 32
 """The largest number of trees that is rounded up: that of the largest batch of requests."""
-
-
-class StoredRule(PlacementRule, Protocol):
-    """A placement rule that depends on stored data, such as the members of a placement group.
-
-    One object serves all attempts of one call. In each attempt that claims, its methods are called in this
-    order: `lock`, `start`, `load_roots` and the methods of `PlacementRule`, `save`. A dry run neither locks
-    nor saves. An attempt may fail after any of them; the next one begins anew.
-    """
-
-    uuid: str
-    """The uuid of the placement group that is the rule."""
-
-    @property
-    def group(self) -> PlacementGroup:
-        """The placement group, since `start`."""
-
-    def lock(self, connection: Connection) -> None:
-        """Lock the rule against all other claims, until the end of this transaction that will claim.
-
-        It is the first lock of the transaction: consumers, providers and inventories follow. The snapshot of
-        the search is taken afterwards, by another connection, so it sees what others have committed.
-        """
-
-    def start(self, connection: Connection, consumer_uuids: Collection[str]) -> None:
-        """Read the rule and the present roots of other consumers than these, in the snapshot of the search.
-
-        Forget what former attempts have recorded.
-        """
-
-    def load_roots(self, connection: Connection, root_ids: Collection[int]) -> None:
-        """Read what `rank` needs of these roots, in the snapshot of the search.
-
-        It is called before `rank`, for each root that can be a root of one of the consumers.
-        """
-
-    def save(self, connection: Connection, placements: Placements, consumer_ids: Mapping[str, int]) -> None:
-        """Store the placed consumers, in the transaction that claims; `consumer_ids` are by uuid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +186,7 @@ class _PlacementSearch:
     def _take_back(self, placed: Iterable[Placed]) -> None:
         """Give back the amounts of the placements of a run."""
         ordering = self._criteria.ordering
-        ordering_class = ordering.order_by.resource_class if ordering and ordering.order_by else None
+        ordering_class = ordering.resource_class if ordering else None
         for each in placed:
             amounts = amounts_of(self._criteria.rules.demands, each.candidate)
             self._suppliers.inventories.claim(amounts, -1)
@@ -275,9 +237,8 @@ class _PlacementSearch:
         )
         self._facts, self._text_of = source.facts, source.text_of
         # With `pack`, a claim from a sharing provider makes the keys of many trees better.
-        order_by = self._criteria.ordering.order_by
-        packs = order_by is not None and order_by.method is OrderMethod.PACK
-        return OrderedBatches(source, limit=limit, delivers_all=packs and bool(self._supplies))
+        delivers_all = self._criteria.ordering.packs and bool(self._supplies)
+        return OrderedBatches(source, limit=limit, delivers_all=delivers_all)
 
     def _placer(self) -> Placer:
         return Placer(

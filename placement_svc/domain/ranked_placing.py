@@ -4,14 +4,8 @@ from collections.abc import Callable, Iterator
 
 from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers
-from placement_svc.domain.groups import OrderMethod
-from placement_svc.domain.ordering import (
-    Ordering,
-    SupplierFacts,
-    TreeSuppliers,
-    best_rank,
-    ordered_candidates,
-)
+from placement_svc.domain.ordered_candidates import TreeSuppliers, ordered_candidates
+from placement_svc.domain.ordering import Ordering, SupplierFacts, best_rank
 from placement_svc.domain.placing import Key
 
 
@@ -39,9 +33,8 @@ class RankedOrder:
         self._facts = facts
         self._text_of = text_of
         self._to_tree = to_tree
-        order_by = ordering.order_by
-        self.improves = may_split or (order_by is not None and order_by.method is OrderMethod.PACK)
-        self._resource_class = order_by.resource_class if order_by else None
+        self.improves = may_split or ordering.packs
+        self._resource_class = ordering.resource_class
         self._last = ""
         """The last text of the roots that were added."""
         self._uses = 0

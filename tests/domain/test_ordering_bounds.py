@@ -10,13 +10,8 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.groups import GroupPolicy, OrderBy, OrderMethod
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
-from placement_svc.domain.ordering import (
-    Ordering,
-    SupplierFacts,
-    TreeSuppliers,
-    best_rank,
-    ordered_candidates,
-)
+from placement_svc.domain.ordered_candidates import TreeSuppliers, ordered_candidates
+from placement_svc.domain.ordering import Ordering, SupplierFacts, best_rank
 
 CHILDREN = 2000
 GROUPS = 50

@@ -11,7 +11,8 @@ from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.groups import GroupPolicy, OrderBy, OrderMethod
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import Ordering, SupplierFacts, TreeSuppliers
+from placement_svc.domain.ordered_candidates import TreeSuppliers
+from placement_svc.domain.ordering import Ordering, SupplierFacts
 from placement_svc.domain.placement_groups import POLICIES, Occupancy, PlacementGroup
 from placement_svc.domain.placement_rule import RuleRank
 from placement_svc.domain.placing import Key, Placer, Rotation, TreeOrder

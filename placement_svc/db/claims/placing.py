@@ -18,11 +18,11 @@ from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.db.placement_search import (
     PlacementSearchOptions,
-    StoredRule,
     find_placements,
     find_placements_and_suppliers,
 )
 from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.db.stored_rule import StoredRule
 from placement_svc.domain.allocations import (
     Claim,
     InventoryUsages,

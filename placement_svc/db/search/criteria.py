@@ -170,6 +170,17 @@ class SearchCriteria:
             or any(each.has_filters for each in dict.fromkeys(self.by_demand))
         )
 
+    @property
+    def ordered_amounts(self) -> Iterator[tuple[int, int]]:
+        """The id of the class of `order_by` and the least amount, for each demand that asks for the class."""
+        for demand in self.ordering.class_demands if self.ordering else ():
+            of_demand = self.rules.demands[demand].resources
+            for (name, amount), (class_id, _) in zip(
+                of_demand, self.by_demand[demand].resources, strict=True
+            ):
+                if self.ordering and name == self.ordering.resource_class:
+                    yield class_id, 1 if demand in self.rules.splittable else amount
+
     def trait_set_size(self, trait_ids: frozenset[int]) -> int | None:
         """Return how many providers have a trait of a set at most; None if the set is not small."""
         return _size(trait_ids, self.small_trait_sets, self.providers_by_trait)

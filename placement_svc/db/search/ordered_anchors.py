@@ -1,7 +1,7 @@
 """The anchors of an ordered search, delivered in batches in the order of their bounds."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy import Connection
 
@@ -13,15 +13,15 @@ from placement_svc.db.search.anchors import (
     merges_sets,
 )
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
-from placement_svc.db.search.ignored_consumers import FreedInventories, FreedInventory
+from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.search.ordered_roots import OrderedRoots
 from placement_svc.db.search.ordered_sets import OrderedSets
 from placement_svc.db.search.root_sets import facts_about_sets
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.db.search.supplier_facts import RandomTexts, read_facts
+from placement_svc.db.search.supplier_facts import FactsReader
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import Ordering, Rank, SupplierFacts, TreePosition, best_rank
+from placement_svc.domain.ordering import Ordering, Rank, TreePosition, best_rank
 
 FIRST_BATCH = (1.02, 4)
 """The first batch has this multiple of the trees that are wanted, plus this number of roots.
@@ -46,7 +46,7 @@ For the same reason, all are found at once if consumers are ignored on more root
 """
 
 MAX_USELESS = 1000
-"""The number of such roots in a small cloud."""
+"""The same in a small cloud, as a number."""
 
 BATCH_GROWTH = 4
 """How many times as many roots as the batch before the third batch and each further one have, or more.
@@ -110,20 +110,23 @@ class AnchorSource:
         self.shared_supplies = shared_supplies
         self.deadline = deadline
         self.memory = memory
-        self.facts = SupplierFacts(uuids=RandomTexts(memory) if ordering.is_random else {})
         self.horizon: TreePosition
         self._connection = connection
         self._limit = limit or 0
         self._delivered: set[int] = set()
-        self._known: set[int] = set()
-        """The providers whose facts have been read."""
         self._drawn: dict[int, str] = {}
         """For a random order, the texts that order the anchors that were drawn."""
-        self._roots = OrderedRoots(connection, ordering, self._class_id(), self._least_amount(), deadline)
-        self._freed = self._freed_of_class(freed)
-        """The freed inventories of the class of `order_by`, by provider id."""
-        self._freed_roots = frozenset(each.root_id for each in self._freed.values())
-        """The roots of their trees."""
+        amounts = list(criteria.ordered_amounts)
+        self._class_id = amounts[0][0] if amounts else None
+        """The id of the class of `order_by`."""
+        self._least_amount = min((amount for _, amount in amounts), default=0)
+        """The least amount of it that a demand asks for."""
+        self._roots = OrderedRoots(connection, ordering, self._class_id, self._least_amount, deadline)
+        freed_of_class = freed.get(ordering.resource_class or "", {})
+        self._freed_roots = frozenset(each.root_id for each in freed_of_class.values())
+        """The roots of the trees with wrong amounts."""
+        self._reader = FactsReader(connection, ordering, self._class_id, freed_of_class, deadline, memory)
+        self.facts = self._reader.facts
         self._orders_roots = limit is not None and self._can_order_roots()
         self._begin_score(len(ordering.preferred) if self._orders_roots else 0)
 
@@ -170,7 +173,7 @@ class AnchorSource:
         examining a few roots that are in none of them.
         """
         if self._sets.least_size is not None:
-            return self._sets.least_size * (UNKEYED_COST if self._class_id() is None else 1)
+            return self._sets.least_size * (UNKEYED_COST if self._class_id is None else 1)
         return CLASS_COST * self.criteria.root_count * self._sets.class_reads
 
     @property
@@ -188,8 +191,8 @@ class AnchorSource:
             OrderedSets(
                 criteria=self._score_criteria,
                 supplies=tuple(self.shared_supplies.items()),
-                class_id=self._class_id(),
-                least_amount=self._least_amount(),
+                class_id=self._class_id,
+                least_amount=self._least_amount,
                 spreads=self.ordering.spreads,
                 is_random=self.ordering.is_random,
             )
@@ -336,7 +339,7 @@ class AnchorSource:
 
     def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[TreePosition, Anchor]]:
         new = [anchor for anchor in anchors if anchor.id not in self._delivered]
-        self._read_facts(new)
+        self._reader.read(new)
         drawn = self._roots.drawn
         # The root can supply to trees that are combined already, in an order that must not change.
         self._drawn.update({each.id: drawn[each.id] for each in new if each.id in drawn})
@@ -346,57 +349,3 @@ class AnchorSource:
             rank = best_rank(self.ordering, self.facts, each.supplier_ids, self.deadline)
             with_bounds.append((self.position(each, rank), each))
         return with_bounds
-
-    def _read_facts(self, anchors: Sequence[Anchor]) -> None:
-        """Read the facts about the suppliers of these anchors that are needed and not known yet."""
-        ordering = self.ordering
-        # Random texts are not read, and the uuid of the only supplier of a demand decides nothing.
-        needs_uuids = not ordering.is_random
-        ranking = {*ordering.class_demands, *(ordering.unsuffixed_demands if ordering.preferred else ())}
-        wanted = {anchor.id for anchor in anchors} if needs_uuids else set()
-        for anchor in anchors if needs_uuids or ranking else ():
-            self.deadline.check()
-            all_ids = anchor.supplier_ids
-            lists = {id(all_ids[demand]): all_ids[demand] for demand in ranking}
-            if needs_uuids:
-                lists.update((id(ids), ids) for ids in all_ids if len(ids) > 1)
-            wanted.update(*lists.values())
-        wanted -= self._known
-        if not wanted:
-            return
-        self._known |= wanted
-        new = read_facts(self._connection, ordering, self._class_id(), wanted, self.deadline, self.memory)
-        self.facts.free.update(new.free)
-        self.facts.free.update(self._freed_amounts(new.free))
-        self.facts.preferred.update(new.preferred)
-        self.facts.uuids.update(new.uuids)
-
-    def _freed_of_class(self, freed: FreedInventories) -> Mapping[int, FreedInventory]:
-        """Return those of the inventories that are of the class of `order_by`, by provider id."""
-        name = self.ordering.order_by.resource_class if self.ordering.order_by else None
-        return freed.get(name, {}) if name else {}
-
-    def _freed_amounts(self, provider_ids: Collection[int]) -> Mapping[int, int]:
-        """Return what is free of the class of `order_by` on those of these providers that have freed some."""
-        freed = self._freed
-        return {id_: freed[id_].free for id_ in freed.keys() & provider_ids}
-
-    def _class_id(self) -> int | None:
-        """Return the id of the class of `order_by`."""
-        return next((class_id for class_id, _ in self._class_amounts()), None)
-
-    def _least_amount(self) -> int:
-        """Return the least amount that a demand asks for of the class of `order_by`."""
-        return min((amount for _, amount in self._class_amounts()), default=0)
-
-    def _class_amounts(self) -> Iterator[tuple[int, int]]:
-        """Yield the id of the class of `order_by` and the least amount of each demand that asks for it."""
-        wanted = self.ordering.order_by.resource_class if self.ordering.order_by else None
-        for demand in self.ordering.class_demands:
-            of_demand = self.criteria.rules.demands[demand].resources
-            for (name, amount), (class_id, _) in zip(
-                of_demand, self.criteria.by_demand[demand].resources, strict=True
-            ):
-                if name == wanted:
-                    is_split = demand in self.criteria.rules.splittable
-                    yield class_id, 1 if is_split else amount

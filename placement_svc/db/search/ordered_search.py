@@ -17,14 +17,8 @@ from placement_svc.domain.candidates import (
     round_robin,
     split_candidate_size,
 )
-from placement_svc.domain.ordering import (
-    Rank,
-    RankedCandidates,
-    TreePosition,
-    TreeSuppliers,
-    by_score,
-    ordered_candidates,
-)
+from placement_svc.domain.ordered_candidates import TreeSuppliers, by_score, ordered_candidates
+from placement_svc.domain.ordering import Rank, RankedCandidates, TreePosition
 from placement_svc.observability import request_stats
 
 TREE_SIZE = 1500

@@ -1,13 +1,15 @@
 """The facts that order candidates: free amounts, preferred traits and uuids of suppliers."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, null, select
 
 from placement_svc.db.filters import any_id, free_amount, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, fetch_rows
+from placement_svc.db.search.anchors import Anchor
+from placement_svc.db.search.ignored_consumers import FreedInventory
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -23,31 +25,70 @@ FACTS_SIZE = 400
 """Bytes of memory that the facts of a provider need, approximately."""
 
 
-def read_facts(
-    connection: Connection,
-    ordering: Ordering,
-    class_id: int | None,
-    provider_ids: Iterable[int],
-    deadline: Deadline,
-    memory: MemoryBudget,
-) -> SupplierFacts:
-    """Return the facts of these providers, in one statement that reads them by their primary keys.
+class FactsReader:
+    """Reads the facts about the suppliers of anchors into `facts`, those of each supplier once.
 
-    If the order is random, `RandomTexts` decide ties instead of uuids, which are left out.
+    `class_id` is that of the class of `order_by` (None: there is none), and `freed` are the inventories of
+    this class from which ignored consumers have allocations, by provider id.
     """
-    values = {
-        "class_id": class_id,
-        "provider_ids": ids_text(provider_ids),
-        "trait_ids": ids_text(ordering.preferred),
-    }
-    statement = _FACTS_WITH_TRAITS if ordering.preferred else _FACTS
-    rows = fetch_rows(connection, statement, values)
-    memory.reserve(FACTS_SIZE * len(rows))
-    deadline.check()
-    free = {id_: amount for id_, _, amount, _ in rows if amount is not None}
-    preferred = {id_: frozenset(trait_ids) for id_, _, _, trait_ids in rows if trait_ids}
-    uuids = {} if ordering.is_random else {id_: uuid for id_, uuid, _, _ in rows}
-    return SupplierFacts(free, preferred, uuids)
+
+    def __init__(
+        self,
+        connection: Connection,
+        ordering: Ordering,
+        class_id: int | None,
+        freed: Mapping[int, FreedInventory],
+        deadline: Deadline,
+        memory: MemoryBudget,
+    ) -> None:
+        self.facts = SupplierFacts(uuids=RandomTexts(memory) if ordering.is_random else {})
+        self._connection = connection
+        self._ordering = ordering
+        self._class_id = class_id
+        self._freed = freed
+        self._deadline = deadline
+        self._memory = memory
+        self._known: set[int] = set()
+        """The providers whose facts have been read."""
+
+    def read(self, anchors: Sequence[Anchor]) -> None:
+        """Read the facts about the suppliers of these anchors that are needed and not known yet."""
+        ordering = self._ordering
+        # Random texts are not read, and the uuid of the only supplier of a demand decides nothing.
+        needs_uuids = not ordering.is_random
+        ranking = {*ordering.class_demands, *(ordering.unsuffixed_demands if ordering.preferred else ())}
+        wanted = {anchor.id for anchor in anchors} if needs_uuids else set()
+        for anchor in anchors if needs_uuids or ranking else ():
+            self._deadline.check()
+            all_ids = anchor.supplier_ids
+            lists = {id(all_ids[demand]): all_ids[demand] for demand in ranking}
+            if needs_uuids:
+                lists.update((id(ids), ids) for ids in all_ids if len(ids) > 1)
+            wanted.update(*lists.values())
+        wanted -= self._known
+        if not wanted:
+            return
+        self._known |= wanted
+        self._fetch(wanted)
+
+    def _fetch(self, provider_ids: Collection[int]) -> None:
+        """Fetch the facts of these providers, in one statement that reads them by their primary keys."""
+        ordering, facts = self._ordering, self.facts
+        values = {
+            "class_id": self._class_id,
+            "provider_ids": ids_text(provider_ids),
+            "trait_ids": ids_text(ordering.preferred),
+        }
+        rows = fetch_rows(self._connection, _FACTS_WITH_TRAITS if ordering.preferred else _FACTS, values)
+        self._memory.reserve(FACTS_SIZE * len(rows))
+        self._deadline.check()
+        free = {id_: amount for id_, _, amount, _ in rows if amount is not None}
+        free.update((id_, self._freed[id_].free) for id_ in self._freed.keys() & free.keys())
+        facts.free.update(free)
+        facts.preferred.update((id_, frozenset(trait_ids)) for id_, _, _, trait_ids in rows if trait_ids)
+        if not ordering.is_random:
+            # `RandomTexts` decide ties otherwise.
+            facts.uuids.update((id_, uuid) for id_, uuid, _, _ in rows)
 
 
 class RandomTexts(dict[int, str]):

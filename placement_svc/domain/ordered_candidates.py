@@ -1,0 +1,272 @@
+"""The candidates of one tree, or of several, in the order of their ranks (`docs/spec/extensions.md 2`)."""
+
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from heapq import heappop, heappush
+from itertools import combinations, islice
+from math import inf
+from operator import eq, ge, gt
+from typing import NamedTuple, TypeVar
+
+from placement_svc.domain.candidates import Candidate, combine
+from placement_svc.domain.combining import SuppliersByDemand, UnitLookup
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.ordering import (
+    Ordering,
+    Rank,
+    RankedCandidates,
+    SupplierFacts,
+    TreePosition,
+    best_rank,
+    key_of,
+)
+from placement_svc.domain.split_suppliers import SplitSupplier, provider_ids_of
+from placement_svc.domain.splitting import SplittingTask, all_suppliers
+
+LISTED_SUPPLIER_SIZE = 100
+"""Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
+
+T = TypeVar("T")
+
+
+class TreeSuppliers(NamedTuple):
+    """The suppliers around the anchor `root_id`, and what is needed to combine them."""
+
+    root_id: int
+    rules: CombinationRules
+    suppliers: SuppliersByDemand
+    providers: UnitLookup
+    deadline: Deadline
+    memory: MemoryBudget
+
+    def with_splits(self) -> "TreeSuppliers | None":
+        """Return the same suppliers, in which each split is one supplier; None if a class has none."""
+        suppliers = all_suppliers(
+            SplittingTask(
+                self.rules, self.suppliers, self.root_id, self.providers, self.deadline, self.memory
+            )
+        )
+        return None if suppliers is None else self._replace(suppliers=suppliers)
+
+    def combine(
+        self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()
+    ) -> Iterator[Candidate]:
+        """Yield the candidates with these suppliers whose unsuffixed group has all traits of `together`."""
+        rules = self.rules
+        if together:
+            required = (*rules.unsuffixed_required, *(frozenset([trait]) for trait in sorted(together)))
+            rules = replace(rules, unsuffixed_required=required)
+        return combine(rules, suppliers, self.providers, self.deadline, self.memory)
+
+    def has_candidate(self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()) -> bool:
+        """Return whether `combine` yields any candidate."""
+        return next(self.combine(suppliers, together), None) is not None
+
+
+def by_score(trees: Iterable[tuple[TreePosition, RankedCandidates]]) -> Iterator[Candidate]:
+    """Yield the candidates of all trees by score; the cost depends on how many are taken.
+
+    `trees` are in the order of their positions. Of each score, the first candidate of each tree comes first,
+    then the second of each, and so on, with the trees in the order of their uuids.
+    """
+    following: list[tuple[float, int, str, Candidate, RankedCandidates]] = []
+    """A heap of the next candidate of each tree: its score, its number among those of this score, uuid."""
+
+    def add(uuid: str, candidates: RankedCandidates, last: tuple[float, int]) -> None:
+        ranked = next(candidates, None)
+        if ranked is not None:
+            (score, _), candidate = ranked
+            number = last[1] + 1 if score == last[0] else 0
+            heappush(following, (score, number, uuid, candidate, candidates))
+
+    def until(position: tuple[float, int, str]) -> Iterator[Candidate]:
+        while following and following[0][:3] <= position:
+            score, number, uuid, candidate, candidates = heappop(following)
+            yield candidate
+            add(uuid, candidates, (score, number))
+
+    for (score, _, uuid), candidates in trees:
+        add(uuid, candidates, (score, -1))
+        yield from until((score, 0, uuid))
+    yield from until((inf, 0, ""))
+
+
+def ordered_candidates(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best: Rank
+) -> RankedCandidates:
+    """Yield the candidates of a tree by rank, with their ranks.
+
+    The cost depends on how many are taken. `best` is the `best_rank` of the suppliers. Candidates of the same
+    rank are in an order that depends on uuids only. The candidates of each rank are found by themselves: a
+    rank restricts the suppliers, and demands that they have certain traits together.
+    """
+    if tree.rules.splittable:
+        with_splits = tree.with_splits()
+        if with_splits is None:
+            return
+        tree = with_splits
+        facts = _facts_with_splits(ordering, facts, tree.suppliers)
+        best = best_rank(ordering, facts, tree.suppliers, tree.deadline)
+    if not all(tree.suppliers):
+        return
+    if max(map(len, tree.suppliers), default=1) == 1:
+        for candidate in tree.combine(tree.suppliers):
+            yield best, candidate
+        return
+    found = 0
+    if not ordering.preferred:
+        # A limited search wants one candidate of most trees.
+        combination = _best_combination(ordering, facts, tree, best[1])
+        for candidate in tree.combine([(id_,) for id_ in combination]):
+            found += 1
+            yield best, candidate
+    # Otherwise, the candidates of each rank would be searched by themselves.
+    if found or tree.has_candidate(tree.suppliers):
+        yield from islice(_by_rank(ordering, facts, tree), found, None)
+
+
+def _best_combination(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best_key: float
+) -> Sequence[int]:
+    """Return the suppliers of the first candidate, unless a constraint excludes them.
+
+    The request prefers no traits.
+    """
+
+    def first(ids: Sequence[int]) -> int:
+        return ids[0] if len(ids) == 1 else min(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
+
+    best = _each_list(tree.suppliers, first)
+    for demand in ordering.class_demands:
+        ids = tree.suppliers[demand]
+        equal = [id_ for id_ in tree.deadline.checked(ids) if key_of(ordering, facts, id_) == best_key]
+        if equal:
+            best[demand] = first(equal)
+            break
+    return best
+
+
+def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
+    """Yield the candidates of a tree by rank, with their ranks, whose classes are not split."""
+    tree.memory.reserve(
+        LISTED_SUPPLIER_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values()))
+    )
+    by_uuid = _each_list(
+        tree.suppliers,
+        lambda ids: ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__),
+    )
+    by_size: dict[int, list[tuple[frozenset[int], SuppliersByDemand]]] = {}
+    for traits, suppliers in _trait_levels(ordering, facts, tree, by_uuid):
+        by_size.setdefault(len(traits), []).append((traits, suppliers))
+    for size in sorted(by_size, reverse=True):
+        levels = by_size[size]
+        if ordering.preferred and ordering.class_demands:
+            # A set of traits without a candidate has none for any of its keys.
+            levels = [
+                (traits, suppliers) for traits, suppliers in levels if tree.has_candidate(suppliers, traits)
+            ]
+        for key, traits, suppliers in _key_levels(ordering, facts, tree.deadline, levels):
+            for candidate in tree.combine(suppliers, traits):
+                yield (-size, key), candidate
+
+
+def _facts_with_splits(
+    ordering: Ordering, facts: SupplierFacts, suppliers: SuppliersByDemand
+) -> SupplierFacts:
+    """Return the facts about splits too: those of all their providers together, and the best amount."""
+    of_splits = SupplierFacts()
+    for number in ordering.unsuffixed_demands:
+        for split in suppliers[number]:
+            if isinstance(split, SplitSupplier):
+                ids = provider_ids_of(split)
+                of_splits.uuids[split] = ",".join(facts.uuids[id_] for id_ in ids)
+                preferred = frozenset[int]().union(*(facts.preferred.get(id_, ()) for id_ in ids))
+                of_splits.preferred[split] = preferred
+                if number in ordering.class_demands:
+                    best = max if ordering.spreads else min
+                    of_splits.free[split] = best(facts.free[id_] for id_ in ids)
+    return SupplierFacts(
+        free=ChainMap(of_splits.free, facts.free),
+        preferred=ChainMap(of_splits.preferred, facts.preferred),
+        uuids=ChainMap(of_splits.uuids, facts.uuids),
+    )
+
+
+def _each_list(suppliers: SuppliersByDemand, change: Callable[[Sequence[int]], T]) -> list[T]:
+    """Return what `change` makes of each list; it is called once for a list that several demands share."""
+    changed = {key: change(ids) for key, ids in {id(ids): ids for ids in suppliers}.items()}
+    return [changed[id(ids)] for ids in suppliers]
+
+
+def _trait_levels(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, suppliers: SuppliersByDemand
+) -> Iterator[tuple[frozenset[int], SuppliersByDemand]]:
+    """Yield each set of preferred traits that the unsuffixed group may have, and the suppliers for it.
+
+    These suppliers have no other preferred traits, so no candidate appears for two sets.
+    """
+    if not ordering.preferred:
+        yield frozenset(), suppliers
+        return
+    unsuffixed = [suppliers[n] for n in ordering.unsuffixed_demands]
+    nothing = frozenset[int]()
+    present = nothing.union(*(facts.preferred.get(id_, nothing) for ids in unsuffixed for id_ in ids))
+    for size in range(len(present) + 1):
+        for traits in map(frozenset, combinations(sorted(present), size)):
+            tree.deadline.check()
+
+            def without_others(ids: Sequence[int], traits: frozenset[int] = traits) -> Sequence[int]:
+                return [id_ for id_ in ids if facts.preferred.get(id_, nothing) <= traits]
+
+            allowed = list(suppliers)
+            for n, ids in zip(
+                ordering.unsuffixed_demands, _each_list(unsuffixed, without_others), strict=True
+            ):
+                allowed[n] = ids
+            if all(allowed):
+                yield traits, allowed
+
+
+def _key_levels(
+    ordering: Ordering,
+    facts: SupplierFacts,
+    deadline: Deadline,
+    trait_levels: Sequence[tuple[frozenset[int], SuppliersByDemand]],
+) -> Iterator[tuple[int, frozenset[int], SuppliersByDemand]]:
+    """Yield each key, the best ones first, with the suppliers of which candidates have exactly this key.
+
+    The first of the class demands whose supplier has the key is another one each time, so no candidate
+    appears twice.
+    """
+    of_classes = [suppliers[n] for _, suppliers in trait_levels for n in ordering.class_demands]
+    keys = {
+        id_: key_of(ordering, facts, id_)
+        for ids in {id(ids): ids for ids in of_classes}.values()
+        for id_ in deadline.checked(ids)
+    }
+    different = sorted(set(keys.values())) or [0]
+    if len(different) == 1:
+        # All candidates have this key; it is 0 if no demand has the class.
+        for traits, suppliers in trait_levels:
+            yield different[0], traits, suppliers
+        return
+    for key in different:
+
+        def with_key(ids: Sequence[int], holds: Callable[[int, int], bool], key: int = key) -> Sequence[int]:
+            return [id_ for id_ in deadline.checked(ids) if holds(keys[id_], key)]
+
+        for traits, suppliers in trait_levels:
+            of_class = [suppliers[n] for n in ordering.class_demands]
+            equal, worse, not_better = (
+                _each_list(of_class, partial(with_key, holds=holds)) for holds in (eq, gt, ge)
+            )
+            for first in range(len(of_class)):
+                lists = [*worse[:first], equal[first], *not_better[first + 1 :]]
+                if all(lists):
+                    restricted = dict(enumerate(suppliers))
+                    restricted.update(zip(ordering.class_demands, lists, strict=True))
+                    yield key, traits, list(restricted.values())
