@@ -8,7 +8,13 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
+from placement_svc.db.search.anchors import (
+    Anchor,
+    ScanCursor,
+    find_anchors,
+    find_anchors_among,
+    merges_sets,
+)
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
@@ -93,6 +99,7 @@ class UnorderedBatches:
             self._limit,
             has_rare_criterion=self._criteria.has_rare_criterion(self._supplies.keys()),
             has_small_set=has_set(self._criteria, self._supplies, SetSize.SMALL),
+            merges_sets=merges_sets(self._connection),
             root_count=self._criteria.root_count,
         )
         return None if size is None else self._fetch(size)
@@ -109,6 +116,7 @@ class UnorderedBatches:
             self._state.cursor,
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
+            uses_amounts=size.uses_amounts,
             checks_rules=self._state.anchors > 0,
             deadline=self._deadline,
             memory=self._memory,

@@ -10,7 +10,8 @@ from flask import Flask
 from sqlalchemy import Engine, event, text
 
 from bench import large_cloud
-from placement_svc.db.search import random_root
+from placement_svc.db.search import batches, random_root
+from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.observability import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
@@ -35,6 +36,24 @@ def allocations(api: Api, uuid: str) -> dict[str, Any]:
     """Return the resources of a consumer by provider."""
     found = api("GET", f"/allocations/{uuid}").json["allocations"]
     return {provider: each["resources"] for provider, each in found.items()}
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_the_only_host_with_room_is_found_among_full_ones(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, is_small: bool
+) -> None:
+    """No host of the first batch is an anchor, wherever it starts, unless it has the only one."""
+    monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
+    monkeypatch.setattr(NamesLookup, "has_few_providers", lambda *_: is_small)
+    monkeypatch.setattr(batches, "FIRST_SCAN", (0, 2))
+    full = [f"h{number}{{VCPU8 used8,MEMORY_MB9}}#COMPUTE_NODE" for number in range(20)]
+    load_cloud(read("; ".join([*full, "free{VCPU8 MEMORY_MB9}#COMPUTE_NODE", "other{VCPU8 MEMORY_MB9}"])))
+    request = "resources=VCPU:4,MEMORY_MB:1&required=COMPUTE_NODE"
+    for uuid in (A, B):
+        [claim] = api("POST", "/claims", body(uuid, request=request)).json["claims"]
+        assert claim["root"]["name"] == "free"
+    refused = api("POST", "/claims", body(C, request=request))
+    assert (refused.status_code, error(refused)["placeable"]) == (409, 0)
 
 
 def test_consumers_are_placed_and_claimed(api: Api, load_cloud: LoadCloud) -> None:

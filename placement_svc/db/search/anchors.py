@@ -69,8 +69,8 @@ def find_anchors(
 
     One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it
     searches all roots that are left (`selective_lookup`). With `uses_amounts`, it first intersects the roots
-    whose trees have each amount free. With `checks_rules`, a lookup leaves out some anchors that cannot yield
-    a candidate because of other combination rules (`combination_conditions`).
+    whose trees have each amount free, if the server merges sets. With `checks_rules`, a lookup leaves out
+    some anchors that cannot yield a candidate because of other combination rules (`combination_conditions`).
     """
     scans = roots_to_scan is not None
     statement = anchor_statement(
@@ -80,7 +80,7 @@ def find_anchors(
         randomized=cursor.start is not None,
         continues=cursor.after is not None,
         merges_sets=merges_sets(connection),
-        uses_amounts=uses_amounts,
+        uses_amounts=uses_amounts and merges_sets(connection),
         checks_rules=checks_rules and not scans,
     )
     max_examined = roots_to_scan if scans else max_anchors

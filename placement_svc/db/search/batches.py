@@ -11,7 +11,7 @@ FIRST_SCAN = (4, 100)
 SMALL_SET_SCAN = 5000
 """The roots that a batch may scan at least, if the filters allow only few.
 
-It is the second batch if that can use amounts, otherwise the first one.
+It is the second batch if the server merges sets, as that can use amounts, otherwise the first one.
 """
 
 MIN_ANCHOR_RATIO = 1 / 20
@@ -56,7 +56,7 @@ class BatchSize:
     """The most anchors that a batch may find (None: all that are left).
 
     With `roots_to_scan` it finds them by `root_scan` among as many roots, otherwise by `selective_lookup`.
-    With `uses_amounts`, it scans only roots whose trees have each amount free.
+    With `uses_amounts`, only roots whose trees have each amount free are examined, if the server merges sets.
     """
 
     max_anchors: int | None = None
@@ -70,13 +70,13 @@ def next_batch(
     *,
     has_rare_criterion: bool,
     has_small_set: bool = False,
-    can_use_amounts: bool = False,
+    merges_sets: bool = False,
     root_count: int = 0,
 ) -> BatchSize | None:
     """Return the size of the next batch, or None if a limited search stops fetching.
 
-    `can_use_amounts` is whether a scan can leave out the roots whose trees lack an amount. `root_count` is
-    the approximate number of all roots.
+    `merges_sets` is whether the server reads ordered sets side by side; then batches after the first can
+    leave out the roots whose trees lack an amount. `root_count` is the approximate number of all roots.
 
     After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
     yielded, or if no root is left. The third batch has as many anchors as the limit should need, unless most
@@ -90,15 +90,16 @@ def next_batch(
         return None
     match state.batches:
         case 0:
-            scans_small_set = has_small_set and not can_use_amounts
+            scans_small_set = has_small_set and not merges_sets
             return _first_batch(limit, has_rare_criterion=has_rare_criterion, scans_small_set=scans_small_set)
+        case 1 if merges_sets and _has_few_anchors(state):
+            return _batch_with_amounts(state, limit, root_count, has_small_set=has_small_set)
         case 1:
-            min_scan = SMALL_SET_SCAN if has_small_set and can_use_amounts else 0
-            return _second_batch(state, limit, root_count, min_scan, can_use_amounts=can_use_amounts)
+            return _second_batch(state, limit, root_count)
         case 2 if state.anchors <= MAX_ANCHORS_PER_CANDIDATE * state.anchors_with_candidates:
-            return BatchSize(_max_anchors(state, limit))
+            return BatchSize(_max_anchors(state, limit), uses_amounts=_has_few_anchors(state))
         case _:
-            return BatchSize()
+            return BatchSize(uses_amounts=_has_few_anchors(state))
 
 
 def _first_batch(limit: int, *, has_rare_criterion: bool, scans_small_set: bool) -> BatchSize:
@@ -109,31 +110,55 @@ def _first_batch(limit: int, *, has_rare_criterion: bool, scans_small_set: bool)
     return BatchSize(limit, max(factor * limit + extra, SMALL_SET_SCAN if scans_small_set else 0))
 
 
-def _second_batch(
-    state: SearchState, limit: int, root_count: int, min_scan: int, *, can_use_amounts: bool
-) -> BatchSize:
+def _second_batch(state: SearchState, limit: int, root_count: int) -> BatchSize:
     """Return a batch that should be enough if the next roots resemble those of the first batch.
 
-    It scans at least `min_scan` roots, or none. A batch of all that is left is rare: many anchors would have
-    to yield no candidate because no combination has the required traits, or because of rules that no extra
-    filter checks.
+    A batch of all that is left is rare: many anchors would have to yield no candidate because no combination
+    has the required traits, or because of rules that no extra filter checks.
     """
     max_anchors = _max_anchors(state, limit)
-    roots_scanned = state.cursor.roots_scanned
-    if not roots_scanned:
+    if not state.cursor.roots_scanned:
         return BatchSize(max_anchors)
-    anchor_ratio = state.anchors / roots_scanned
-    uses_amounts = can_use_amounts and anchor_ratio < MAX_ANCHOR_RATIO_FOR_AMOUNTS
     if not state.anchors:
-        roots_to_scan = math.floor(MAX_SCAN_WITHOUT_ANCHORS * root_count)
-    else:
-        roots_to_scan = math.ceil(2 * max_anchors / anchor_ratio)
-        most = math.floor(MAX_SECOND_SCAN * root_count)
-        if anchor_ratio <= MIN_ANCHOR_RATIO and roots_to_scan > most:
-            # Most roots whose trees have all amounts are anchors, so fewer can be enough.
-            roots_to_scan = most if uses_amounts else 0
-    roots_to_scan = max(roots_to_scan, min_scan)
-    return BatchSize(max_anchors, roots_to_scan or None, uses_amounts)
+        return BatchSize(max_anchors, math.floor(MAX_SCAN_WITHOUT_ANCHORS * root_count) or None)
+    roots_to_scan = _roots_for(max_anchors, state)
+    if _anchor_ratio(state) > MIN_ANCHOR_RATIO or roots_to_scan <= MAX_SECOND_SCAN * root_count:
+        return BatchSize(max_anchors, roots_to_scan)
+    return BatchSize(max_anchors)
+
+
+def _batch_with_amounts(state: SearchState, limit: int, root_count: int, *, has_small_set: bool) -> BatchSize:
+    """Return a batch that examines only roots whose trees have each amount free; most of them are anchors.
+
+    No index has the roots of a set in the order of their uuids. So in this order, all roots that are left are
+    looked up, unless there are enough among some of them.
+    """
+    max_anchors = _max_anchors(state, limit)
+    needed = _roots_for(max_anchors, state) if state.anchors else math.inf
+    if _anchor_ratio(state) > MIN_ANCHOR_RATIO:
+        return BatchSize(max_anchors, math.ceil(needed), uses_amounts=state.cursor.start is None)
+    if state.cursor.start is not None:
+        return BatchSize(max_anchors, uses_amounts=True)
+    part = MAX_SECOND_SCAN if state.anchors else MAX_SCAN_WITHOUT_ANCHORS
+    roots_to_scan = min(needed, math.floor(part * root_count))
+    if has_small_set:
+        roots_to_scan = max(roots_to_scan, SMALL_SET_SCAN)
+    return BatchSize(max_anchors, math.ceil(roots_to_scan) or None, uses_amounts=True)
+
+
+def _has_few_anchors(state: SearchState) -> bool:
+    """Return whether so few of the scanned roots were anchors that the sets of amounts are worth reading."""
+    return state.cursor.roots_scanned > 0 and _anchor_ratio(state) < MAX_ANCHOR_RATIO_FOR_AMOUNTS
+
+
+def _anchor_ratio(state: SearchState) -> float:
+    """Return how many anchors have been found for each root that was scanned."""
+    return state.anchors / state.cursor.roots_scanned
+
+
+def _roots_for(anchor_count: int, state: SearchState) -> int:
+    """Return how many roots should have so many anchors among them, and as many more."""
+    return math.ceil(2 * anchor_count / _anchor_ratio(state))
 
 
 def _max_anchors(state: SearchState, limit: int) -> int:

@@ -169,7 +169,6 @@ class CandidateSearch:
         depth_first = self._options.depth_first
         has_rare_criterion = self._criteria.has_rare_criterion(self._shared_supplies.keys())
         small_set = has_set(self._criteria, self._shared_supplies, SetSize.SMALL)
-        can_use_amounts = merges_sets(self._connection) and not self._options.randomize
         state = self._initial_state()
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []
@@ -178,7 +177,7 @@ class CandidateSearch:
             limit,
             has_rare_criterion=has_rare_criterion,
             has_small_set=small_set,
-            can_use_amounts=can_use_amounts,
+            merges_sets=merges_sets(self._connection),
             root_count=self._criteria.root_count,
         ):
             anchors, state = self._fetch_batch(state, batch_size)

@@ -5,13 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import (
-    Anchor,
-    ScanCursor,
-    find_anchors,
-    find_anchors_among,
-    merges_sets,
-)
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.search.ordered_roots import OrderedRoots
@@ -308,7 +302,7 @@ class AnchorSource:
             ScanCursor(),
             max_anchors=None,
             # Before, the roots in order were examined, and few of them were anchors.
-            uses_amounts=self._batches > 0 and merges_sets(self._connection),
+            uses_amounts=self._batches > 0,
             # The count of trees tells why there is no candidate, so the first one is found in any case.
             checks_rules=bool(self._delivered),
             deadline=self.deadline,

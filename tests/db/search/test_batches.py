@@ -26,7 +26,7 @@ def test_first_batch_scans_all_roots_of_a_small_set(limit: int, roots_to_scan: i
 
 
 def test_first_batch_scans_no_more_for_a_small_set_if_the_second_one_uses_amounts() -> None:
-    facts = {"has_rare_criterion": False, "has_small_set": True, "can_use_amounts": True}
+    facts = {"has_rare_criterion": False, "has_small_set": True, "merges_sets": True}
     assert next_batch(START, 10, **facts) == BatchSize(10, 140)
     after_first = SearchState(ScanCursor(after=1, roots_scanned=140), batches=1)
     assert next_batch(after_first, 10, **facts) == BatchSize(25, 5000, uses_amounts=True)
@@ -110,7 +110,7 @@ def test_second_batch_uses_amounts_if_few_roots_were_anchors(
         anchors=anchors,
         anchors_with_candidates=anchors // 2,
     )
-    batch = next_batch(state, 10, has_rare_criterion=False, can_use_amounts=True, root_count=16_000)
+    batch = next_batch(state, 10, has_rare_criterion=False, merges_sets=True, root_count=16_000)
     assert batch == expected
 
 
@@ -128,8 +128,29 @@ def test_third_batch_has_as_many_as_needed_unless_most_anchors_have_no_candidate
         anchors_with_candidates=with_candidates,
         counted=with_candidates,
     )
-    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize(max_anchors)
+    assert next_batch(state, 10, has_rare_criterion=False) == BatchSize(max_anchors, uses_amounts=True)
 
 
 def test_fourth_batch_takes_all_that_is_left() -> None:
-    assert next_batch(replace(AFTER_FIRST, batches=3), 10, has_rare_criterion=False) == BatchSize()
+    batch = next_batch(replace(AFTER_FIRST, batches=3), 10, has_rare_criterion=False)
+    assert batch == BatchSize(uses_amounts=True)
+
+
+@pytest.mark.parametrize("batches", [2, 3])
+def test_later_batches_do_without_amounts_if_many_roots_were_anchors(batches: int) -> None:
+    state = replace(AFTER_FIRST, batches=batches, cursor=ScanCursor(after=1, roots_scanned=40))
+    batch = next_batch(state, 10, has_rare_criterion=False, merges_sets=True)
+    assert batch is not None
+    assert not batch.uses_amounts
+
+
+@pytest.mark.parametrize(
+    ("anchors", "expected"), [(0, BatchSize(25, uses_amounts=True)), (10, BatchSize(25, 700))]
+)
+def test_second_batch_in_the_order_of_uuids_looks_up_roots_with_the_amounts_if_hardly_any_was_an_anchor(
+    anchors: int, expected: BatchSize
+) -> None:
+    state = replace(AFTER_FIRST, anchors=anchors, cursor=ScanCursor("0", after="1", roots_scanned=140))
+    state = replace(state, anchors_with_candidates=anchors // 2)
+    facts = {"has_rare_criterion": False, "has_small_set": True, "merges_sets": True}
+    assert next_batch(state, 10, **facts, root_count=16_000) == expected

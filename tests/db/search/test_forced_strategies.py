@@ -49,6 +49,12 @@ def _look_up(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
     return BatchSize(1)
 
 
+def _look_up_with_amounts(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
+    """Look up few anchors in each batch, among the roots whose trees have each amount free."""
+    batch = _look_up(state, limit, **facts)
+    return batch and replace(batch, uses_amounts=True)
+
+
 LARGE: frozenset[str] = frozenset()
 SMALL = frozenset(["has_few_providers", "has_few_members"])
 SUFFICIENT = SMALL | {"has_hardly_any_providers", "has_hardly_any_members"}
@@ -62,6 +68,7 @@ STRATEGIES: dict[str, tuple[NextBatch, frozenset[str]]] = {
     "lookup": (_look_up, LARGE),
     "lookup of small sets": (_look_up, SMALL),
     "lookup of sufficient sets": (_look_up, SUFFICIENT),
+    "lookup with amounts": (_look_up_with_amounts, LARGE),
     "scan, then lookup": (batches.next_batch, LARGE),
     "scan of small sets, then lookup": (batches.next_batch, SMALL),
 }
