@@ -217,9 +217,10 @@ class CandidateSearch:
         )
         request_stats.current().trees += len(all_anchors)
         log.debug(
-            "Batch %d: %s for at most %s anchors found %d; %d roots scanned so far",
+            "Batch %d: %s%s for at most %s anchors found %d; %d roots scanned so far",
             state.batches + 1,
             "lookup" if size.roots_to_scan is None else f"scan of at most {size.roots_to_scan} roots",
+            " with the amounts" if size.uses_amounts else "",
             size.max_anchors,
             len(all_anchors),
             cursor.roots_scanned,

@@ -153,9 +153,10 @@ def test_second_scan_examines_only_roots_with_the_amounts(
     caplog.set_level(logging.DEBUG, candidates.log.name)
     response = api("GET", f"/allocation_candidates?{query}&limit={LIMIT}", version=EXTENDED)
     assert response.json["allocation_requests"] == []
-    first, second, *_ = [each.args[-1] for each in caplog.records if "roots scanned" in each.msg]
-    assert first == LIMIT + 1
-    assert second == first if merging else second >= HOSTS
+    first, second, *_ = [each for each in caplog.records if "roots scanned" in each.msg]
+    assert first.args[-1] == LIMIT + 1
+    assert second.args[-1] == LIMIT + 1 if merging else second.args[-1] >= HOSTS
+    assert ("with the amounts" in second.getMessage()) == merging
 
 
 *COMMON, RARE = os_traits.get_traits("HW_CPU_X86_")[: root_sets.MAX_SETS + 1]
