@@ -7,6 +7,8 @@ not read the table. A claim inserts as many index entries as before, each 8 byte
 Revision: 0017, after 0016.
 """
 
+from typing import Any
+
 from alembic import op
 
 revision = "0017"
@@ -16,11 +18,16 @@ NAME = "inventories_resource_class_id_root_id_provider_id_idx"
 COLUMNS = ["resource_class_id", "root_id", "provider_id"]
 
 
-def upgrade() -> None:
+def _replace_index(**options: Any) -> None:
+    """Replace the index by one with other options; searches wait only for the moment of the exchange."""
+    op.create_index("new_index", "inventories", COLUMNS, **options)
     op.drop_index(NAME, "inventories")
-    op.create_index(NAME, "inventories", COLUMNS, postgresql_include=["max_allocatable"])
+    op.execute(f"ALTER INDEX new_index RENAME TO {NAME}")
+
+
+def upgrade() -> None:
+    _replace_index(postgresql_include=["max_allocatable"])
 
 
 def downgrade() -> None:
-    op.drop_index(NAME, "inventories")
-    op.create_index(NAME, "inventories", COLUMNS)
+    _replace_index()
