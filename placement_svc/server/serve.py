@@ -171,7 +171,7 @@ def _examine(database_url: str) -> tuple[str, str]:
                 ", ".join(missing),
             )
         current = schema.current(engine)
-        problem, revision = schema.mismatch(current), current or "base"
+        problem, revision = schema.mismatch(current), current or schema.BASE
         with map_driver_errors(), engine.connect() as connection:
             commits = str(read_durability(connection))
     except Unavailable as error:
