@@ -173,12 +173,14 @@ class SearchCriteria:
     @property
     def ordered_amounts(self) -> Iterator[tuple[int, int]]:
         """The id of the class of `order_by` and the least amount, for each demand that asks for the class."""
-        for demand in self.ordering.class_demands if self.ordering else ():
+        if self.ordering is None:
+            return
+        for demand in self.ordering.class_demands:
             of_demand = self.rules.demands[demand].resources
             for (name, amount), (class_id, _) in zip(
                 of_demand, self.by_demand[demand].resources, strict=True
             ):
-                if self.ordering and name == self.ordering.resource_class:
+                if name == self.ordering.resource_class:
                     yield class_id, 1 if demand in self.rules.splittable else amount
 
     def trait_set_size(self, trait_ids: frozenset[int]) -> int | None:

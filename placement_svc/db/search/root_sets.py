@@ -301,7 +301,10 @@ def _select_allowed(
     class_id: int | None, used: Sequence[frozenset[int]], excluded: Sequence[frozenset[int]]
 ) -> Select[int]:
     """Return the query for the roots of providers with a class, or with used traits, but no excluded one."""
-    providers = _select_holders(used) if class_id is None else _select_with_class(class_id)
+    if class_id is None:
+        providers = _select_holders(used)
+    else:
+        providers = _select_with_inventory(_inventory.c.resource_class_id == class_id)
     allowed = except_(providers, *(_select_holders([each]) for each in excluded))
     return select(allowed.order_by("root_id", "provider_id").subquery().c.root_id)
 
@@ -328,9 +331,7 @@ def _select_able(criteria: SupplierCriteria) -> Select[int]:
     It has the first `MAX_SETS_OF_SUPPLIER` amounts and sets of traits that are required.
     """
     amounts = [
-        select(_inventory.c.root_id, _inventory.c.provider_id).where(
-            has_free_amount(_inventory, class_id, amount)
-        )
+        _select_with_inventory(has_free_amount(_inventory, class_id, amount))
         for class_id, amount in criteria.resources[:MAX_SETS_OF_SUPPLIER]
     ]
     used = [any_of for any_of in criteria.required.any_of if len(any_of) <= MAX_ORDERED_NAMES]
@@ -341,7 +342,6 @@ def _select_able(criteria: SupplierCriteria) -> Select[int]:
     return select(intersect(*parts).order_by("root_id", "provider_id").subquery().c.root_id)
 
 
-def _select_with_class(class_id: int) -> Select[int, int]:
-    """Return the query for the providers with a resource class, and the roots of their trees."""
-    has_class = _inventory.c.resource_class_id == class_id
-    return select(_inventory.c.root_id, _inventory.c.provider_id).where(has_class)
+def _select_with_inventory(condition: ColumnElement[bool]) -> Select[int, int]:
+    """Return the query for the providers of the inventories that meet a condition, and their roots."""
+    return select(_inventory.c.root_id, _inventory.c.provider_id).where(condition)
