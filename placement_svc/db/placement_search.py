@@ -177,14 +177,14 @@ class _PlacementSearch:
             if not best or most.bound(roots) > len(best):
                 placed = self._place(self._placer(), roots)
                 best = max(best, placed, key=len)
-                self._take_back(placed)
+                self._release(placed)
                 self._memory.release(self._memory.reserved - self._read_bytes - reserved)
             rule.end_run()
             chooser.add(self._roots[root_count:])
         return best
 
-    def _take_back(self, placed: Iterable[Placed]) -> None:
-        """Give back the amounts of the placements of a run."""
+    def _release(self, placed: Iterable[Placed]) -> None:
+        """Release the amounts of the placements of a run."""
         ordering = self._criteria.ordering
         ordering_class = ordering.resource_class if ordering else None
         for each in placed:

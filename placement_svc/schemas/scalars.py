@@ -39,7 +39,7 @@ HINTS = {
     CUSTOM_NAME: "The name is CUSTOM_, followed by the capital letters A to Z, digits and underscores.",
     UUID_KEY: f"A uuid consists of {UUID_LENGTH} hexadecimal digits and hyphens.",
 }
-"""What a pattern accepts, in words."""
+"""Sentences that say which values a pattern accepts, by the pattern."""
 
 
 class Value(fields.Field[Any]):

@@ -144,18 +144,18 @@ def test_affinity_does_not_try_domains_that_cannot_take_more(
 ) -> None:
     load_cloud(read("; ".join(f"h{number}{{VCPU2,MEMORY_MB9}}" for number in range(30))))
     group("affinity")
-    taken_back = 0
+    released = 0
     claim = SimulatedInventories.claim
 
     def counted(self: SimulatedInventories, amounts: ClaimAmounts, times: int) -> None:
-        nonlocal taken_back
-        taken_back += times < 0
+        nonlocal released
+        released += times < 0
         claim(self, amounts, times)
 
     monkeypatch.setattr(SimulatedInventories, "claim", counted)
     refused = api("POST", "/claims", body("1", "2", "3", request="resources=VCPU:1,MEMORY_MB:1"))
     assert (refused.status_code, error(refused)["placeable"]) == (409, 2)
-    assert taken_back == 2
+    assert released == 2
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_affinity_reads_few_trees_if_the_first_domain_has_room(
     assert request_stats.current().trees < TWO_BATCHES
 
 
-def test_affinity_takes_back_what_a_domain_without_room_has_used(
+def test_affinity_releases_what_a_domain_without_room_has_used(
     api: Api, load_cloud: LoadCloud, group: Call
 ) -> None:
     """Both domains use the same pools; the first one by uuid has room for one consumer."""

@@ -18,7 +18,7 @@ MIN_ANCHOR_RATIO = 1 / 20
 """The part of the scanned roots that must be anchors for the second batch to scan as many as it needs."""
 
 MAX_ANCHOR_RATIO_FOR_AMOUNTS = 1 / 4
-"""The part of the scanned roots that may be anchors if the second batch uses amounts.
+"""Further batches use amounts if a smaller part of the scanned roots were anchors.
 
 To read the index entries of three amounts takes a tenth of the time that it takes to examine a root.
 """
