@@ -7,7 +7,7 @@ SQLAlchemy for each execution, which takes longer than most of them; its events 
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from types import MappingProxyType
@@ -135,6 +135,32 @@ class _Session:
         self.cleanup = "DEALLOCATE ALL;"
 
 
+@dataclass(frozen=True)
+class CompiledQuery:
+    """The text of a query for the driver, and the values of its parameters: None for those without one."""
+
+    text: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, query: ClauseElement) -> "CompiledQuery":
+        """Compile a query."""
+        compiled: Any = query.compile(dialect=_DIALECT)
+        return cls(compiled.string, compiled.params)
+
+    def literals(self, values: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, str]:
+        """Return the SQL of each parameter: of its value in `values`, or else of its own one."""
+        return {
+            name: adapt(values.get(name, value)).getquoted().decode()
+            for name, value in self.values.items()
+            if name not in without
+        }
+
+    def with_literals(self, values: Mapping[str, Any]) -> str:
+        """Return the text with the values of all parameters; those in `values` come first."""
+        return self.text % self.literals(values)
+
+
 class FixedStatement:
     """A statement whose text is always the same, with parameters.
 
@@ -147,7 +173,7 @@ class FixedStatement:
 
     def __init__(
         self,
-        query: ClauseElement,
+        query: ClauseElement | CompiledQuery,
         types: Mapping[str, str],
         values: Mapping[str, Any] = NO_VALUES,
         *,
@@ -156,19 +182,15 @@ class FixedStatement:
     ) -> None:
         self.is_common = is_common
         self.preceding = f"{preceding};" if preceding else ""
-        compiled: Any = query.compile(dialect=_DIALECT)
-        literals = {
-            name: adapt(values.get(name, value)).getquoted().decode()
-            for name, value in compiled.params.items()
-            if name not in types
-        }
+        compiled = query if isinstance(query, CompiledQuery) else CompiledQuery.of(query)
+        literals = compiled.literals(values, without=types)
         numbers = {name: f"${number}" for number, name in enumerate(types, 1)}
         self.types = f" ({', '.join(types.values())})"
-        self.text: str = compiled.string % (literals | numbers)
+        self.text: str = compiled.text % (literals | numbers)
         """The text with the parameters of PREPARE."""
         placeholders = {name: f"%({name})s" for name in types}
         doubled = {name: literal.replace("%", "%%") for name, literal in literals.items()}
-        self.driver_text: str = compiled.string.replace("%%", "%%%%") % (doubled | placeholders)
+        self.driver_text: str = compiled.text.replace("%%", "%%%%") % (doubled | placeholders)
         """The text with the placeholders of the driver."""
         self.arguments = f"({', '.join(placeholders.values())})"
 

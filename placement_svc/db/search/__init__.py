@@ -10,7 +10,8 @@ Read the modules in this order:
 * `anchors`: the root providers around which every demand has a supplier; `anchor_statement` has the SQL.
   Two strategies find them: `root_scan` examines root by root, `selective_lookup` starts from the rarest
   criterion. Both examine only the roots that `root_sets` finds for the filters. `tree_conditions` and
-  `suppliers` hold the SQL that both use, and `serving` what sharing providers add to it.
+  `suppliers` hold the SQL that both use, and `serving` what sharing providers add to it. It is built once
+  for all searches whose criteria have the same `criteria_shape`.
 * `trees`: the providers of these trees with their inventories and traits; `tree_statements` has the SQL.
 * `ordered_search`: the search with `preferred` or `order_by`. `ordered_anchors` delivers its anchors by the
   best rank that their trees can have; `ordered_roots` has the roots in this order, and `ordered_sets` those

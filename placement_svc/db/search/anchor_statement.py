@@ -1,17 +1,18 @@
 """The statement that finds anchors (`placement_svc.db.search.anchors`)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, bindparam, func, or_, select, true
+from sqlalchemy import ColumnElement, FromClause, bindparam, func, or_, select, true
 from sqlalchemy.types import Integer
 
-from placement_svc.db.prepared import FixedStatement
-from placement_svc.db.repeated import RepeatedCache
+from placement_svc.db.prepared import MAX_TEXT_LENGTH, CompiledQuery, FixedStatement
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import MAX_COMMON_DEMANDS, SearchCriteria, SupplierCriteria
+from placement_svc.db.search.criteria_shape import has_only_placeholders, shape_of, with_numbers
 from placement_svc.db.search.demand_rows import (
     MAX_SUBQUERY_DEMANDS,
     demand_rows,
@@ -28,7 +29,7 @@ from placement_svc.db.search.tree_conditions import (
 )
 
 STATEMENT_CACHE_SIZE = 128
-"""Searches whose statements are cached: schedulers repeat the requests for the same flavors."""
+"""Searches, and shapes of searches, whose statements are cached: schedulers repeat their requests."""
 
 MAX_SINGLE_PARTS = 3
 """Parts whose suppliers are listed only if the parts before have some; each lengthens the statement."""
@@ -36,10 +37,19 @@ MAX_SINGLE_PARTS = 3
 ANCHOR_COLUMN = 4
 """The column of the id of an anchor in a row of an `AnchorStatement`; the lists of its suppliers follow."""
 
+MAX_TEXTS = 6
+"""Texts that are kept of a cached statement, for different limits."""
+
 _MAX_ANCHORS = bindparam("max_anchors", type_=Integer)
 
+_Limits = tuple[int | None, int | None]
+"""The values of `max_anchors` and `max_examined`."""
 
-class AnchorStatement(NamedTuple):
+_Supplies = tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...]
+
+
+@dataclass(frozen=True)
+class AnchorStatement:
     """A statement that finds anchors, and ends when it has found `max_anchors`.
 
     The statement examines roots in their order: `root_scan` those that are next, `selective_lookup` those
@@ -53,24 +63,44 @@ class AnchorStatement(NamedTuple):
     the last column has the numbers of the `serving_sets` that serve the anchor.
     """
 
-    query: Select[Any]
+    query: CompiledQuery
     id_list_of_demand: tuple[int, ...]
-    texts: dict[tuple[int | None, int | None], str]
-    """The texts without parameters, by the values of `max_anchors` and `max_examined`."""
-    fixed: dict[tuple[int | None, int | None], FixedStatement]
-    """By the same values, the statements with parameters."""
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
     serving_sets: tuple[ServingSet, ...]
 
+    texts: dict[_Limits, str] = field(default_factory=dict)
+    fixed: dict[_Limits, FixedStatement] = field(default_factory=dict)
+
+    def with_values(self, values: Mapping[str, Any]) -> str:
+        """Return the statement without parameters; keep it for other searches."""
+        key = _limits(values)
+        text = self.texts.get(key)
+        if text is None:
+            text = self.query.with_literals(values)
+            if len(self.texts) < MAX_TEXTS and len(text) <= MAX_TEXT_LENGTH:
+                self.texts[key] = text
+        return text
+
     def with_parameters(self, types: Mapping[str, str], values: Mapping[str, Any]) -> FixedStatement:
         """Return the statement that has only the parameters with these types; keep it for other searches."""
-        key = (values["max_anchors"], values["max_examined"])
+        key = _limits(values)
         fixed = self.fixed.get(key)
         if fixed is None:
             fixed = FixedStatement(self.query, types, values, is_common=False)
-            self.fixed[key] = fixed
+            if len(self.fixed) < MAX_TEXTS:
+                self.fixed[key] = fixed
         return fixed
+
+    def with_numbers(self, numbers: Sequence[int]) -> "AnchorStatement":
+        """Return the statement of a search whose shape this one has, with its numbers."""
+        values = {name: with_numbers(value, numbers) for name, value in self.query.values.items()}
+        query = replace(self.query, values=values)
+        return replace(self, query=query, texts={}, fixed={})
+
+
+def _limits(values: Mapping[str, Any]) -> _Limits:
+    return values["max_anchors"], values["max_examined"]
 
 
 def anchor_statement(
@@ -96,8 +126,8 @@ def anchor_statement(
     """
     # An ordered search has the statement with `given` for several batches.
     is_repeated = given and len(criteria.by_demand) <= MAX_COMMON_DEMANDS
-    build = _cached_statement if is_repeated or criteria.is_common else _build_statement
-    return build(
+    find = _cached_statement if is_repeated or criteria.is_common else _build_statement
+    return find(
         criteria,
         tuple(shared_supplies.items()),
         scans=scans,
@@ -110,9 +140,27 @@ def anchor_statement(
     )
 
 
+def _find_statement(criteria: SearchCriteria, supplies: _Supplies, **options: bool) -> AnchorStatement:
+    """Return the statement of a search; if nothing is shared, from that of its shape if possible."""
+    shape = None if supplies else shape_of(criteria)
+    if shape is not None:
+        statement = _cached_shape(shape.criteria, len(shape.numbers), **options)
+        if statement is not None:
+            return statement.with_numbers(shape.numbers)
+    return _build_statement(criteria, supplies, **options)
+
+
+def _build_shape(criteria: SearchCriteria, placeholders: int, **options: bool) -> AnchorStatement | None:
+    """Return the statement of a shape with so many placeholders; None if some cannot be replaced in it."""
+    statement = _build_statement(criteria, (), **options)
+    query = statement.query
+    is_replaceable = has_only_placeholders(query.text, query.values.values(), placeholders)
+    return statement if is_replaceable else None
+
+
 def _build_statement(
     criteria: SearchCriteria,
-    supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...],
+    supplies: _Supplies,
     *,
     scans: bool,
     randomized: bool,
@@ -195,7 +243,7 @@ def _build_statement(
     )
     number_of = {each: number for number, each in enumerate(distinct)}
     id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
-    return AnchorStatement(query, id_list_of_demand, {}, {}, demands is not None, serving_sets)
+    return AnchorStatement(CompiledQuery.of(query), id_list_of_demand, demands is not None, serving_sets)
 
 
 def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:
@@ -281,4 +329,5 @@ def _select_by_rows(
 
 
 # Building a statement costs more than running it.
-_cached_statement = RepeatedCache(_build_statement, STATEMENT_CACHE_SIZE)
+_cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_find_statement)
+_cached_shape = lru_cache(STATEMENT_CACHE_SIZE)(_build_shape)

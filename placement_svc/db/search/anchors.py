@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from placement_svc.db.engine import each_driver_row
 from placement_svc.db.filters import ids_text
-from placement_svc.db.prepared import MAX_TEXT_LENGTH, each_fixed_row, each_row
+from placement_svc.db.prepared import each_fixed_row, each_row
 from placement_svc.db.search.anchor_statement import ANCHOR_COLUMN, AnchorStatement, anchor_statement
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.demand_rows import parse_id_lists
@@ -16,9 +15,6 @@ from placement_svc.db.search.serving import SUPPLIER_ID_SIZE, SharingSuppliers
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
-
-MAX_TEXTS = 6
-"""Texts that are kept of a cached statement, for different limits."""
 
 ANCHOR_SIZE = 200
 """Bytes of memory that an anchor needs besides the ids of its own suppliers, approximately."""
@@ -132,30 +128,17 @@ def merges_sets(connection: Connection) -> bool:
 
 
 def _rows(connection: Connection, statement: AnchorStatement, values: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the rows of a statement, and keep its text for the next search.
+    """Yield the rows of a statement.
 
-    A session prepares this text with its values, on which the plan depends; only the cursor's are parameters.
+    A session prepares its text with its values, on which the plan depends; only the cursor's are parameters.
     """
-    key = (values["max_anchors"], values["max_examined"])
     types = {} if values["start"] is None else {"start": "text"}
     if values["after"] is not None:
         types["after"] = "text" if types else "integer"
     if types:
-        if key in statement.fixed or len(statement.fixed) < MAX_TEXTS:
-            fixed = statement.with_parameters(types, values)
-            yield from each_fixed_row(connection, fixed, {name: values[name] for name in types})
-        else:
-            yield from each_driver_row(connection, statement.query, values)
-        return
-    text = statement.texts.get(key)
-    if text is None:
-        with connection.execute(statement.query, values) as result:
-            cursor: Any = result.cursor
-            if len(statement.texts) < MAX_TEXTS and len(cursor.query) <= MAX_TEXT_LENGTH:
-                statement.texts[key] = cursor.query.decode()
-            yield from cursor
-        return
-    yield from each_row(connection, text)
+        fixed = statement.with_parameters(types, values)
+        return each_fixed_row(connection, fixed, {name: values[name] for name in types})
+    return each_row(connection, statement.with_values(values))
 
 
 def _anchor(

@@ -1,0 +1,131 @@
+"""The shape of criteria: criteria with placeholders for their ids and amounts.
+
+Searches that differ only in these numbers have the same statement, apart from its values. So it is built and
+compiled for the shape; that takes several times as long as to find ten candidates.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
+from placement_svc.domain.demands import CombinationRules, Demand
+
+FIRST_PLACEHOLDER = 2**30
+"""The first placeholder; the others follow. Criteria with such a large amount have no shape."""
+
+_LARGE_NUMBER = re.compile(r"\d{10}")
+
+
+class CriteriaShape(NamedTuple):
+    """Criteria whose numbers are placeholders, and the numbers that these stand for, in their order.
+
+    Ids of resource classes are no placeholders, nor is zero, which has a meaning of its own (`ANY_PART`,
+    `UNKNOWN_TREE`). Equal numbers have the same placeholder.
+    """
+
+    criteria: SearchCriteria
+    numbers: Sequence[int]
+
+
+def shape_of(criteria: SearchCriteria) -> CriteriaShape | None:
+    """Return the shape of criteria; None if they have a large number, or inventories of their own."""
+    if any(each.added for each in criteria.by_demand):
+        return None
+    shaper = _Shaper()
+    shape = replace(
+        criteria,
+        rules=shaper.rules(criteria.rules),
+        by_demand=tuple(map(shaper.supplier, criteria.by_demand)),
+        root_required=shaper.membership(criteria.root_required),
+        root_member_of=shaper.membership(criteria.root_member_of),
+        unsuffixed_forbidden=shaper.ids(criteria.unsuffixed_forbidden),
+        unsuffixed_not_in_tree=shaper.ids(criteria.unsuffixed_not_in_tree),
+        small_trait_sets=shaper.sets(criteria.small_trait_sets),
+        small_aggregate_sets=shaper.sets(criteria.small_aggregate_sets),
+        sufficient_trait_sets=shaper.sets(criteria.sufficient_trait_sets),
+        sufficient_aggregate_sets=shaper.sets(criteria.sufficient_aggregate_sets),
+        split_amounts=tuple(
+            (demand, class_id, shaper.number(amount)) for demand, class_id, amount in criteria.split_amounts
+        ),
+        # No statement depends on these, but the counts of small sets are read.
+        ordering=None,
+        root_count=0,
+        providers_by_trait=Counter(),
+        providers_by_aggregate=Counter(),
+    )
+    numbers = list(shaper.placeholders)
+    class_ids = [class_id for each in criteria.by_demand for class_id, _ in each.resources]
+    is_safe = max([*numbers, *class_ids], default=0) < FIRST_PLACEHOLDER
+    return CriteriaShape(shape, numbers) if is_safe else None
+
+
+def with_numbers(value: Any, numbers: Sequence[int]) -> Any:
+    """Return the value of a parameter with the numbers that its placeholders stand for."""
+    if isinstance(value, list):
+        return [with_numbers(each, numbers) for each in value]
+    if isinstance(value, int) and value >= FIRST_PLACEHOLDER:
+        return numbers[value - FIRST_PLACEHOLDER]
+    return value
+
+
+def has_only_placeholders(text: str, values: Iterable[Any], count: int) -> bool:
+    """Return whether `with_numbers` replaces all placeholders of a statement, of which there are `count`.
+
+    It replaces integers among the values, and in lists, but no sum of amounts and no number in a text.
+    """
+    items = [each for value in values for each in (value if isinstance(value, list) else [value])]
+    numbers = [each for each in items if isinstance(each, int)]
+    texts = [text, *(str(each) for each in items if not isinstance(each, int))]
+    has_other_numbers = max(numbers, default=0) >= FIRST_PLACEHOLDER + count
+    return not has_other_numbers and not any(map(_LARGE_NUMBER.search, texts))
+
+
+class _Shaper:
+    """Replaces the numbers of one search by placeholders."""
+
+    def __init__(self) -> None:
+        self.placeholders: dict[int, int] = {}
+        """The placeholder of each number, in ascending order."""
+        self._suppliers: dict[SupplierCriteria, SupplierCriteria] = {}
+
+    def number(self, number: int) -> int:
+        return (
+            self.placeholders.setdefault(number, FIRST_PLACEHOLDER + len(self.placeholders)) if number else 0
+        )
+
+    def ids(self, ids: Iterable[int]) -> frozenset[int]:
+        return frozenset(map(self.number, sorted(ids)))
+
+    def sets(self, sets: Iterable[frozenset[int]]) -> frozenset[frozenset[int]]:
+        return frozenset(map(self.ids, sorted(sets, key=sorted)))
+
+    def membership(self, membership: ResolvedMembership) -> ResolvedMembership:
+        return ResolvedMembership(tuple(map(self.ids, membership.any_of)), self.ids(membership.forbidden))
+
+    def rules(self, rules: CombinationRules) -> CombinationRules:
+        demands = [
+            Demand(
+                f"_{index}" if demand.suffix else "",
+                tuple((name, self.number(amount)) for name, amount in demand.resources),
+            )
+            for index, demand in enumerate(rules.demands)
+        ]
+        required = tuple(map(self.ids, rules.unsuffixed_required))
+        return replace(rules, demands=tuple(demands), unsuffixed_required=required)
+
+    def supplier(self, criteria: SupplierCriteria) -> SupplierCriteria:
+        shaped = self._suppliers.get(criteria)
+        if shaped is None:
+            shaped = self._suppliers[criteria] = replace(
+                criteria,
+                resources=tuple((class_id, self.number(amount)) for class_id, amount in criteria.resources),
+                required=self.membership(criteria.required),
+                member_of=self.membership(criteria.member_of),
+                in_tree=None if criteria.in_tree is None else self.number(criteria.in_tree),
+                not_in_tree=self.ids(criteria.not_in_tree),
+                whole=None if criteria.whole is None else self.supplier(criteria.whole),
+            )
+        return shaped
