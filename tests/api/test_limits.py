@@ -110,14 +110,18 @@ def test_default_limits_exceed_what_clients_use() -> None:
 
 
 def test_requests_with_many_groups_leave_no_large_cache_entries(app: Flask, api: Api) -> None:
-    compiled = app.extensions["database"].engine.get_execution_options()["compiled_cache"]
+    def cached() -> list[int]:
+        caches = (anchor_statement._cached_statement, anchor_statement._cached_shape)
+        return [cache.cache_info().currsize for cache in caches]
+
     # Only what is repeated is cached, and no other test has sent this request.
     for _ in range(2):
         assert api("GET", "/allocation_candidates?resources=VCPU:1717").status_code == 200
-    searches = anchor_statement._cached_statement.cache_info().currsize
-    assert searches
+    before = cached()
+    assert all(before)
     many = "&".join(f"resources{n}=VCPU:{n}" for n in range(1, 101))
     for _ in range(2):
         assert api("GET", f"/allocation_candidates?{many}&group_policy=none").status_code == 200
-    assert anchor_statement._cached_statement.cache_info().currsize == searches
-    assert 1_000 < max(len(statement.string) for statement in compiled.values()) < 10_000
+    assert cached() == before
+    compiled = app.extensions["database"].engine.get_execution_options()["compiled_cache"]
+    assert all(len(statement.string) < 10_000 for statement in compiled.values())

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, FromClause, bindparam, func, or_, select, 
 from sqlalchemy.types import Integer
 
 from placement_svc.db.prepared import MAX_TEXT_LENGTH, CompiledQuery, FixedStatement
+from placement_svc.db.repeated import RepeatedCache
 from placement_svc.db.search import root_scan, selective_lookup
 from placement_svc.db.search.criteria import MAX_COMMON_DEMANDS, SearchCriteria, SupplierCriteria
 from placement_svc.db.search.criteria_shape import has_only_placeholders, shape_of, with_numbers
@@ -20,7 +21,7 @@ from placement_svc.db.search.demand_rows import (
     supplier_id_lists,
 )
 from placement_svc.db.search.serving import ServingSet, is_served, serving_sets_of, with_serving_sets
-from placement_svc.db.search.sharing import SharedSupplies, SharedSupply
+from placement_svc.db.search.sharing import SharedSupplies, Supplies
 from placement_svc.db.search.suppliers import supplier_lists_query, supplier_query
 from placement_svc.db.search.tree_conditions import (
     has_amounts_to_split,
@@ -44,8 +45,6 @@ _MAX_ANCHORS = bindparam("max_anchors", type_=Integer)
 
 _Limits = tuple[int | None, int | None]
 """The values of `max_anchors` and `max_examined`."""
-
-_Supplies = tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -140,19 +139,21 @@ def anchor_statement(
     )
 
 
-def _find_statement(criteria: SearchCriteria, supplies: _Supplies, **options: bool) -> AnchorStatement:
-    """Return the statement of a search; if nothing is shared, from that of its shape if possible."""
-    shape = None if supplies else shape_of(criteria)
+def _find_statement(criteria: SearchCriteria, supplies: Supplies, **options: bool) -> AnchorStatement:
+    """Return the statement of a search, if possible from that of its shape."""
+    shape = shape_of(criteria, supplies)
     if shape is not None:
-        statement = _cached_shape(shape.criteria, len(shape.numbers), **options)
+        statement = _cached_shape(shape.criteria, shape.supplies, len(shape.numbers), **options)
         if statement is not None:
             return statement.with_numbers(shape.numbers)
     return _build_statement(criteria, supplies, **options)
 
 
-def _build_shape(criteria: SearchCriteria, placeholders: int, **options: bool) -> AnchorStatement | None:
+def _build_shape(
+    criteria: SearchCriteria, supplies: Supplies, placeholders: int, **options: bool
+) -> AnchorStatement | None:
     """Return the statement of a shape with so many placeholders; None if some cannot be replaced in it."""
-    statement = _build_statement(criteria, (), **options)
+    statement = _build_statement(criteria, supplies, **options)
     query = statement.query
     is_replaceable = has_only_placeholders(query.text, query.values.values(), placeholders)
     return statement if is_replaceable else None
@@ -160,7 +161,7 @@ def _build_shape(criteria: SearchCriteria, placeholders: int, **options: bool) -
 
 def _build_statement(
     criteria: SearchCriteria,
-    supplies: _Supplies,
+    supplies: Supplies,
     *,
     scans: bool,
     randomized: bool,
@@ -329,5 +330,5 @@ def _select_by_rows(
 
 
 # Building a statement costs more than running it.
-_cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_find_statement)
+_cached_statement = RepeatedCache(_find_statement, STATEMENT_CACHE_SIZE)
 _cached_shape = lru_cache(STATEMENT_CACHE_SIZE)(_build_shape)

@@ -11,10 +11,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
+from placement_svc.db.search.sharing import SharedSupply, Supplies
 from placement_svc.domain.demands import CombinationRules, Demand
 
 FIRST_PLACEHOLDER = 2**30
 """The first placeholder; the others follow. Criteria with such a large amount have no shape."""
+
+MAX_SUPPLIES = 200
+"""The most supplies of sharing providers in a shape; each needs some 300 bytes of memory."""
 
 _LARGE_NUMBER = re.compile(r"\d{10}")
 
@@ -23,16 +27,22 @@ class CriteriaShape(NamedTuple):
     """Criteria whose numbers are placeholders, and the numbers that these stand for, in their order.
 
     Ids of resource classes are no placeholders, nor is zero, which has a meaning of its own (`ANY_PART`,
-    `UNKNOWN_TREE`). Equal numbers have the same placeholder.
+    `UNKNOWN_TREE`). Equal numbers have the same placeholder. `supplies` has the supplies by the criteria of
+    the shape, with the ids of providers and aggregates: most requests find the same sharing providers.
     """
 
     criteria: SearchCriteria
+    supplies: Supplies
     numbers: Sequence[int]
 
 
-def shape_of(criteria: SearchCriteria) -> CriteriaShape | None:
-    """Return the shape of criteria; None if they have a large number, or inventories of their own."""
-    if any(each.added for each in criteria.by_demand):
+def shape_of(criteria: SearchCriteria, supplies: Supplies) -> CriteriaShape | None:
+    """Return the shape of criteria; None if it cannot have placeholders, or few searches would have it.
+
+    That is so for large numbers, inventories of its own (`SupplierCriteria.added`), and many supplies.
+    """
+    supply_count = sum(len(of_demand) for _, of_demand in supplies)
+    if supply_count > MAX_SUPPLIES or any(each.added for each in criteria.by_demand):
         return None
     shaper = _Shaper()
     shape = replace(
@@ -56,10 +66,12 @@ def shape_of(criteria: SearchCriteria) -> CriteriaShape | None:
         providers_by_trait=Counter(),
         providers_by_aggregate=Counter(),
     )
+    shaped_supplies = tuple(map(shaper.supplies, supplies))
     numbers = list(shaper.placeholders)
-    class_ids = [class_id for each in criteria.by_demand for class_id, _ in each.resources]
-    is_safe = max([*numbers, *class_ids], default=0) < FIRST_PLACEHOLDER
-    return CriteriaShape(shape, numbers) if is_safe else None
+    kept = [class_id for each in criteria.by_demand for class_id, _ in each.resources]
+    kept += [id_ for _, of_demand in supplies for supply in of_demand for id_ in supply.aggregate_ids]
+    is_safe = max([*numbers, *kept], default=0) < FIRST_PLACEHOLDER
+    return CriteriaShape(shape, shaped_supplies, numbers) if is_safe else None
 
 
 def with_numbers(value: Any, numbers: Sequence[int]) -> Any:
@@ -115,6 +127,13 @@ class _Shaper:
         ]
         required = tuple(map(self.ids, rules.unsuffixed_required))
         return replace(rules, demands=tuple(demands), unsuffixed_required=required)
+
+    def supplies(
+        self, supplies: tuple[SupplierCriteria, tuple[SharedSupply, ...]]
+    ) -> tuple[SupplierCriteria, tuple[SharedSupply, ...]]:
+        criteria, of_demand = supplies
+        shaped = (replace(each, trait_ids=self.ids(each.trait_ids)) for each in of_demand)
+        return self.supplier(criteria), tuple(shaped)
 
     def supplier(self, criteria: SupplierCriteria) -> SupplierCriteria:
         shaped = self._suppliers.get(criteria)

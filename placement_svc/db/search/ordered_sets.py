@@ -10,9 +10,9 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, String, bindparam,
 
 from placement_svc.db.filters import free_amount
 from placement_svc.db.prepared import FixedStatement
-from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
-from placement_svc.db.search.sharing import SharedSupply
+from placement_svc.db.search.sharing import Supplies
 from placement_svc.db.tables import inventories, resource_providers
 
 STATEMENT_CACHE_SIZE = 64
@@ -34,7 +34,7 @@ class OrderedSets:
     """
 
     criteria: SearchCriteria
-    supplies: tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...]
+    supplies: Supplies
     class_id: int | None
     least_amount: int
     spreads: bool

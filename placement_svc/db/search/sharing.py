@@ -41,6 +41,9 @@ class SharedSupply:
 SharedSupplies = Mapping[SupplierCriteria, tuple[SharedSupply, ...]]
 """The supplies of sharing providers by the criteria of a demand; criteria that none can meet are absent."""
 
+Supplies = tuple[tuple[SupplierCriteria, tuple[SharedSupply, ...]], ...]
+"""The items of `SharedSupplies`, as the key of a cache."""
+
 _sharing_providers = shared(
     select(
         resource_providers.c.id,

@@ -35,7 +35,7 @@ def described(statement: AnchorStatement) -> Any:
     """Return what a statement has apart from the order of its numbers, which may be that of placeholders."""
     text = statement.query.with_literals({})
     numbers = sorted(NUMBER.findall(text))
-    return NUMBER.sub("number", text), numbers, statement.id_list_of_demand, statement.has_text
+    return NUMBER.sub("number", text), numbers, statement.id_list_of_demand, statement.serving_sets
 
 
 @settings(NO_DEADLINE, max_examples=examples(40))
