@@ -27,7 +27,7 @@ class CriteriaShape(NamedTuple):
     """Criteria whose numbers are placeholders, and the numbers that these stand for, in their order.
 
     Ids of resource classes are no placeholders, nor is zero, which has a meaning of its own (`ANY_PART`,
-    `UNKNOWN_TREE`). Equal numbers have the same placeholder. `supplies` has the supplies by the criteria of
+    `UNKNOWN_TREE`). Equal ids have the same placeholder. `supplies` has the supplies by the criteria of
     the shape, with the ids of providers and aggregates: most requests find the same sharing providers.
     """
 
@@ -49,16 +49,16 @@ def shape_of(criteria: SearchCriteria, supplies: Supplies) -> CriteriaShape | No
         criteria,
         rules=shaper.rules(criteria.rules),
         by_demand=tuple(map(shaper.supplier, criteria.by_demand)),
-        root_required=shaper.membership(criteria.root_required),
-        root_member_of=shaper.membership(criteria.root_member_of),
-        unsuffixed_forbidden=shaper.ids(criteria.unsuffixed_forbidden),
-        unsuffixed_not_in_tree=shaper.ids(criteria.unsuffixed_not_in_tree),
-        small_trait_sets=shaper.sets(criteria.small_trait_sets),
-        small_aggregate_sets=shaper.sets(criteria.small_aggregate_sets),
-        sufficient_trait_sets=shaper.sets(criteria.sufficient_trait_sets),
-        sufficient_aggregate_sets=shaper.sets(criteria.sufficient_aggregate_sets),
+        root_required=shaper.traits.membership(criteria.root_required),
+        root_member_of=shaper.aggregates.membership(criteria.root_member_of),
+        unsuffixed_forbidden=shaper.aggregates.several(criteria.unsuffixed_forbidden),
+        unsuffixed_not_in_tree=shaper.trees(criteria.unsuffixed_not_in_tree),
+        small_trait_sets=shaper.traits.sets(criteria.small_trait_sets),
+        small_aggregate_sets=shaper.aggregates.sets(criteria.small_aggregate_sets),
+        sufficient_trait_sets=shaper.traits.sets(criteria.sufficient_trait_sets),
+        sufficient_aggregate_sets=shaper.aggregates.sets(criteria.sufficient_aggregate_sets),
         split_amounts=tuple(
-            (demand, class_id, shaper.number(amount)) for demand, class_id, amount in criteria.split_amounts
+            (demand, class_id, shaper.amount(amount)) for demand, class_id, amount in criteria.split_amounts
         ),
         # No statement depends on these, but the counts of small sets are read.
         ordering=None,
@@ -67,11 +67,10 @@ def shape_of(criteria: SearchCriteria, supplies: Supplies) -> CriteriaShape | No
         providers_by_aggregate=Counter(),
     )
     shaped_supplies = tuple(map(shaper.supplies, supplies))
-    numbers = list(shaper.placeholders)
     kept = [class_id for each in criteria.by_demand for class_id, _ in each.resources]
     kept += [id_ for _, of_demand in supplies for supply in of_demand for id_ in supply.aggregate_ids]
-    is_safe = max([*numbers, *kept], default=0) < FIRST_PLACEHOLDER
-    return CriteriaShape(shape, shaped_supplies, numbers) if is_safe else None
+    is_safe = max([*shaper.numbers, *kept], default=0) < FIRST_PLACEHOLDER
+    return CriteriaShape(shape, shaped_supplies, shaper.numbers) if is_safe else None
 
 
 def with_numbers(value: Any, numbers: Sequence[int]) -> Any:
@@ -95,44 +94,59 @@ def has_only_placeholders(text: str, values: Iterable[Any], count: int) -> bool:
     return not has_other_numbers and not any(map(_LARGE_NUMBER.search, texts))
 
 
-class _Shaper:
-    """Replaces the numbers of one search by placeholders."""
+class _Ids:
+    """Placeholders for ids of one kind: equal ids have the same one."""
 
-    def __init__(self) -> None:
-        self.placeholders: dict[int, int] = {}
-        """The placeholder of each number, in ascending order."""
-        self._suppliers: dict[SupplierCriteria, SupplierCriteria] = {}
+    def __init__(self, numbers: list[int]) -> None:
+        self._numbers = numbers
+        self._placeholders: dict[int, int] = {}
 
-    def number(self, number: int) -> int:
-        return (
-            self.placeholders.setdefault(number, FIRST_PLACEHOLDER + len(self.placeholders)) if number else 0
-        )
+    def one(self, id_: int) -> int:
+        if id_ not in self._placeholders:
+            self._placeholders[id_] = _add(self._numbers, id_)
+        return self._placeholders[id_]
 
-    def ids(self, ids: Iterable[int]) -> frozenset[int]:
-        return frozenset(map(self.number, sorted(ids)))
+    def several(self, ids: Iterable[int]) -> frozenset[int]:
+        return frozenset(map(self.one, sorted(ids)))
 
     def sets(self, sets: Iterable[frozenset[int]]) -> frozenset[frozenset[int]]:
-        return frozenset(map(self.ids, sorted(sets, key=sorted)))
+        return frozenset(map(self.several, sorted(sets, key=sorted)))
 
     def membership(self, membership: ResolvedMembership) -> ResolvedMembership:
-        return ResolvedMembership(tuple(map(self.ids, membership.any_of)), self.ids(membership.forbidden))
+        any_of = tuple(map(self.several, membership.any_of))
+        return ResolvedMembership(any_of, self.several(membership.forbidden))
+
+
+class _Shaper:
+    """Replaces the numbers of one search by placeholders, and collects them in `numbers`."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.traits = _Ids(self.numbers)
+        self.aggregates = _Ids(self.numbers)
+        self._trees = _Ids(self.numbers)
+        self._suppliers: dict[SupplierCriteria, SupplierCriteria] = {}
+
+    def amount(self, amount: int) -> int:
+        """Return a placeholder of its own, as no statement depends on whether two amounts are equal."""
+        return _add(self.numbers, amount)
+
+    def trees(self, root_ids: Iterable[int]) -> frozenset[int]:
+        return self._trees.several(root_ids)
 
     def rules(self, rules: CombinationRules) -> CombinationRules:
         demands = [
-            Demand(
-                f"_{index}" if demand.suffix else "",
-                tuple((name, self.number(amount)) for name, amount in demand.resources),
-            )
+            Demand(f"_{index}" if demand.suffix else "", tuple((name, 1) for name, _ in demand.resources))
             for index, demand in enumerate(rules.demands)
         ]
-        required = tuple(map(self.ids, rules.unsuffixed_required))
+        required = tuple(map(self.traits.several, rules.unsuffixed_required))
         return replace(rules, demands=tuple(demands), unsuffixed_required=required)
 
     def supplies(
         self, supplies: tuple[SupplierCriteria, tuple[SharedSupply, ...]]
     ) -> tuple[SupplierCriteria, tuple[SharedSupply, ...]]:
         criteria, of_demand = supplies
-        shaped = (replace(each, trait_ids=self.ids(each.trait_ids)) for each in of_demand)
+        shaped = (replace(each, trait_ids=self.traits.several(each.trait_ids)) for each in of_demand)
         return self.supplier(criteria), tuple(shaped)
 
     def supplier(self, criteria: SupplierCriteria) -> SupplierCriteria:
@@ -140,11 +154,19 @@ class _Shaper:
         if shaped is None:
             shaped = self._suppliers[criteria] = replace(
                 criteria,
-                resources=tuple((class_id, self.number(amount)) for class_id, amount in criteria.resources),
-                required=self.membership(criteria.required),
-                member_of=self.membership(criteria.member_of),
-                in_tree=None if criteria.in_tree is None else self.number(criteria.in_tree),
-                not_in_tree=self.ids(criteria.not_in_tree),
+                resources=tuple((class_id, self.amount(amount)) for class_id, amount in criteria.resources),
+                required=self.traits.membership(criteria.required),
+                member_of=self.aggregates.membership(criteria.member_of),
+                in_tree=None if criteria.in_tree is None else self._trees.one(criteria.in_tree),
+                not_in_tree=self.trees(criteria.not_in_tree),
                 whole=None if criteria.whole is None else self.supplier(criteria.whole),
             )
         return shaped
+
+
+def _add(numbers: list[int], number: int) -> int:
+    """Add a number and return its placeholder; zero stays as it is."""
+    if not number:
+        return number
+    numbers.append(number)
+    return FIRST_PLACEHOLDER + len(numbers) - 1

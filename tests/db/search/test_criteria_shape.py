@@ -16,7 +16,8 @@ from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.oracle import Request
 from tests.support.strategies import NEWEST, scenarios
 
-NUMBER = re.compile("[0-9]+")
+NUMBER = re.compile(r"\b[0-9]+\b")
+NAME_NUMBER = re.compile(r"_[0-9]+\b")
 OPTIONS = [
     dict.fromkeys(("randomized", "continues", "given"), False)
     | {"merges_sets": True, "scans": scans, "uses_amounts": is_further, "checks_rules": is_further}
@@ -32,8 +33,11 @@ def clear_caches() -> None:
 
 
 def described(statement: AnchorStatement) -> Any:
-    """Return what a statement has apart from the order of its numbers, which may be that of placeholders."""
-    text = statement.query.with_literals({})
+    """Return what a statement has apart from the order of its numbers, which may be that of placeholders.
+
+    SQLAlchemy numbers names by its objects, which may be cached.
+    """
+    text = NAME_NUMBER.sub("_number", statement.query.with_literals({}))
     numbers = sorted(NUMBER.findall(text))
     return NUMBER.sub("number", text), numbers, statement.id_list_of_demand, statement.serving_sets
 
