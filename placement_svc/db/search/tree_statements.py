@@ -103,6 +103,8 @@ _trait_sets = (
 
 _SUMMARY_TYPES = _ROOT_IDS_TYPE | {"all_classes": "boolean", "summary_classes": "text[]"}
 
+INVENTORIES = FixedStatement(_inventories.order_by("resource_class_id"), _SUMMARY_TYPES)
+TRAITS = FixedStatement(_trait_sets, _ROOT_IDS_TYPE)
 INVENTORIES_AND_TRAITS = FixedStatement(
     union_all(_inventories, _trait_sets).order_by("resource_class_id"), _SUMMARY_TYPES
 )

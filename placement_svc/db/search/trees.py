@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Connection
@@ -12,9 +11,11 @@ from placement_svc.db.filters import ids_text
 from placement_svc.db.prepared import fetch_rows
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.search.tree_statements import (
+    INVENTORIES,
     INVENTORIES_AND_TRAITS,
     MAX_ALLOCATABLE,
     PROVIDERS,
+    TRAITS,
     TREES,
     UNITS,
 )
@@ -122,9 +123,17 @@ class Trees:
         """Fetch the inventories and traits of these trees.
 
         One statement, whose cost is proportional to the size of the trees. The combining needs none of
-        it, except for the traits if the unsuffixed group requires some.
+        it, except for the traits if the unsuffixed group requires or prefers some.
         """
         self._add_rows(fetch_rows(connection, INVENTORIES_AND_TRAITS, self._summary_values(root_ids)))
+
+    def fetch_traits(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the traits of these trees by a statement of their own."""
+        self._add_rows(fetch_rows(connection, TRAITS, {"root_ids": ids_text(root_ids)}))
+
+    def fetch_inventories(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the inventories of these trees by a statement of their own; the combining needs none."""
+        self._add_rows(fetch_rows(connection, INVENTORIES, self._summary_values(root_ids)))
 
     def fetch(self, connection: Connection, root_ids: Sequence[int]) -> None:
         """Fetch the same as both functions above; one statement less."""
@@ -227,7 +236,7 @@ class TreeFetcher:
     def fetch(self, root_ids: Iterable[int]) -> None:
         """Fetch the trees with these roots, except those already fetched.
 
-        If they are many, a thread fetches inventories and traits while the caller combines suppliers.
+        If they are many, a thread fetches what combining does not need while the caller combines suppliers.
         """
         new = [id_ for id_ in root_ids if id_ not in self.trees.providers]
         if not new:
@@ -236,13 +245,13 @@ class TreeFetcher:
             self.trees.fetch(self._connection, new)
             return
         self.trees.fetch_providers(self._connection, new)
-        fetch_rest = partial(self.trees.fetch_inventories_and_traits, self._connection, new)
+        fetch_rest = self.trees.fetch_inventories_and_traits
         if self._combining_needs_traits:
-            fetch_rest()
-        else:
-            self._executor = self._executor or ThreadPoolExecutor(1)
-            # In this context, so that the statement counts in the statistics of this request.
-            self._fetching = self._executor.submit(copy_context().run, fetch_rest)
+            self.trees.fetch_traits(self._connection, new)
+            fetch_rest = self.trees.fetch_inventories
+        self._executor = self._executor or ThreadPoolExecutor(1)
+        # In this context, so that the statement counts in the statistics of this request.
+        self._fetching = self._executor.submit(copy_context().run, fetch_rest, self._connection, new)
 
     def wait(self) -> None:
         """Wait until everything is fetched and no thread uses the connection."""
