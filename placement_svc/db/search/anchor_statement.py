@@ -1,6 +1,6 @@
 """The statement that finds anchors (`placement_svc.db.search.anchors`)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from itertools import chain
@@ -123,9 +123,11 @@ def anchor_statement(
     `continues`, whether the parameter `after` has the position of the last root that was examined; and
     `merges_sets`, whether PostgreSQL reads ordered sets side by side.
     """
-    # An ordered search has the statement with `given` for several batches.
-    is_repeated = given and len(criteria.by_demand) <= MAX_COMMON_DEMANDS
-    find = _cached_statement if is_repeated or criteria.is_common else _build_statement
+    if len(criteria.by_demand) > MAX_COMMON_DEMANDS:
+        find: Callable[..., AnchorStatement] = _build_statement
+    else:
+        # An ordered search has the statement with `given` for several batches.
+        find = _cached_statement if given or criteria.is_common else _find_statement
     return find(
         criteria,
         tuple(shared_supplies.items()),

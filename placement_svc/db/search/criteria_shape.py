@@ -39,10 +39,9 @@ class CriteriaShape(NamedTuple):
 def shape_of(criteria: SearchCriteria, supplies: Supplies) -> CriteriaShape | None:
     """Return the shape of criteria; None if it cannot have placeholders, or few searches would have it.
 
-    That is so for large numbers, inventories of its own (`SupplierCriteria.added`), and many supplies.
+    That is so for large numbers and many supplies.
     """
-    supply_count = sum(len(of_demand) for _, of_demand in supplies)
-    if supply_count > MAX_SUPPLIES or any(each.added for each in criteria.by_demand):
+    if sum(len(of_demand) for _, of_demand in supplies) > MAX_SUPPLIES:
         return None
     shaper = _Shaper()
     shape = replace(
@@ -125,6 +124,7 @@ class _Shaper:
         self.traits = _Ids(self.numbers)
         self.aggregates = _Ids(self.numbers)
         self._trees = _Ids(self.numbers)
+        self._providers = _Ids(self.numbers)
         self._suppliers: dict[SupplierCriteria, SupplierCriteria] = {}
 
     def amount(self, amount: int) -> int:
@@ -159,6 +159,9 @@ class _Shaper:
                 member_of=self.aggregates.membership(criteria.member_of),
                 in_tree=None if criteria.in_tree is None else self._trees.one(criteria.in_tree),
                 not_in_tree=self.trees(criteria.not_in_tree),
+                added=frozenset(
+                    (class_id, self._providers.one(id_)) for class_id, id_ in sorted(criteria.added)
+                ),
                 whole=None if criteria.whole is None else self.supplier(criteria.whole),
             )
         return shaped
