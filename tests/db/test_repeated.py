@@ -7,6 +7,9 @@ from sqlalchemy import Engine, literal_column, select
 
 from placement_svc.db import repeated
 from placement_svc.db.repeated import RecentKeys, RepeatedCache
+from placement_svc.db.search import anchor_statement
+from tests.conftest import Api, LoadCloud
+from tests.support.cloud import read
 
 
 def test_result_is_kept_once_its_arguments_are_repeated() -> None:
@@ -38,6 +41,20 @@ def test_threads_share_the_keys() -> None:
     with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(lambda number: recent.is_repeated(number % 100), range(4000)))
     assert answers.count(False) == 100
+
+
+def test_requests_that_differ_leave_no_cached_statement(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU8 MEMORY_MB64}"))
+    cache = anchor_statement._cached_statement
+    cache.cache_clear()
+
+    def send(amount: int) -> int:
+        query = f"resources=VCPU:1&resources_A=MEMORY_MB:{amount}&group_policy=none"
+        assert api("GET", f"/allocation_candidates?{query}").status_code == 200
+        return cache.cache_info().currsize
+
+    assert [send(amount) for amount in (1, 2, 3, 4)] == [0, 0, 0, 0]
+    assert [send(amount) for amount in (1, 1, 2)] == [1, 1, 2]
 
 
 def test_compiled_statement_is_kept_once_it_is_repeated(engine: Engine) -> None:

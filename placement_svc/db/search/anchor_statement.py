@@ -67,9 +67,10 @@ class AnchorStatement:
     has_text: bool
     """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
     serving_sets: tuple[ServingSet, ...]
-
     texts: dict[_Limits, str] = field(default_factory=dict)
+    """The texts without parameters, by limits."""
     fixed: dict[_Limits, FixedStatement] = field(default_factory=dict)
+    """The statements with parameters, by limits."""
 
     def with_values(self, values: Mapping[str, Any]) -> str:
         """Return the statement without parameters; keep it for other searches."""

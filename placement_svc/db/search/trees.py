@@ -136,7 +136,7 @@ class Trees:
         self._add_rows(fetch_rows(connection, INVENTORIES, self._summary_values(root_ids)))
 
     def fetch(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the same as both functions above; one statement less."""
+        """Fetch the same as `fetch_providers` and `fetch_inventories_and_traits`; one statement less."""
         self._add_rows(fetch_rows(connection, TREES, self._summary_values(root_ids)))
         self._fetch_amounts(connection, root_ids)
 

