@@ -38,6 +38,7 @@ def running_pair(directory: Path) -> Iterator[FailoverPair]:
         engine = connect(running.url)
         schema.upgrade(engine)
         engine.dispose()
+        running.wait_for_replay()
         yield running
 
 
@@ -60,7 +61,11 @@ def add_trait(connection: Connection, name: str) -> None:
 
 
 def demote(pair: FailoverPair) -> None:
-    """Make the primary refuse writes in all sessions, as a demoted one does, and promote the standby."""
+    """Make the primary refuse writes in all sessions, as a demoted one does, and promote the standby.
+
+    The standby has replayed all that the primary has written: replication is asynchronous.
+    """
+    pair.wait_for_replay()
     pair.promote()
     pair.configure_primary("default_transaction_read_only = on")
 
