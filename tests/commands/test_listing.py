@@ -4,7 +4,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -44,6 +44,7 @@ def column_texts(printed: list[str], columns: int) -> list[str]:
     return ["\n".join(row[number].strip() for row in cells) for number in range(columns)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS, st.integers(0, 10**9)), min_size=1, max_size=4), st.integers(1, 200))
 def test_ids_and_numbers_are_whole_at_any_width(rows: list[tuple[Cell, ...]], width: int) -> None:
     texts = column_texts(lines(Listing(("A", "B", "C"), rows), width), columns=3)

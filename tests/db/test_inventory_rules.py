@@ -48,7 +48,7 @@ def compute(engine: Engine, query: str, names: str, cases: list[Any]) -> list[An
         return list(connection.execute(text(query), dict(zip(names.split(), columns, strict=True))))
 
 
-@settings(max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(50))
 @given(cases=st.lists(st.tuples(requested, units), min_size=1, max_size=BATCH))
 def test_units_are_checked_alike(engine: Engine, cases: list[tuple[int, tuple[int, int, int]]]) -> None:
     in_sql = compute(
@@ -61,7 +61,7 @@ def test_units_are_checked_alike(engine: Engine, cases: list[tuple[int, tuple[in
     assert [fits for (fits,) in in_sql] == in_python
 
 
-@settings(max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(50))
 @given(cases=st.lists(st.tuples(amounts, st.just(0) | amounts, ratios), min_size=1, max_size=BATCH))
 def test_capacity_is_computed_alike(engine: Engine, cases: list[tuple[int, int, float]]) -> None:
     in_sql = compute(

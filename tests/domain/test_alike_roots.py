@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
@@ -75,6 +75,7 @@ class Hosts:
         return claim(rules, suppliers, self.inventories, MOST, Deadline.of(60), memory)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=4),
     st.sampled_from(RULES),

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from placement_svc.schemas.staleness import StaleQuery
 from tests.support.cloud import Cloud, read, uuid_of
@@ -275,6 +275,7 @@ def test_query_has_every_parameter() -> None:
     )
 
 
+@settings(deadline=None)
 @given(clouds())
 def test_notation_round_trip(cloud: Cloud) -> None:
     assert read(str(cloud)) == cloud
