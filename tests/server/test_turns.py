@@ -137,11 +137,14 @@ def test_wait_for_a_long_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             with pytest.raises(Unavailable):
                 second.become_long(seconds, is_over)
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(turns.long_requests.acquire, 1)
+            waiting = threads.submit(turns.long_requests.acquire, TIMEOUT)
             wait_until(lambda: turns.long_requests._waiting)
             with pytest.raises(Unavailable):
                 second.become_long(TIMEOUT, never)
             assert not waiting.done()
+            first.leave()
+            assert waiting.result()
+    turns.long_requests.release()
     assert turns.long_requests.acquire(0)
 
 
@@ -300,6 +303,7 @@ def test_without_standbys_all_reads_have_the_same_turns() -> None:
 def test_pieces_of_a_long_response_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others have the turn after so many bytes, or so much time, and while the response is sent."""
     monkeypatch.setattr(module, "MAX_SENDING_BYTES", 3)
+    monkeypatch.setattr(module, "SENDING_SECONDS", TIMEOUT)
     turns = Turns(concurrency=1, max_long=1)
     turn = Turn(turns)
     turn.is_long = True
