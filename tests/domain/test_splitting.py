@@ -102,7 +102,7 @@ def test_combining_splits_ends_with_a_candidate_or_at_a_bound(others: int) -> No
     demands = (Demand("", (("VCPU", 30),)), *(Demand(f"_{n}", (("VCPU", 1),)) for n in range(others)))
     rules = CombinationRules(demands, splittable=frozenset([0]))
     suppliers = [tuple(range(1, 61))] * len(demands)
-    candidates = combine_around(0, rules, suppliers, OneTree(), Deadline.of(2), MEMORY)
+    candidates = combine_around(0, rules, suppliers, OneTree(), Deadline.of(60 if others < 30 else 2), MEMORY)
     if others < 30:
         first = next(candidates)
         split = first[0]
