@@ -562,8 +562,8 @@ def test_at_the_deadline_nothing_has_changed(
 ) -> None:
     """Another transaction keeps the search waiting for longer than the deadline."""
     load_cloud(read("h{VCPU8}"))
+    assert api("POST", "/claims", body(C)).status_code == 200
     client = new_app(request_deadline=0.5).test_client()
-    assert client.post("/claims", json=body(C), headers=ADMIN).status_code == 200
     with engine.begin() as connection:
         connection.execute(text("LOCK TABLE inventories IN ACCESS EXCLUSIVE MODE"))
         response = client.post("/claims", json=body(A), headers=ADMIN)
