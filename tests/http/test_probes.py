@@ -121,27 +121,24 @@ def locked(engine: Engine, table: str) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probes and metrics wait for the database for a shorter time than the lock timeout."""
-    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 1.0)
-
-
-@pytest.mark.usefixtures("short_wait")
-def test_service_whose_database_does_not_respond_is_not_ready(upgraded: tuple[Flask, Engine]) -> None:
+def test_service_whose_database_does_not_respond_is_not_ready(
+    upgraded: tuple[Flask, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, engine = upgraded
-    with locked(engine, "alembic_version"):
+    with locked(engine, "alembic_version"), monkeypatch.context() as patch:
+        patch.setattr(time_limit, "RESPONSE_SECONDS", 1.0)
         response = get(app, "/readyz")
     assert (response.status_code, response.text) == (503, "The database has not responded yet.\n")
     assert get(app, "/readyz").status_code == 200
 
 
-@pytest.mark.usefixtures("short_wait")
 def test_metrics_omit_only_what_the_database_does_not_return(upgraded: tuple[Flask, Engine]) -> None:
     app, engine = upgraded
     with locked(engine, "inventories"):
-        assert sample(app, "placement_synchronous_standbys_required") == 0
-        assert "# TYPE placement_inventory_capacity gauge" in get(app, "/metrics").text
+        shown = get(app, "/metrics").text
+    assert "placement_synchronous_standbys_required 0.0" in shown
+    assert "# TYPE placement_inventory_capacity gauge" in shown
+    assert "placement_inventory_capacity{" not in shown
 
 
 def test_service_is_ready_when_its_schema_is_up_to_date(
