@@ -1,7 +1,9 @@
 """The settings of allocation candidates: order, number and deadline; and clients that disconnect."""
 
 import logging
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,10 +169,11 @@ def test_response_that_exceeds_the_deadline_is_aborted(
     monkeypatch.setattr(json, "STREAMING_THRESHOLD", 2)
     load_cloud(read("; ".join(f"h{n}{{VCPU8}}; {n}c<h{n}{{VCPU8}}; {n}d<h{n}{{VCPU8}}" for n in range(9))))
     groups = "&".join(f"resources{n}=VCPU:1" for n in range(1, 17))
-    client = new_app(request_deadline=2).test_client()
+    client = new_app(request_deadline=60).test_client()
     with caplog.at_level(logging.INFO):
         response = client.get(f"/allocation_candidates?{groups}&group_policy=none", headers=ADMIN)
         assert response.status_code == 200
+        monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
         with pytest.raises(ConnectionResetError):
             list(response.response)
         response.close()
