@@ -152,11 +152,18 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
+def store_empty_answers(app: Flask) -> None:
+    """Store the searches without candidates that wait for it, which would disturb the next test."""
+    if recorder := app.extensions.get("empty_answers"):
+        recorder._store()
+
+
 @contextmanager
 def application(settings: Settings) -> Iterator[Flask]:
     """Create an application, and close its connections at the end of the block."""
     app = create_app(settings)
     yield app
+    store_empty_answers(app)
     app.extensions["database"].engine.dispose()
 
 
@@ -214,9 +221,10 @@ def clean_database(engine: Engine) -> Callable[[], None]:
 
 
 @pytest.fixture
-def app(shared_app: Flask, clean_database: Callable[[], None]) -> Flask:
+def app(shared_app: Flask, clean_database: Callable[[], None]) -> Iterator[Flask]:
     """The application on an empty database."""
-    return shared_app
+    yield shared_app
+    store_empty_answers(shared_app)
 
 
 @pytest.fixture
