@@ -22,7 +22,7 @@ from placement_svc.import_export import dump
 from placement_svc.provisioning import embedded, installation
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.sample_cloud import Call, fill
-from tests.support.service import free_port
+from tests.support.service import TIMEOUT, free_port
 from tests.support.snapshot import snapshot
 from tests.support.soundness import audit_faults
 
@@ -439,7 +439,11 @@ def after_closing_host(url: str, closing_port: int) -> URL:
     """Return a URL with two hosts: one that closes connections, and that of a URL."""
     parsed = make_url(url)
     host, port = parsed.host or parsed.query["host"], parsed.port or parsed.query.get("port", 5432)
-    query = {"host": f"127.0.0.1,{host}", "port": f"{closing_port},{port}"}
+    query = {
+        "host": f"127.0.0.1,{host}",
+        "port": f"{closing_port},{port}",
+        "connect_timeout": str(TIMEOUT),
+    }
     return parsed.set(host=None, port=None).update_query_dict(query)
 
 

@@ -94,7 +94,11 @@ def test_the_next_host_is_tried_after_one_that_closes_the_connection(
     postgres_proxy: PostgresProxy, closing_host: Listener, primary: Server
 ) -> None:
     url = make_url(postgres_proxy.url).set(host=None, port=None)
-    query = {"host": f"127.0.0.1,{primary.host}", "port": f"{closing_host.server.port},{primary.port}"}
+    query = {
+        "host": f"127.0.0.1,{primary.host}",
+        "port": f"{closing_host.server.port},{primary.port}",
+        "connect_timeout": str(SLOW_TIMEOUT),
+    }
     engine = connect(url.update_query_dict(query))
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT 1")) == 1
