@@ -193,7 +193,8 @@ def test_ctrl_c_during_the_start_leaves_no_files(
     wait_until(has_reached_the_step)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 1
+    # On a busy machine, the start may have ended before the signal comes.
+    assert process.returncode == (0 if "Serving at" in output else 1)
     assert "Traceback" not in output + errors
     assert list(passable_dir.iterdir()) == []
 
