@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, create_engine, text
 
 from bench import clouds, console, fixed, large_cloud, reads, schedule, storm
 from bench.claims import WARM_UP_CLAIMS, run_claims
@@ -21,6 +21,7 @@ from bench.measuring import candidates_path
 from bench.reads import Comparison
 from bench.scenarios import LIMITS, SCENARIOS, Scenario
 from bench.services import Service
+from placement_svc.provisioning import embedded
 
 HOSTS = 5
 CLIENTS = 2
@@ -147,23 +148,25 @@ def test_the_views_of_the_console_are_measured(engine: Engine, service: Service)
 
 
 @pytest.mark.long
-def test_the_command_measures_and_drops_its_databases(
-    server_url: str, engine: Engine, tmp_path: Path
-) -> None:
+def test_the_command_measures_and_drops_its_databases(passable_dir: Path, tmp_path: Path) -> None:
+    """The server is its own: other tests have databases of the benchmark on the common one."""
     results = tmp_path / "results.json"
     command = ["--no-reference", "--hosts", str(HOSTS), "--scenario", "full", "--json", str(results)]
-    subprocess.run(
-        [sys.executable, "-m", "bench", *command, "--database-url", server_url],
-        check=True,
-        capture_output=True,
-        cwd=Path(__file__).parents[1],
-    )
+    with embedded.start(passable_dir / "bench") as running:
+        subprocess.run(
+            [sys.executable, "-m", "bench", *command, "--database-url", running.url],
+            check=True,
+            capture_output=True,
+            cwd=Path(__file__).parents[1],
+        )
+        engine = create_engine(running.url)
+        with engine.connect() as connection:
+            databases = connection.scalars(
+                text("SELECT datname FROM pg_database WHERE datname LIKE '%bench%'")
+            ).all()
+        engine.dispose()
     measured = json.loads(results.read_text())["results"]
     assert [(result["limit"], result["ours"]["candidates"]) for result in measured] == [(10, 3), (1000, 3)]
-    with engine.connect() as connection:
-        databases = connection.scalars(
-            text("SELECT datname FROM pg_database WHERE datname LIKE '%bench%'")
-        ).all()
     assert databases == []
 
 
