@@ -399,15 +399,17 @@ def test_a_move_that_an_overcommitted_host_would_allow_is_searched_again(
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_statements_do_not_grow_with_the_consumers(
-    api: Api, load_cloud: LoadCloud, app: Flask, monkeypatch: pytest.MonkeyPatch, count: int
+    new_app: NewApp, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    # The first call draws the roots at which this one starts.
+    # In the only session, the first call draws the roots at which this one starts.
     monkeypatch.setattr(random_root, "DRAWN_SECONDS", math.inf)
+    app = new_app(pool_size=1)
+    client = app.test_client()
     load_cloud(read("; ".join(f"h{number}{{VCPU8}}" for number in range(60))))
     uuids = [uuid_of(f"server {number}") for number in range(count)]
-    assert api("POST", "/claims", json=body(uuid_of("first"))).status_code == 200
+    assert client.post("/claims", json=body(uuid_of("first")), headers=ADMIN).status_code == 200
     with sent_statements(app.extensions["database"].engine) as statements:
-        response = api("POST", "/claims", json=body(*uuids))
+        response = client.post("/claims", json=body(*uuids), headers=ADMIN)
     assert response.status_code == 200, response.json
     # Names, anchors and suppliers. The claim is one more, sent by the driver itself.
     assert len(statements) == 3 if count == 1 else len(statements) <= 10, statements
