@@ -53,6 +53,8 @@ class _Application(Flask):
     while too many long responses are being sent.
     """
 
+    json_provider_class = OrjsonProvider
+
     def dispatch_request(self) -> ResponseReturnValue:
         """Return the response of the view for the current request."""
         if request.method not in ("GET", "HEAD"):
@@ -82,7 +84,6 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     strategy, policy = access(settings)
     settings = with_database(settings)
     app = _Application("placement_svc", static_folder=None)
-    app.json = OrjsonProvider(app)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     database = _database(settings)
     standby_reads = StandbyReads(database, _standbys(settings, PrimaryWatch(database.engine)))

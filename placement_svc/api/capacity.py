@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Blueprint, Response, g
+from flask import Blueprint, Response, g, jsonify
 
 from placement_svc.api.context import load_pairs, reads
 from placement_svc.api.pages import respond_with_page
@@ -10,7 +10,7 @@ from placement_svc.db import capacity
 from placement_svc.domain.capacity import BY_CONSUMER, Amounts, CapacityGroup, Grouping
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
-from placement_svc.http.json import dumps, integer
+from placement_svc.http.json import integer
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.capacity import CapacityQuery, parse_groups
 from placement_svc.schemas.pages import MAX_LIMIT
@@ -39,8 +39,7 @@ def show_capacity() -> Response:
     read = reads().read
     if grouping is None:
         amounts = read(capacity.sums, provider_filter)
-        body = dumps({"resource_classes": _to_json(amounts)})
-        return caching.set_cache_headers(Response(body, content_type="application/json"), caching.now())
+        return caching.set_cache_headers(jsonify({"resource_classes": _to_json(amounts)}), caching.now())
 
     def to_json(group: CapacityGroup) -> dict[str, Any]:
         key = {"uuid": group.key, "name": group.name} if grouping is Grouping.ROOT else group.key

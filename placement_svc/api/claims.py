@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, g, jsonify, request
 
 from placement_svc.api.allocation_candidates import one_at_a_time, search_options
 from placement_svc.api.context import placing_service, request_deadline, settings
@@ -13,7 +13,6 @@ from placement_svc.domain.placements import Placement, PlacementRequest
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
-from placement_svc.http.json import dumps
 from placement_svc.schemas.claims import parse_claims_request
 
 bp = Blueprint("claims", __name__)
@@ -39,8 +38,7 @@ def place_consumers() -> Response:
     body = _to_json(wanted, result)
     if rule is not None:
         body["violations"] = rule.violations(result.placements)
-    response = Response(dumps(body), content_type="application/json")
-    return caching.set_cache_headers(response, caching.now())
+    return caching.set_cache_headers(jsonify(body), caching.now())
 
 
 def _to_json(wanted: PlacementRequest, result: PlacingResult) -> dict[str, Any]:

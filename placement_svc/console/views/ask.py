@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import Blueprint, Response, g, redirect, render_template, request, url_for
+from flask import Blueprint, Response, g, jsonify, redirect, render_template, request, url_for
 from werkzeug.exceptions import Forbidden
 
 from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
@@ -40,7 +40,6 @@ from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import Provider, ProviderFilter
 from placement_svc.domain.split_suppliers import divided
 from placement_svc.http.errors import status_of
-from placement_svc.http.json import dumps
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 
 bp = Blueprint("ask", __name__)
@@ -131,7 +130,7 @@ def show_code() -> Response:
         found = without_rule(str(error))
     else:
         found = "has candidates now" if body["has_candidates"] else f"{body['kind']}: {body['code']}"
-    return Response(dumps({"text": found}), content_type="application/json")
+    return jsonify({"text": found})
 
 
 def _pasted_request(text: str) -> Pairs:

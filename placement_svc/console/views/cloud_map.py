@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flask import Blueprint, Response, render_template
+from flask import Blueprint, Response, jsonify, render_template
 
 from placement_svc.api.context import reads
 from placement_svc.console.context import allows, here, load_form
@@ -11,7 +11,7 @@ from placement_svc.console.lists import keep_form
 from placement_svc.db import host_map
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.hosts import HostMap, MapCell
-from placement_svc.http.json import dumps, integer
+from placement_svc.http.json import integer
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.console import MapQuery, host_filter
 from placement_svc.schemas.query import ERROR_PREFIX
@@ -88,8 +88,7 @@ def show_data() -> Response:
         (cell.uuid, cell.name, cell.group, numbers.get(cell.resource_class or "", -1), *_amounts(cell))
         for cell in found.cells
     ]
-    body = {"groups": found.groups, "classes": names, "hosts": hosts, "has_more": found.has_more}
-    return Response(dumps(body), content_type="application/json")
+    return jsonify({"groups": found.groups, "classes": names, "hosts": hosts, "has_more": found.has_more})
 
 
 def _amounts(cell: MapCell) -> tuple[Any, Any]:

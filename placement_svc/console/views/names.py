@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, jsonify
 
 from placement_svc.api.context import reads
 from placement_svc.console.context import allows
@@ -10,7 +10,6 @@ from placement_svc.db import aggregates, capacity, traits
 from placement_svc.db.engine import Transaction
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.domain.traits import TraitFilter
-from placement_svc.http.json import dumps
 
 bp = Blueprint("names", __name__)
 
@@ -34,4 +33,4 @@ def show() -> Response:
             names["aggregates"] = [size.uuid for size in sizes[:MAX_NAMES]]
         return names
 
-    return Response(dumps(reads().read(read)), content_type="application/json")
+    return jsonify(reads().read(read))
