@@ -27,7 +27,8 @@ from tests.support.service import wait_until
 from tests.support.turns import RecordedTurn
 
 WRITERS = text("""
-    SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND backend_type = 'client backend' AND backend_xid IS NOT NULL
 """)
 
 
