@@ -153,7 +153,7 @@ def test_a_restore_to_a_time_has_the_claims_until_then(
             ledger.wait_for_more()
             with admin.connect() as connection:
                 target = connection.execute(
-                    text("SELECT clock_timestamp()::text, extract(epoch FROM clock_timestamp())")
+                    text("SELECT statement_timestamp()::text, extract(epoch FROM statement_timestamp())")
                 ).one()
             ledger.wait_for_more()
         finally:
