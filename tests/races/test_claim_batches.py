@@ -160,8 +160,12 @@ def test_claim_that_waits_for_a_batch_gets_its_lock_timeout(served, postgres_pro
     host, batcher = provider(VCPU=16), batcher_of(served)
     with ThreadPoolExecutor(4) as threads:
         with locked_providers(engine):
-            running = [threads.submit(send, served, uuid4(), consumer(allocation(host, 1))) for _ in range(4)]
-            wait_until(lambda: len(postgres_proxy.statements) + batcher.waiting() == 4)
+            # The lock timeout of the first claim starts when the others wait for it.
+            with postgres_proxy.holding(CLAIM):
+                running = [
+                    threads.submit(send, served, uuid4(), consumer(allocation(host, 1))) for _ in range(4)
+                ]
+                wait_until(lambda: len(postgres_proxy.statements) + batcher.waiting() == 4)
             wait_until(lambda: all(each.done() for each in running))
         for each in running:
             assert each.result().status_code == 503

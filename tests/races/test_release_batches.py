@@ -246,7 +246,7 @@ def test_batch_with_a_claim_is_repeated_if_its_connection_is_lost(
     assert used(host) == {"VCPU": 6}
 
 
-@pytest.mark.parametrize("served", [3], indirect=True)
+@pytest.mark.parametrize("served", [1], indirect=True)
 def test_release_that_waits_for_a_batch_gets_its_lock_timeout(
     served, postgres_proxy, engine, claimed, put, delete, provider, used
 ):
@@ -256,10 +256,12 @@ def test_release_that_waits_for_a_batch_gets_its_lock_timeout(
         with engine.begin() as other:
             other.execute(text("SELECT FROM inventories FOR UPDATE"))
             postgres_proxy.statements.clear()
-            running = [threads.submit(delete(old[0]))]
-            wait_until(lambda: len(postgres_proxy.statements) == 1)
-            running += [threads.submit(delete(old[1])), threads.submit(put(uuid4(), host))]
-            wait_until(lambda: batcher.waiting() == 2)
+            # The lock timeout of the first release starts when the others wait for it.
+            with postgres_proxy.holding(RELEASE):
+                running = [threads.submit(delete(old[0]))]
+                wait_until(lambda: len(postgres_proxy.statements) == 1)
+                running += [threads.submit(delete(old[1])), threads.submit(put(uuid4(), host))]
+                wait_until(lambda: batcher.waiting() == 2)
             wait_until(lambda: all(each.done() for each in running))
         for each in running:
             assert each.result().status_code == 503

@@ -3,6 +3,8 @@
 import socket
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import BinaryIO
 
@@ -22,6 +24,9 @@ class PostgresProxy(ThreadingTCPServer):
         self.statements: list[str] = []
         self._server_url = make_url(url)
         self._drop: tuple[str, bool] | None = None
+        self._held: str | None = None
+        self._may_forward = threading.Event()
+        self._may_forward.set()
         proxy_options = {"host": "127.0.0.1", "sslmode": "disable", "gssencmode": "disable"}
         self.url = (
             self._server_url.set(host=None, port=self.server_address[1])
@@ -38,9 +43,23 @@ class PostgresProxy(ThreadingTCPServer):
         """
         self._drop = prefix, delivered
 
+    @contextmanager
+    def holding(self, prefix: str) -> Iterator[None]:
+        """Forward statements with this prefix only at the end of the block; they are recorded before."""
+        self._held = prefix
+        self._may_forward.clear()
+        try:
+            yield
+        finally:
+            self._held = None
+            self._may_forward.set()
+
     def record(self, statement: str) -> bool | None:
         """Record a statement; return None to forward it, else whether to deliver it before the drop."""
+        is_held = self._held is not None and statement.startswith(self._held)
         self.statements.append(statement)
+        if is_held:
+            self._may_forward.wait()
         if self._drop is None or not statement.startswith(self._drop[0]):
             return None
         _, delivered = self._drop
