@@ -280,13 +280,16 @@ def test_host_that_is_locked_refuses_only_its_own_request(
     assert used(hosts[0]) == {"VCPU": 0}
 
 
-@pytest.mark.parametrize("served", [{"request_deadline": 1}], indirect=True)
-def test_request_waits_only_until_its_deadline(served, start_batch, provider, used):
+@pytest.mark.parametrize("served", [{"request_deadline": 5}], indirect=True)
+def test_request_waits_only_until_its_deadline(served, searches, start, provider, used):
     host = provider(VCPU=9)
-    first, *batch = start_batch(body(new()), body(new()))
+    first = start(body(new()))
+    wait_until(lambda: searches.begun == 1)
+    batch = [start(body(new())) for _ in range(2)]
     responses = [each.result() for each in batch]
     assert [response.status_code for response in responses] == [503] * 2
     assert not first.done()
+    assert searches.begun == 1
     assert batcher_of(served).waiting() == 0
     assert used(host) == {"VCPU": 0}
 
