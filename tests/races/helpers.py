@@ -24,10 +24,11 @@ def race(*requests):
 
 @contextmanager
 def repeatedly(*actions: Callable[[], None]) -> Iterator[None]:
-    """Repeat each action in a thread of its own until the block ends."""
+    """Run each action at least once, and repeat it in a thread of its own until the block ends."""
     finished = Event()
 
     def repeat(action: Callable[[], None]) -> None:
+        action()
         while not finished.is_set():
             action()
 

@@ -1,7 +1,6 @@
 """Searches with claims that race with each other and with other writes (`docs/spec/extensions.md 5.1`)."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from threading import Event
 from uuid import uuid4
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.races.helpers import ROUNDS, allocation, code, inventories, race, statuses
 from tests.support.claims_oracle import consumer
+from tests.support.service import TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("audited")
 
@@ -102,14 +102,14 @@ def test_nobody_is_refused_beside_other_writes(api, place, provider, used, put, 
     before = deadlocks()
     hosts = [provider(VCPU=8) for _ in range(4)]
     finished = Event()
-    granted = count()
+    is_granted = Event()
 
     def churn(number):
         while not finished.is_set():
             uuid = uuid4()
             host = hosts[number % len(hosts)]
             if put(uuid, allocation(host, 2))().status_code == 204:
-                next(granted)
+                is_granted.set()
                 assert api("DELETE", f"/allocations/{uuid}").status_code == 204
             generation = api("GET", f"/resource_providers/{host}/inventories").json[
                 "resource_provider_generation"
@@ -130,12 +130,12 @@ def test_nobody_is_refused_beside_other_writes(api, place, provider, used, put, 
     with ThreadPoolExecutor(CLIENTS + 4) as threads:
         churners = [threads.submit(churn, number) for number in range(4)]
         try:
+            assert is_granted.wait(TIMEOUT)
             for running in [threads.submit(schedule) for _ in range(CLIENTS)]:
                 running.result()
         finally:
             finished.set()
         for running in churners:
             running.result()
-    assert next(granted) > 0
     assert [used(host) for host in hosts] == [{"VCPU": 0}] * 4
     assert deadlocks() == before
