@@ -96,7 +96,12 @@ def pair(passable_dir: Path) -> Iterator[FailoverPair]:
 
 
 def new_app(pair: FailoverPair, **settings: Any) -> Flask:
-    """Create an application with the standby for reads."""
+    """Create an application with the standby for reads, whose data is new.
+
+    Before the application has reached the primary, it judges the standby by its last transaction.
+    """
+    pair.on_primary(COMMIT)
+    pair.wait_for_replay()
     return create_app(Settings(**{"database_url": pair.primary_url, "read_url": pair.standby_url} | settings))
 
 
@@ -163,16 +168,13 @@ def test_standby_answers_the_console(app: Flask, path: str) -> None:
 
 def test_response_may_be_stale(app: Flask, pair: FailoverPair) -> None:
     assert role_of(app, lambda: get(app, stale("/traits"))) == "standby"
-    pair.on_standby("SELECT pg_wal_replay_pause()")
-    try:
+    with pair.paused_replay():
         app.extensions["database"].write(add_trait, "CUSTOM_LATER")
         assert get(app, "/traits?name=in:CUSTOM_LATER").json == {"traits": ["CUSTOM_LATER"]}
         path = stale("/traits?name=in:CUSTOM_LATER")
         response: dict[str, Any] = {}
         assert role_of(app, lambda: response.update(get(app, path).json)) == "standby"
         assert response == {"traits": []}
-    finally:
-        pair.on_standby("SELECT pg_wal_replay_resume()")
 
 
 def add_trait(connection: Connection, name: str) -> None:
@@ -180,8 +182,7 @@ def add_trait(connection: Connection, name: str) -> None:
 
 
 def test_primary_answers_for_a_name_that_the_standby_does_not_know(app: Flask, pair: FailoverPair) -> None:
-    pair.on_standby("SELECT pg_wal_replay_pause()")
-    try:
+    with pair.paused_replay():
         app.extensions["database"].write(add_trait, "CUSTOM_NEW")
         host = {"name": "new host", "uuid": NEW_PROVIDER}
         assert app.test_client().post("/resource_providers", json=host, headers=ADMIN).status_code == 200
@@ -193,8 +194,6 @@ def test_primary_answers_for_a_name_that_the_standby_does_not_know(app: Flask, p
         ):
             assert role_of(app, partial(get, app, stale(path))) == "primary", path
             assert get(app, stale(path)).status_code == 200, path
-    finally:
-        pair.on_standby("SELECT pg_wal_replay_resume()")
     response = get(app, stale("/resource_providers?required=CUSTOM_NOWHERE"))
     assert response.status_code == 400
     assert "No such trait" in response.text
@@ -203,9 +202,8 @@ def test_primary_answers_for_a_name_that_the_standby_does_not_know(app: Flask, p
 def test_standby_that_lags_too_much_is_not_used(pair: FailoverPair) -> None:
     app = new_app(pair, read_max_lag=MAX_LAG)
     server = standbys_of(app)[0].name
-    assert role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby"
-    pair.on_standby("SELECT pg_wal_replay_pause()")
-    try:
+    wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
+    with pair.paused_replay():
         pair.on_primary("INSERT INTO traits (name) VALUES ('CUSTOM_LAG')")
         wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "primary")
         assert metric(app, "placement_standby_used", server=server) == 0
@@ -214,10 +212,8 @@ def test_standby_that_lags_too_much_is_not_used(pair: FailoverPair) -> None:
         assert lag > MAX_LAG
         assert f"standby {server}: not used, lags more than {MAX_LAG:g} s\n" in get(app, "/readyz").text
         assert get(app, "/readyz").status_code == 200
-    finally:
-        pair.on_standby("SELECT pg_wal_replay_resume()")
     wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
-    assert metric(app, "placement_standby_used", server=server) == 1
+    wait_for(lambda: metric(app, "placement_standby_used", server=server) == 1)
 
 
 def standbys_of(app: Flask) -> list[standbys.Standby]:
@@ -350,8 +346,7 @@ def test_a_standby_that_is_lost_at_the_end_of_its_check_is_not_used(pair: Failov
     [url] = each_host(proxy.url)
     primary = PrimaryWatch(connect(pair.primary_url))
     standby = standbys.Standby(url, MAX_LAG, primary, pool_size=1, statement_timeout=WAIT_SECONDS)
-    standby.check()
-    assert standby.problem is None
+    wait_for(lambda: problem_of(standby) is None)
     proxy.drop_connection_at("ROLLBACK", delivered=False)
     standby.check()
     assert standby.problem == "does not respond"
@@ -400,7 +395,7 @@ def test_standby_that_has_replayed_all_it_has_received_lags(pair: FailoverPair, 
             pair.on_primary(COMMIT)
             wait_for(lambda: problem_of(standby) == f"lags more than {MAX_LAG:g} s")
             assert pair.on_standby("SELECT count(*) FROM pg_stat_wal_receiver") == 1
-            assert pair.on_standby("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()")
+            wait_for(lambda: pair.on_standby("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()"))
         wait_for(lambda: problem_of(standby) is None)
 
 

@@ -190,6 +190,16 @@ class FailoverPair:
             assert time.monotonic() < deadline, "the standby does not replay"
             time.sleep(0.02)
 
+    @contextmanager
+    def paused_replay(self) -> Iterator[None]:
+        """Let the standby replay nothing during the block, and all that it has missed at its end."""
+        self.on_standby("SELECT pg_wal_replay_pause()")
+        try:
+            yield
+        finally:
+            self.on_standby("SELECT pg_wal_replay_resume()")
+        self.wait_for_replay()
+
     def stop_standby(self) -> None:
         """Stop the standby."""
         stop(self._standby_data)
