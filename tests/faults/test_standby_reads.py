@@ -272,7 +272,7 @@ def test_request_does_not_wait_for_a_standby_that_is_down(
 
 
 def test_primary_repeats_a_read_that_the_recovery_cancels(app: Flask, pair: FailoverPair) -> None:
-    pair.on_standby("ALTER SYSTEM SET max_standby_streaming_delay = 0", "SELECT pg_reload_conf()")
+    pair.configure_standby("max_standby_streaming_delay = 0")
     servers: list[bool] = []
 
     def read(connection: Connection) -> int:

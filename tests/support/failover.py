@@ -163,6 +163,11 @@ class FailoverPair:
         self.on_primary(f"ALTER SYSTEM SET {setting}")
         _signal(self._primary_data, signal.SIGHUP)
 
+    def configure_standby(self, setting: str) -> None:
+        """Change a setting of the standby: it applies to all that the standby replays after this."""
+        self.on_standby(f"ALTER SYSTEM SET {setting}")
+        _signal(self._standby_data, signal.SIGHUP)
+
     def let_commits_wait(self) -> None:
         """Let all later commits on the primary wait for a standby that does not exist.
 
