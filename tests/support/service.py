@@ -228,13 +228,22 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
 def free_port() -> int:
     """Return an unused port, which a server that is stopped and started again finds free.
 
-    It is not one of those that the system gives to outgoing connections.
+    It is not one of those that the system gives to outgoing connections. No other call returns it: each
+    worker of pytest-xdist has ports of its own.
     """
     first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     while True:
-        port = random.randrange(first_outgoing // 2, first_outgoing)
+        port = random.randrange(first_outgoing // 2 + worker, first_outgoing, workers)
+        if port in _returned_ports:
+            continue
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            _returned_ports.add(port)
             return port
+
+
+_returned_ports: set[int] = set()
 
 
 def received(connection: socket.socket) -> bytes:
