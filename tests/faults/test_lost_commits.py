@@ -21,7 +21,7 @@ from tests.conftest import ADMIN
 from tests.faults.test_claim import UNKNOWN, error_detail
 from tests.faults.test_failover import CLAIM, PROVIDER, running_pair
 from tests.support.failover import COMMIT, WAITS_FOR_STANDBY, FailoverPair
-from tests.support.service import wait_until
+from tests.support.service import TIMEOUT, wait_until
 
 BEFORE_GENERATIONS = ADMIN | {"OpenStack-API-Version": "placement 1.12"}
 WAITS_FOR_LOCK = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
@@ -101,7 +101,7 @@ class Server:
 
     def terminate(self, pid: int) -> None:
         """Terminate a backend and wait for its end."""
-        self._pair.on_primary(f"SELECT pg_terminate_backend({pid}, 5000)")
+        assert self._pair.on_primary(f"SELECT pg_terminate_backend({pid}, {1000 * TIMEOUT})")
 
 
 @pytest.fixture(scope="module")
