@@ -128,10 +128,14 @@ class MostClaims:
         """
         if len(self.demands) == 1 and not self._rules.splittable:
             return True
-        bound = sum(self.bound([root]) for root in self._deadline.checked(roots))
-        return count == (min(bound, self.bound(roots)) if len(roots) > 1 else bound)
+        return count == self.bound(roots)
 
     def bound(self, roots: Sequence[RootSuppliers]) -> int:
+        """Return an upper bound: the sum of those of each root, or that of all together if it is less."""
+        bound = sum(self._common_bound([root]) for root in self._deadline.checked(roots))
+        return min(bound, self._common_bound(roots)) if len(roots) > 1 else bound
+
+    def _common_bound(self, roots: Sequence[RootSuppliers]) -> int:
         """Return an upper bound by each demand, and by each class that several demands request."""
         bounds = []
         ids_by_class: dict[str, set[int]] = {name: set() for name in self._repeated}

@@ -4,6 +4,7 @@ Candidates can appear while claims use up inventories: a class is split as soon 
 whole amount. But a candidate stays one as long as its amounts are free, so it can be claimed several times.
 """
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,16 +25,16 @@ from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.packing import StepBudget, StepsExhausted
 
 MAX_STEPS = 2000
-"""The claims at one root that are tried to find the greatest number of them."""
+"""The most claims that one search tries, and roots that it examines for them."""
 
 MAX_STEPS_IN_ALL = 20_000
-"""The claims that are tried for a request."""
+"""The same for all searches of a request."""
 
 MAX_LENGTH = 200
-"""The most claims at one root up to which their greatest number is searched."""
+"""The most claims at one root, or at connected ones, up to which their greatest number is searched."""
 
-Run = Sequence[ClaimKind]
-"""Claims in their order."""
+Run = Sequence[tuple[int, ClaimKind]]
+"""Claims in their order: the id of the root and the kind of each."""
 
 
 def claim_all_with_splits(
@@ -64,11 +65,32 @@ class _SplitClaimer(Claimer):
             self._is_exact = False
 
     def _finish(self, roots: Sequence[RootSuppliers]) -> None:
-        """Claim at connected roots until none has a candidate: a claim at one can give another its first."""
+        """Claim at connected roots until none has a candidate: a claim at one can give another its first.
+
+        In small cases, they get the greatest number of claims.
+        """
         while any(self._claim_at(root, is_alone=False) for root in roots):
             pass
-        if not self._most.is_greatest(self._claims_at(roots), roots):
+        count = self._claims_at(roots)
+        if self._is_cut or self._most.is_greatest(count, roots):
+            return
+        longest = self._longest_run(roots, count)
+        if longest is None or len(longest) - count > self._remaining:
             self._is_exact = False
+        elif longest:
+            self._claim_instead(roots, longest)
+
+    def _claim_instead(self, roots: Sequence[RootSuppliers], run: Run) -> None:
+        """Replace the claims at connected roots by those of a run, after which no root has a candidate."""
+        self._restore(roots)
+        self._remaining += self._claims_at(roots) - len(run)
+        for root in roots:
+            self._claims.pop(root.id, None)
+        for root_id, kind in run:
+            amounts = dict(kind)
+            self._inventories.claim(amounts, 1)
+            former = self._claims[root_id].count if root_id in self._claims else 0
+            self._claims[root_id] = RootClaims(root_id, former + 1, amounts)
 
     def _claim_at(self, root: RootSuppliers, *, is_alone: bool) -> bool:
         """Claim at a root until it has no candidate; return whether there was any claim."""
@@ -87,16 +109,15 @@ class _SplitClaimer(Claimer):
 
     def _claim_alone(self, root: RootSuppliers) -> RootClaims:
         """Claim at a root that shares no supplier with another: in small cases, the greatest number."""
-        before = self._inventories.part(self._keys(root))
         claims = list(self._simple_run(root))
         count = sum(times for _, times in claims)
         if not self._most.is_greatest(count, [root]):
-            longest = self._longest_run(root, before, count)
+            longest = self._longest_run([root], count)
             if longest is None:
                 self._is_exact = False
             elif longest:
-                self._inventories.free.update(before.free)
-                claims = [(kind, 1) for kind in longest[: self._remaining]]
+                self._restore([root])
+                claims = [(kind, 1) for _, kind in longest[: self._remaining]]
                 for kind, times in claims:
                     self._inventories.claim(dict(kind), times)
         return self._as_root_claims(root, claims)
@@ -109,10 +130,15 @@ class _SplitClaimer(Claimer):
         is_cut = is_full and next(self._kinds(root, self._inventories), None) is not None
         return RootClaims(root.id, count, last, is_cut=is_cut)
 
-    def _keys(self, root: RootSuppliers) -> set[InventoryKey]:
-        """Return the inventories that claims at a root can use."""
+    def _restore(self, roots: Sequence[RootSuppliers]) -> None:
+        """Make the inventories as they were before the claims at roots that share no supplier with others."""
+        self._inventories.free.update(self._initial.part(self._keys(roots)).free)
+
+    def _keys(self, roots: Sequence[RootSuppliers]) -> set[InventoryKey]:
+        """Return the inventories that claims at roots can use."""
         return {
             (id_, name)
+            for root in roots
             for demand, ids in zip(self._rules.demands, root.suppliers, strict=True)
             for name, _ in demand.resources
             for id_ in self._deadline.checked(ids)
@@ -149,15 +175,19 @@ class _SplitClaimer(Claimer):
             left -= times
             yield kind, times
 
-    def _longest_run(self, root: RootSuppliers, inventories: SimulatedInventories, known: int) -> Run | None:
-        """Return the longest run at a root, empty if it has `known` claims; None if it is not found."""
-        bound = self._most.bound([root])
-        if bound > MAX_LENGTH or not self._steps:
+    def _longest_run(self, roots: Sequence[RootSuppliers], known: int) -> Run | None:
+        """Return the longest run at one root or at connected ones; None if it is not found.
+
+        The run is empty if it has `known` claims.
+        """
+        bound = self._most.bound(roots)
+        steps = min(MAX_STEPS, self._steps)
+        if bound > MAX_LENGTH or len(roots) > steps:
             return None
-        budget = StepBudget(min(MAX_STEPS, self._steps), self._deadline)
-        steps = budget.steps
+        inventories = self._initial.part(self._keys(roots))
+        budget = StepBudget(steps, self._deadline)
         try:
-            return self._search(root, inventories.copy(), budget, known, bound)
+            return self._search(roots, inventories, budget, known, bound)
         except StepsExhausted:
             return None
         finally:
@@ -165,7 +195,7 @@ class _SplitClaimer(Claimer):
 
     def _search(
         self,
-        root: RootSuppliers,
+        roots: Sequence[RootSuppliers],
         inventories: SimulatedInventories,
         budget: StepBudget,
         known: int,
@@ -177,32 +207,40 @@ class _SplitClaimer(Claimer):
         """
         longest: Run = ()
         length = known
-        chosen: list[ClaimKind] = []
+        chosen: list[tuple[int, ClaimKind]] = []
         reached: dict[Hashable, int] = {}
 
-        def next_kinds() -> Iterator[ClaimKind]:
-            """Return the kinds of the next claim, none if the state was reached with as many claims."""
-            state = tuple(inventories.free.values())
+        def next_claims() -> Iterator[tuple[int, ClaimKind]]:
+            """Return the next claims, none if the state was reached with as many claims.
+
+            A claim counts for the first root that can be its anchor.
+            """
+            used = Counter[InventoryKey]()
+            for _, kind in chosen:
+                used.update(dict(kind))
+            state = frozenset(used.items())
             if reached.get(state, -1) >= len(chosen):
                 return iter(())
             reached[state] = len(chosen)
-            kinds: dict[ClaimKind, None] = {}
-            for kind in self._kinds(root, inventories):
+            kinds: dict[ClaimKind, int] = {}
+            for root in roots:
                 budget.take()
-                kinds[kind] = None
-            return iter(kinds)
+                for kind in self._kinds(root, inventories):
+                    budget.take()
+                    kinds.setdefault(kind, root.id)
+            return iter([(root_id, kind) for kind, root_id in kinds.items()])
 
-        untried = [next_kinds()]
+        untried = [next_claims()]
         while untried and length < bound:
-            kind = next(untried[-1], None)
-            if kind is None:
+            claim = next(untried[-1], None)
+            if claim is None:
                 untried.pop()
                 if chosen:
-                    inventories.claim(dict(chosen.pop()), -1)
+                    inventories.claim(dict(chosen.pop()[1]), -1)
                 continue
-            inventories.claim(dict(kind), 1)
-            chosen.append(kind)
+            inventories.claim(dict(claim[1]), 1)
+            chosen.append(claim)
             if len(chosen) > length:
                 length, longest = len(chosen), tuple(chosen)
-            untried.append(next_kinds())
+            untried.append(next_claims())
         return longest

@@ -43,6 +43,28 @@ MOVED = (
     [Request((Group("1", {"VCPU": 2}),), ignore_consumer=frozenset(["other_consumer"]))],
 )
 
+SPLIT_WITHOUT_A_SECOND_ROOT = (
+    read("a{VCPU4}@X; a1<a{}#COMPUTE_NODE; b{}#COMPUTE_NODE@X; b1<b{VCPU4}; s{DISK_GB9}$@X"),
+    [
+        Request(
+            (
+                Group("", {"DISK_GB": 2}),
+                Group("1", {"VCPU": 4}),
+                Group("_NET", {}, required=(frozenset(["COMPUTE_NODE"]),)),
+            ),
+            same_subtree=(frozenset(["!1", "_NET"]),),
+            can_split=frozenset(["DISK_GB"]),
+        )
+    ],
+)
+"""Both hosts have a supplier for each group, but b has no candidate."""
+
+SPLIT_OF_A_POOL = (
+    read("b{VCPU1 DISK_GB2}@X; n1{VCPU1}@X; pool{DISK_GB2}$@X"),
+    [Request((Group("", {"VCPU": 1, "DISK_GB": 2}),), can_split=frozenset(["DISK_GB"]))],
+)
+"""The first claim of b must not use the pool, which n1 needs."""
+
 
 @settings(
     deadline=None,
@@ -56,6 +78,8 @@ MOVED = (
 @example(scenario=TWO_CLASSES)
 @example(scenario=TRAIT_OF_ONE_NODE)
 @example(scenario=MOVED)
+@example(scenario=SPLIT_WITHOUT_A_SECOND_ROOT)
+@example(scenario=SPLIT_OF_A_POOL)
 @given(scenario=scenarios())
 def test_capacity_agrees_with_oracle(
     api: Api,
@@ -135,7 +159,14 @@ def check(oracle: FitsOracle, body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "fits", "bound"),
-    [(ON_PAPER, 4, "exact"), (TWO_OF_THREE, 6, "exact"), (UNEQUAL, 2, "exact"), (SHARED, 4, "exact")],
+    [
+        (ON_PAPER, 4, "exact"),
+        (TWO_OF_THREE, 6, "exact"),
+        (UNEQUAL, 2, "exact"),
+        (SHARED, 4, "exact"),
+        (SPLIT_WITHOUT_A_SECOND_ROOT, 1, "exact"),
+        (SPLIT_OF_A_POOL, 2, "exact"),
+    ],
 )
 def test_known_capacities(
     api: Api, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]], fits: int, bound: str
