@@ -237,7 +237,7 @@ class _Description:
         statuses = {400, 406}
         if info.rule:
             statuses |= {401, 403, 503}
-        if has_path:
+        if has_path or operation.query_names_resource:
             statuses.add(404)
         if operation.body is not None:
             statuses |= {413, 415}

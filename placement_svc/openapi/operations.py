@@ -54,6 +54,7 @@ class Operation:
     - `is_older_extension`: whether the endpoint is an extension from before the versions of the extensions,
       which `EndpointInfo.is_extension` does not mark.
     - `query_has_extensions`: whether some parameters of an endpoint of Placement are extensions.
+    - `query_names_resource`: whether a query parameter names something that must exist.
     """
 
     responses: Mapping[int, Value | None]
@@ -65,6 +66,7 @@ class Operation:
     has_location: bool = False
     is_older_extension: bool = False
     query_has_extensions: bool = False
+    query_names_resource: bool = False
 
 
 def _object(schema: type[Schema]) -> Object:
@@ -170,7 +172,10 @@ OPERATIONS: Mapping[str, Operation] = {
         query_has_extensions=True,
     ),
     "explanations.explain_candidates": Operation(
-        _shows(ExplanationSchema), query=ExplanationQuery, group_query=GroupQuery
+        _shows(ExplanationSchema),
+        query=ExplanationQuery,
+        group_query=GroupQuery,
+        query_names_resource=True,
     ),
     "fits.show_fits": Operation(_shows(FitsSchema), query=FitsQuery, group_query=GroupQuery),
     "empty_answers.list_empty_answers": Operation(

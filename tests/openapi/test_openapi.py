@@ -421,6 +421,17 @@ def test_claims_without_candidates_match_the_document(
         operation.Case().validate_response(response, checks=RESPONSE_CHECKS)
 
 
+def test_explanation_for_an_unknown_host_matches_the_document(
+    described: Callable[[str], Any], api: Api, load_cloud: LoadCloud
+) -> None:
+    load_cloud(read("host{VCPU8}"))
+    path = "/allocation_candidates/explanation?resources=VCPU:1&root=nobody"
+    response = api("GET", path, version=VERSION, headers=AS_SERVICE)
+    assert response.status_code == 404, response.text
+    operation = described("explanations.explain_candidates")
+    operation.Case().validate_response(response, checks=RESPONSE_CHECKS)
+
+
 def _each_error(error: type[PlacementError] = PlacementError) -> Iterator[type[PlacementError]]:
     yield error
     for subclass in error.__subclasses__():
