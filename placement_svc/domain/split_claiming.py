@@ -86,11 +86,11 @@ class _SplitClaimer(Claimer):
         self._remaining += self._claims_at(roots) - len(run)
         for root in roots:
             self._claims.pop(root.id, None)
-        for root_id, kind in run:
-            amounts = dict(kind)
-            self._inventories.claim(amounts, 1)
-            former = self._claims[root_id].count if root_id in self._claims else 0
-            self._claims[root_id] = RootClaims(root_id, former + 1, amounts)
+        for _, kind in run:
+            self._inventories.claim(dict(kind), 1)
+        counts = Counter(root_id for root_id, _ in run)
+        for root_id, last in dict(run).items():
+            self._claims[root_id] = RootClaims(root_id, counts[root_id], dict(last))
 
     def _claim_at(self, root: RootSuppliers, *, is_alone: bool) -> bool:
         """Claim at a root until it has no candidate; return whether there was any claim."""
@@ -103,8 +103,7 @@ class _SplitClaimer(Claimer):
         self._remaining -= found.count
         self._is_cut = found.is_cut
         if found.count:
-            former = self._claims[root.id].count if root.id in self._claims else 0
-            self._claims[root.id] = replace(found, count=former + found.count)
+            self._claims[root.id] = replace(found, count=self._claims_at([root]) + found.count)
         return found.count > 0
 
     def _claim_alone(self, root: RootSuppliers) -> RootClaims:
@@ -180,9 +179,8 @@ class _SplitClaimer(Claimer):
 
         The run is empty if it has `known` claims.
         """
-        bound = self._most.bound(roots)
         steps = min(MAX_STEPS, self._steps)
-        if bound > MAX_LENGTH or len(roots) > steps:
+        if len(roots) > steps or (bound := self._most.bound(roots)) > MAX_LENGTH:
             return None
         inventories = self._initial.part(self._keys(roots))
         budget = StepBudget(steps, self._deadline)
