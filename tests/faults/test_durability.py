@@ -10,7 +10,6 @@ from sqlalchemy import make_url
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db import schema
 from placement_svc.db.durability import Durability, read_durability
 from placement_svc.db.engine import connect
 from placement_svc.server.serve import startup_report
@@ -26,9 +25,7 @@ def pair(passable_dir: Path) -> Iterator[FailoverPair]:
     directory = passable_dir / "pair"
     directory.mkdir(mode=0o711)
     with failover_pair(directory) as running:
-        engine = connect(running.primary_url)
-        schema.upgrade(engine)
-        engine.dispose()
+        running.create_schema()
         running.on_primary(
             f"CREATE ROLE {ROLE} LOGIN",
             f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {ROLE}",

@@ -11,7 +11,6 @@ from sqlalchemy import Connection, create_engine, text
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db import schema
 from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import OutcomeUnknown, Unavailable
 from tests.conftest import ADMIN
@@ -35,10 +34,7 @@ STATEMENT_SECONDS = 300
 def running_pair(directory: Path) -> Iterator[FailoverPair]:
     directory.mkdir(mode=0o711)
     with failover_pair(directory) as running:
-        engine = connect(running.url)
-        schema.upgrade(engine)
-        engine.dispose()
-        running.wait_for_replay()
+        running.create_schema()
         yield running
 
 

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, event, text
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from placement_svc.db.primary_watch import INTERVAL, PrimaryWatch
 from placement_svc.db.standbys import Standby
@@ -38,9 +37,7 @@ WAIT_SECONDS = 60
 def running_pair(directory: Path) -> Iterator[FailoverPair]:
     directory.mkdir(mode=0o711)
     with failover_pair(directory) as running:
-        engine = connect(running.primary_url)
-        schema.upgrade(engine)
-        engine.dispose()
+        running.create_schema()
         # Without this, the standby notices a frozen primary only after a minute. On a busy machine, it may
         # take one that runs for frozen, and then it connects again soon.
         running.on_standby(

@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db import schema, standbys
+from placement_svc.db import standbys
 from placement_svc.db.engine import connect
 from placement_svc.db.primary_watch import PrimaryWatch
 from placement_svc.db.urls import each_host
@@ -71,9 +71,7 @@ def running_pair(directory: Path) -> Iterator[FailoverPair]:
     """Run a primary with a host, a custom trait and class, and a claim, and its standby."""
     directory.mkdir(mode=0o711)
     with failover_pair(directory) as pair:
-        engine = connect(pair.primary_url)
-        schema.upgrade(engine)
-        engine.dispose()
+        pair.create_schema()
         client = create_app(Settings(database_url=pair.primary_url)).test_client()
         inventory = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}}
         for method, path, body in (

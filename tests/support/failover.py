@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import NullPool, create_engine, make_url, text
 
+from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from placement_svc.provisioning import embedded
 from placement_svc.provisioning.embedded_server import SERVER_OPTIONS
@@ -129,6 +130,13 @@ class FailoverPair:
         # The primary's socket is in its data directory.
         (data / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
         start(data)
+
+    def create_schema(self) -> None:
+        """Create the schema on the primary, and wait until the standby has it."""
+        engine = connect(self.primary_url)
+        schema.upgrade(engine)
+        engine.dispose()
+        self.wait_for_replay()
 
     def start_standby(self) -> None:
         """Start the standby."""
