@@ -141,6 +141,14 @@ def test_commands_that_need_data_create_no_database(tmp_path: Path, command: lis
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("command", [["import"], ["import", "--dry-run"], ["db", "restore"]])
+def test_missing_file_creates_no_database(tmp_path: Path, command: list[str]) -> None:
+    file = tmp_path / "missing.jsonl"
+    line = error_message(run(*command, str(file), data_dir=tmp_path / "data"))
+    assert line == f"Error: {file} cannot be read: No such file or directory"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_embedded_database_is_upgraded_before_an_export(passable_dir: Path) -> None:
     data_dir = passable_dir / "older"
     assert run("db", "upgrade", "0007", data_dir=data_dir).exit_code == 0

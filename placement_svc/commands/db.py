@@ -13,6 +13,7 @@ from placement_svc.db.urls import parse_url
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.wording import counted
 from placement_svc.import_export import dump as dump_file
+from placement_svc.import_export.files import check_input
 from placement_svc.provisioning.database import database_name
 
 
@@ -130,6 +131,7 @@ def restore(file: str, force: bool) -> None:
 
     All of FILE is restored, or nothing. Stop all services first.
     """
+    check_input(file)
     with opened_engine(create=True) as engine:
         revision = dump_file.restore(engine, file, force=force)
         click.echo(f"Restored {_name()} at revision {revision}")

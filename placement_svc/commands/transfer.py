@@ -6,6 +6,7 @@ from placement_svc.commands.database import opened_database, vacuum
 from placement_svc.domain.records import ImportResult
 from placement_svc.domain.wording import counted
 from placement_svc.import_export import transfer
+from placement_svc.import_export.files import check_input
 
 
 @click.command("export")
@@ -49,6 +50,8 @@ def import_data(
         raise click.UsageError("Name either a FILE or a service (--from).")
     if url is not None and not token:
         raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
+    if file is not None:
+        check_input(file)
     with opened_database(create=True) as database:
         if url is not None:
             imported = transfer.import_service(database, url, str(token), dry_run=dry_run)

@@ -1,5 +1,6 @@
 """The files that commands write: complete under their names, or not at all; progress on the terminal."""
 
+import errno
 import os
 import sys
 import tempfile
@@ -18,6 +19,19 @@ STREAM = "-"
 
 class TransferError(Exception):
     """A file cannot be read or written, or is incomplete; the message names the file and the reason."""
+
+
+def check_input(path: str) -> None:
+    """Raise `TransferError` if a file does not exist or must not be read; it is not opened.
+
+    A command calls it before it creates a database for the content of the file.
+    """
+    try:
+        if path != STREAM and not os.access(path, os.R_OK):
+            os.stat(path)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise TransferError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager
