@@ -68,8 +68,11 @@ class ServiceClient:
         try:
             # Unlike urllib3, the standard library says what is wrong with a port.
             _ = urlsplit(url).port
+            has_host = bool(urlsplit(url).hostname)
         except ValueError as error:
             raise ClientError(f"{url} is not a service URL: {error}") from error
+        if not has_host:
+            raise ClientError(f"{url} is not a service URL: it has no host")
         if not (token.strip() and token.isascii() and token.isprintable()):
             raise ClientError("The token is empty or has characters that HTTP does not allow")
         self.url = url.rstrip("/")

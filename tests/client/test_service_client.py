@@ -62,6 +62,9 @@ def test_token_is_not_sent_to_another_server(host: str) -> None:
         ("http://localhost:99999", "Port out of range 0-65535"),
         ("http://localhost:abc", "Port could not be cast to integer value as 'abc'"),
         ("http://[::1", "Invalid IPv6 URL"),
+        ("http://", "it has no host"),
+        ("http://:8778", "it has no host"),
+        ("https:///placement", "it has no host"),
     ],
 )
 def test_error_for_an_invalid_url_says_what_is_wrong(url: str, reason: str) -> None:
