@@ -293,6 +293,26 @@ def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> No
     page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
 
 
+def test_map_opens_a_host_in_a_new_tab(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    canvas = page.locator("canvas")
+    canvas.focus()
+    page.keyboard.press("Home")
+    for open_tab in (
+        lambda: canvas.click(position={"x": 20, "y": 20}, modifiers=["Control"]),
+        lambda: canvas.click(position={"x": 20, "y": 20}, button="middle"),
+        lambda: canvas.press("Control+Enter"),
+    ):
+        with page.context.expect_page() as opened:
+            open_tab()
+        opened.value.wait_for_url(f"**/console/hosts/{uuid_of('bare')}")
+        opened.value.close()
+        page.bring_to_front()
+    assert page.url.endswith("/console/map?fill=VCPU")
+
+
 def test_name_of_a_host_at_the_end_of_the_window_is_visible(new_page: NewPage, hostile_cloud: None) -> None:
     page = new_page("narrow")
     page.goto("/console/map")

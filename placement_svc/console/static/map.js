@@ -250,9 +250,16 @@
     return row.reduce((best, cell) => (Math.abs(cell.x - from.x) < Math.abs(best.x - from.x) ? cell : best)).index;
   }
 
-  function open(index) {
-    if (index >= 0) {
-      location.href = root.dataset.host.replace("UUID", data.hosts[index][0]);
+  // As with a link, a key or the middle button of the mouse opens a new tab.
+  function open(index, event) {
+    if (index < 0) {
+      return;
+    }
+    const url = root.dataset.host.replace("UUID", data.hosts[index][0]);
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button === 1) {
+      window.open(url, "_blank", "noopener");
+    } else {
+      location.href = url;
     }
   }
 
@@ -263,7 +270,8 @@
     }
   });
   canvas.addEventListener("mouseleave", () => select(-1, false));
-  canvas.addEventListener("click", (event) => open(at(event)));
+  canvas.addEventListener("click", (event) => open(at(event), event));
+  canvas.addEventListener("auxclick", (event) => event.button === 1 && open(at(event), event));
   canvas.addEventListener("focus", () => cells.length && focus < 0 && canvas.matches(":focus-visible") && select(0, true));
   canvas.addEventListener("blur", () => select(-1, false));
   canvas.addEventListener("keydown", (event) => {
@@ -280,7 +288,7 @@
       End: () => cells.length - 1,
     };
     if (event.key === "Enter") {
-      open(focus);
+      open(focus, event);
     } else if (event.key === "Escape") {
       select(-1, false);
     } else if (moves[event.key]) {
