@@ -511,6 +511,33 @@ def test_names_are_completed(new_page: NewPage, cloud: None) -> None:
     expect(page.locator(option)).to_have_attribute("value", "VCPU:1,MEMORY_MB:")
 
 
+@pytest.mark.parametrize("answer", [None, {"status": 503, "body": "{}"}, {"body": "<p>A page of a proxy"}])
+def test_names_are_completed_after_a_failure(
+    browser: Browser, live: str, cloud: None, answer: dict[str, Any] | None
+) -> None:
+    errors: list[str] = []
+
+    def is_completed() -> bool:
+        field.fill("NUM")
+        field.fill("NUMA")
+        return option.count() == 1
+
+    with closing(browser.new_context(base_url=live)) as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.route("**/names.json", lambda route: route.fulfill(**answer) if answer else route.abort())
+        page.goto("/console/ask")
+        field = page.get_by_label("required", exact=True)
+        option = page.locator(f"#{field.get_attribute('list')} option")
+        end = "requestfinished" if answer else "requestfailed"
+        with page.expect_event(end, lambda request: request.url.endswith("/names.json")):
+            field.focus()
+        page.unroute("**/names.json")
+        wait_until(is_completed)
+        expect(option).to_have_attribute("value", "HW_NUMA_ROOT")
+    assert errors == []
+
+
 LABELED_BY_ANOTHER_TEXT = """
     Array.from(document.querySelectorAll("a[aria-label], button[aria-label]"))
         .filter(element => !element.ariaLabel.toLowerCase().includes(

@@ -21,10 +21,16 @@ document.addEventListener("keydown", (event) => {
 // Completion: the names that occur in the cloud, for the last piece of a list.
 let names;
 
-function loadNames() {
+async function loadNames() {
   const url = new URL("names.json", document.querySelector(".brand").href.replace(/\/?$/, "/"));
-  names ??= fetch(url, { credentials: "same-origin" }).then((response) => (response.ok ? response.json() : {}));
-  return names;
+  names ??= fetchInTime(url, (response) => response.json());
+  const fetched = await names;
+  if (!fetched?.response.ok) {
+    // The service may have been restarted meanwhile: the next key tries again.
+    names = undefined;
+    return {};
+  }
+  return fetched.body;
 }
 
 // What the form itself has: the suffixes of its groups, and the orders by the classes that it requests.
