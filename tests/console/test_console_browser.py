@@ -763,6 +763,24 @@ def test_refresh_keeps_what_is_open_scrolled_and_focused(new_page: NewPage, host
     expect(page.locator("details.traits").first).not_to_have_attribute("open", "")
 
 
+def test_refresh_keeps_what_is_selected(new_page: NewPage, cloud: None, call: Callable[..., Any]) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto(f"/console/hosts/{uuid_of('cn1')}#refresh=10")
+    place = page.locator(".tree .uuid").nth(1)
+    place.select_text()
+    selected = "getSelection().toString()"
+    assert page.evaluate(selected) == uuid_of("numa0")
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    assert page.evaluate(selected) == uuid_of("numa0")
+    call("POST", "/resource_providers", {"name": "first", "parent_provider_uuid": uuid_of("cn1")})
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    # Another provider is at this place now.
+    assert page.evaluate(selected) == ""
+
+
 def test_refresh_by_hand_keeps_what_is_typed_and_the_focus(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/map?text=c")

@@ -121,7 +121,37 @@ function isEdited(main) {
   return isFocused || [...document.querySelectorAll(fields)].some(isChanged);
 }
 
-// Return a function that opens, scrolls and focuses the same elements in the new content.
+// Where a node is: its index at each level below `main`. The text between the elements of `main` does not count.
+function pathTo(node, main) {
+  const path = [];
+  for (let each = node; each !== main; each = each.parentNode) {
+    const siblings = each.parentNode === main ? main.children : each.parentNode.childNodes;
+    path.unshift([...siblings].indexOf(each));
+  }
+  return path;
+}
+
+function nodeAt([first, ...rest], main) {
+  return rest.reduce((node, index) => node?.childNodes[index], main.children[first]);
+}
+
+// Return a function that selects the same text in the new content, if it is at the same place.
+function keepSelection(main) {
+  const selection = getSelection();
+  const { anchorNode, anchorOffset, focusNode, focusOffset } = selection;
+  if (selection.isCollapsed || ![anchorNode, focusNode].every((node) => node !== main && main.contains(node))) {
+    return () => {};
+  }
+  const [anchorPath, focusPath] = [pathTo(anchorNode, main), pathTo(focusNode, main)];
+  return () => {
+    const [anchor, end] = [nodeAt(anchorPath, main), nodeAt(focusPath, main)];
+    if (anchor?.textContent === anchorNode.textContent && end?.textContent === focusNode.textContent) {
+      selection.setBaseAndExtent(anchor, anchorOffset, end, focusOffset);
+    }
+  };
+}
+
+// Return a function that opens, scrolls, focuses and selects the same in the new content.
 function keepState(main) {
   const all = (selector) => [...main.querySelectorAll(selector)];
   const focusable = "a, button, summary, [tabindex]";
@@ -129,6 +159,7 @@ function keepState(main) {
   const scrolled = all(".scroll").map((element) => element.scrollLeft);
   const active = document.activeElement;
   const hadFocus = main.contains(active);
+  const select = keepSelection(main);
   const position = all(focusable).indexOf(active);
   return () => {
     const details = all("details");
@@ -143,6 +174,7 @@ function keepState(main) {
       const same = active.href && elements.find((element) => element.href === active.href);
       (same || elements[position])?.focus({ preventScroll: true });
     }
+    select();
   };
 }
 
