@@ -38,6 +38,8 @@ _REASONS = {
 }
 """Why a caller with a session has to log in again, by the value of `reason`."""
 
+_FOREIGN_FORM = "This form has expired, or another site has sent it."
+
 _NEXT = re.compile(r"/console(?:/[^\x00-\x20\\?#]*)?(?:[?#][^\x00-\x20]*)?")
 """A page of the console, relative to the mount point.
 
@@ -104,12 +106,11 @@ def _with_form_cookie(response: Response) -> Response:
 bp.after_app_request(_with_form_cookie)
 
 
-def _check_form() -> None:
-    """Raise `Forbidden` unless a page of this console posted the form."""
+def _is_own_form() -> bool:
+    """Return whether a page of this console posted the form."""
     sent, expected = request.form.get("form", ""), request.cookies.get(FORM_COOKIE, "")
     is_same_site = request.headers.get("Sec-Fetch-Site", "same-origin") in ("same-origin", "none")
-    if not is_same_site or not expected or not secrets.compare_digest(sent.encode(), expected.encode()):
-        raise Forbidden("This form has expired, or another site has sent it. Load the page again.")
+    return is_same_site and bool(expected) and secrets.compare_digest(sent.encode(), expected.encode())
 
 
 def _next_path() -> str:
@@ -150,7 +151,9 @@ def _form(problem: str = "", status: int = 200) -> tuple[str, int]:
 @bp.post("/console/login")
 def submit() -> Any:
     """Start a session if the token is valid."""
-    _check_form()
+    if not _is_own_form():
+        # The forms of two tabs that were opened at the same time have different values.
+        return _form(f"{_FOREIGN_FORM} Enter the token again.", 403)
     token = request.form.get("token", "").strip()
     if not token:
         return _form("Enter a token.", 400)
@@ -176,7 +179,8 @@ def submit() -> Any:
 @bp.post("/console/logout")
 def leave() -> Any:
     """End the session."""
-    _check_form()
+    if not _is_own_form():
+        raise Forbidden(f"{_FOREIGN_FORM} Load the page again.")
     response = redirect(url_for("login.show"), 303)
     sessions().end(response)  # type: ignore[arg-type]
     return response

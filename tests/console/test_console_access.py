@@ -188,6 +188,20 @@ def test_unusable_token_is_refused(token_app: Flask, token: str) -> None:
     assert log_in(token_app.test_client(), token).status_code == 400
 
 
+def test_expired_form_is_shown_again(token_app: Flask, admin: str) -> None:
+    client = token_app.test_client()
+    page = client.get("/console/login?next=/console/hosts")
+    client.delete_cookie(FORM_COOKIE, path="/console")
+    client.get("/console/login?next=/console/map")
+    for status in (403, 303):
+        fields = dict(re.findall(r'name="(form|next)" value="([^"]+)"', page.text))
+        page = client.post("/console/login", data={"token": admin, **fields})
+        assert page.status_code == status
+        if status == 403:
+            assert 'role="alert">This form has expired, or another site has sent it. Enter' in page.text
+    assert page.location == "/console/hosts"
+
+
 def test_form_of_another_site_is_refused(token_app: Flask, admin: str) -> None:
     client = token_app.test_client()
     assert log_in(client, admin, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
