@@ -21,6 +21,7 @@ LABELS = {
     "group_by": "Group by",
     "group_trait": "Trait of the groups",
     "size_by": "Size by",
+    "request_id": "Request id",
 }
 """The labels of the fields by the keys of the query."""
 

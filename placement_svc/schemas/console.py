@@ -7,6 +7,12 @@ from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.scalars import NAME, String
 
 
+class OverviewQuery(Schema):
+    """The keys of the overview."""
+
+    request_id = String()
+
+
 class HostFilterKeys(Schema):
     """The keys that filter hosts."""
 

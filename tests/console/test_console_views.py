@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -160,6 +161,35 @@ def test_overview_links_empty_answers_to_their_explanation(get: Get, database: D
     [code] = re.findall(r'data-code="/console(/code.json\?q=[^"]*)"', page)
     assert get(code).json["text"].startswith("No such trait")
     assert get(link).location == "/console/ask?resources=VCPU%3A400&required=%3Cb%3E"
+
+
+@pytest.mark.parametrize(("query", "has_field"), [("", False), ("?request_id=unknown", True)])
+def test_overview_without_searches_has_no_field_for_a_request_id(
+    get: Get, cloud: None, monkeypatch: pytest.MonkeyPatch, query: str, has_field: bool
+) -> None:
+    # Searches of other tests may still be recorded.
+    monkeypatch.setattr(empty_answers, "find", lambda *_, **__: [])
+    page = get(query).text
+    assert "No search without candidates" in page
+    assert ('name="request_id"' in page) == has_field
+
+
+def test_overview_finds_a_search_by_its_request_id(get: Get, database: Database, cloud: None) -> None:
+    ids = [f"req-{uuid_of(name)}" for name in ("own", "other", "of the client")]
+    first, second = empty_answer("resources=VCPU:401"), empty_answer("resources=VCPU:402")
+    first = replace(first, request_id=ids[0], global_request_id=ids[2])
+    second = replace(second, request_id=ids[1])
+    database.write(empty_answers.add, [first, second], 2)
+    assert all(f">{each}<" in get().text for each in ids)
+    for request_id, query in zip(ids, ("VCPU:401", "VCPU:402", "VCPU:401"), strict=True):
+        link = f'<a href="/console?request_id={request_id}#empty">Look for a search without'
+        assert link in get(f"/hosts?text={request_id}%20").text
+        page = get(f"?request_id=%20{request_id}")
+        assert re.findall(r"<code>resources=(.*?)</code>", page.text) == [query]
+        assert f'name="request_id" value="{request_id}"' in page.text
+    unknown = get(f"?request_id=req-{uuid_of('unknown')}").text
+    assert "No search without candidates with this request id is recorded." in unknown
+    assert "request id" not in get("/hosts?text=req-").text
 
 
 @pytest.mark.parametrize(

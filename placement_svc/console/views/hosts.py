@@ -18,6 +18,7 @@ from placement_svc.domain.hosts import Host, HostFilter
 from placement_svc.domain.pages import Page, PageRequest, SortKey
 from placement_svc.http.json import integer, respond
 from placement_svc.http.policy import enforce
+from placement_svc.http.request_id import global_id
 from placement_svc.schemas.console import HostsQuery, host_filter
 from placement_svc.schemas.pages import MAX_LIMIT, parse_page
 from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_KEY
@@ -55,12 +56,14 @@ def show() -> str:
         return host_pages.count(connection, wanted), host_pages.find_page(connection, wanted, page)
 
     count, found = reads().read(read)
+    text = wanted.text.strip()
     return render_template(
         "hosts.html",
         query=query,
         count=count,
         hosts=found.elements,
-        uuid=wanted.text.strip() if DASHED_UUID.fullmatch(wanted.text.strip()) else None,
+        uuid=text if DASHED_UUID.fullmatch(text) else None,
+        request_id=global_id(text),
         columns=_columns(found.elements, wanted, page.sort),
         **page_links(page, found),
     )

@@ -10,7 +10,7 @@ from placement_svc.console.context import allows, load_form
 from placement_svc.db import capacity, empty_answers, host_pages
 from placement_svc.db.engine import Transaction
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.schemas.base import Schema
+from placement_svc.schemas.console import OverviewQuery
 
 bp = Blueprint("overview", __name__)
 
@@ -18,14 +18,10 @@ EMPTY_ANSWERS = 10
 """How many of the last searches without candidates the page shows."""
 
 
-class NoQuery(Schema):
-    """The query of a page that has no keys."""
-
-
 @bp.get("/console")
 def show() -> str:
     """Show the sums of all inventories, the numbers of objects, and the last empty answers."""
-    load_form(NoQuery)
+    request_id = load_form(OverviewQuery).get("request_id", "").strip()
     shows = {
         "capacity": allows("capacity"),
         "providers": allows("resource_providers:list"),
@@ -40,10 +36,14 @@ def show() -> str:
         return {
             "counts": host_pages.count_objects(connection),
             "amounts": capacity.sums(connection, ProviderFilter()) if shows["capacity"] else {},
-            "empty": empty_answers.find(connection, limit=EMPTY_ANSWERS) if shows["empty"] else [],
+            "empty": empty_answers.find(connection, request_id=request_id or None, limit=EMPTY_ANSWERS)
+            if shows["empty"]
+            else [],
         }
 
-    return render_template("overview.html", shows=shows, watched=_watched(), **reads().read(read))
+    return render_template(
+        "overview.html", shows=shows, watched=_watched(), request_id=request_id, **reads().read(read)
+    )
 
 
 def _watched() -> Mapping[str, int | None]:
