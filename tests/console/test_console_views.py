@@ -846,7 +846,14 @@ def test_ask_links_relaxations_and_nearest_hosts(
             {"without": ["required_A=HW_NUMA_ROOT", "in_tree_A=x"], "roots": 2},
         ],
         "nearest": [
-            {"root": host, "fails": [lacks, {"code": "same_subtree", "query": "same_subtree=_A,_B"}]}
+            {
+                "root": host,
+                "fails": [
+                    lacks,
+                    lacks | {"provider": {"uuid": uuid_of("n21"), "name": "n21"}},
+                    {"code": "same_subtree", "query": "same_subtree=_A,_B"},
+                ],
+            }
         ],
         "complete": False,
     }
@@ -860,5 +867,6 @@ def test_ask_links_relaxations_and_nearest_hosts(
     text = words(page.text)
     assert "Ask with resources_A=VCPU:4 1 host" in text
     assert "Ask without required_A=HW_NUMA_ROOT and in_tree_A=x 2 hosts" in text
-    assert "_A free VCPU: wanted 8, best 0 at cn2; same_subtree same_subtree=_A,_B" in text
+    free = "_A free VCPU: wanted 8, best 0"
+    assert f"cn2 {free}; {free} at n21; same_subtree same_subtree=_A,_B" in text
     assert "The proposals are not complete" in text
