@@ -1,85 +1,88 @@
-"""The command line interface, `placement-svc`. The commands are in `placement_svc/commands/`."""
+"""The command line interface, `placement-svc`. The commands are in `placement_svc/commands/`.
+
+The module of a command is imported when the command is called: a query takes 0.3 s of processor time, and
+would take 1.4 s with the modules of all commands.
+"""
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
-from alembic.util import CommandError
 
 from placement_svc import __version__
-from placement_svc.client.service_client import ClientError
-from placement_svc.commands.audit import audit_data
-from placement_svc.commands.db import db
-from placement_svc.commands.demo import show_demo
-from placement_svc.commands.empty import list_empty_searches
-from placement_svc.commands.find import find_providers
-from placement_svc.commands.fits import count_fits
-from placement_svc.commands.serve import serve
-from placement_svc.commands.settings import show_settings
-from placement_svc.commands.token import token
-from placement_svc.commands.top import rank
-from placement_svc.commands.transfer import export_data, import_data
-from placement_svc.commands.tree import show_tree
-from placement_svc.commands.who import list_consumers
-from placement_svc.commands.why import explain_request
-from placement_svc.config import SettingsError
-from placement_svc.demo.service import DemoError
-from placement_svc.domain.errors import PlacementError, SetupError
 from placement_svc.domain.printable import printable
-from placement_svc.import_export.files import TransferError
-from placement_svc.provisioning.errors import EmbeddedError
-from placement_svc.server.serve import ServerError
+
+COMMANDS = {
+    "audit": ("audit", "audit_data"),
+    "db": ("db", "db"),
+    "demo": ("demo", "show_demo"),
+    "empty": ("empty", "list_empty_searches"),
+    "export": ("transfer", "export_data"),
+    "find": ("find", "find_providers"),
+    "fits": ("fits", "count_fits"),
+    "import": ("transfer", "import_data"),
+    "serve": ("serve", "serve"),
+    "settings": ("settings", "show_settings"),
+    "token": ("token", "token"),
+    "top": ("top", "rank"),
+    "tree": ("tree", "show_tree"),
+    "who": ("who", "list_consumers"),
+    "why": ("why", "explain_request"),
+}
+"""The module in `placement_svc.commands` and the name of each command."""
 
 EXPECTED_ERRORS = (
-    ClientError,
-    CommandError,
-    DemoError,
-    EmbeddedError,
-    PlacementError,
-    ServerError,
-    SettingsError,
-    SetupError,
-    TransferError,
+    ("alembic.util", "CommandError"),
+    ("placement_svc.client.service_client", "ClientError"),
+    ("placement_svc.config", "SettingsError"),
+    ("placement_svc.demo.service", "DemoError"),
+    ("placement_svc.domain.errors", "PlacementError"),
+    ("placement_svc.domain.errors", "SetupError"),
+    ("placement_svc.import_export.files", "TransferError"),
+    ("placement_svc.provisioning.errors", "EmbeddedError"),
+    ("placement_svc.server.serve", "ServerError"),
 )
-"""Errors that are reported by their message, without a traceback."""
+"""The modules and names of errors that are reported by their message, without a traceback."""
 
 
 class _Commands(click.Group):
-    """A command group that reports an expected error as one line on standard error, with exit status 1."""
+    """A group that imports its commands when they are called, and reports their errors.
+
+    An expected error is one line on standard error, with exit status 1.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"placement_svc.commands.{module}"), name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except EXPECTED_ERRORS as error:
+        except Exception as error:
+            if not isinstance(error, _expected_errors()):
+                raise
             # A message may quote a file or another service.
             lines = map(printable, str(error).split("\n"))
             raise click.ClickException("\n".join(lines)) from error
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    """Return the expected errors; one whose module is not imported cannot have been raised."""
+    imported = ((sys.modules[module], name) for module, name in EXPECTED_ERRORS if module in sys.modules)
+    return tuple(getattr(module, name) for module, name in imported)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="placement-svc", message="%(prog)s %(version)s")
 def main() -> None:
     """Run and query Placement. `placement-svc settings` lists its settings."""
-
-
-for command in (
-    serve,
-    show_settings,
-    show_demo,
-    token,
-    db,
-    export_data,
-    import_data,
-    audit_data,
-    explain_request,
-    count_fits,
-    show_tree,
-    rank,
-    list_consumers,
-    find_providers,
-    list_empty_searches,
-):
-    main.add_command(command)
 
 
 if __name__ == "__main__":

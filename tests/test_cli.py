@@ -10,6 +10,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import create_engine, make_url, text
 
 from placement_svc import __version__, config
-from placement_svc.cli import main
+from placement_svc.cli import EXPECTED_ERRORS, main
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from tests.support.service import Service, program, serving, started, wait_until
@@ -374,7 +375,9 @@ def test_invalid_arguments_are_usage_errors(arguments: list[str]) -> None:
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the words of every command and of every group of commands."""
     yield path
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
         else:
@@ -389,6 +392,22 @@ def test_help_fits_a_screen(command: tuple[str, ...]) -> None:
     lines = long.stdout.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("command", ["empty", "find", "fits", "top", "tree", "who", "why"])
+def test_query_imports_no_service(command: str) -> None:
+    code = "import sys; from placement_svc.cli import main; main(standalone_mode=False); print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code, command, "--help"], check=True, capture_output=True, text=True
+    )
+    imported = set(result.stdout.splitlines()[-1].split())
+    assert "placement_svc.commands.query" in imported
+    assert imported.isdisjoint({"placement_svc.app", "sqlalchemy", "alembic", "gunicorn"})
+
+
+@pytest.mark.parametrize(("module", "name"), EXPECTED_ERRORS)
+def test_expected_errors_exist(module: str, name: str) -> None:
+    assert issubclass(getattr(import_module(module), name), Exception)
 
 
 @pytest.mark.parametrize("arguments", [[], ["serve"]])

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from placement_svc.cli import main
+from placement_svc.commands.serve import serve
 from placement_svc.config import Settings
 from placement_svc.server.worker import BUFFER_THREADS
 from tests.test_deploy import COMPOSE, DOCKERFILE, OBJECTS, PODS, REPLICAS, ROOT
@@ -189,7 +190,7 @@ def test_containers_have_limits() -> None:
 
 
 def test_limits_of_containers_fit_the_service() -> None:
-    defaults = {option.name: option.default for option in main.commands["serve"].params}
+    defaults = {option.name: option.default for option in serve.params}
     threads = defaults["workers"] * (defaults["threads"] + BUFFER_THREADS)
     assert COMPOSE["services"]["api"]["pids_limit"] >= 2 * threads
     memory = size(COMPOSE["services"]["api"]["mem_limit"])

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from flask import Flask
 
 from placement_svc.cli import main
-from placement_svc.commands.serve import PORT
+from placement_svc.commands import PORT
 from placement_svc.config import CLIENT_VARIABLES, Settings, variable
 from placement_svc.http import proxy
 

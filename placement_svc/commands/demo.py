@@ -2,7 +2,7 @@
 
 import click
 
-from placement_svc.commands.serve import PORT
+from placement_svc.commands import PORT
 from placement_svc.demo.cloud import HOSTS
 from placement_svc.demo.run import run
 

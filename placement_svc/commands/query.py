@@ -19,8 +19,8 @@ from placement_svc.client.service_client import (
     StatusError,
     UnreachableError,
 )
+from placement_svc.commands import PORT
 from placement_svc.commands.report import Format, Report
-from placement_svc.commands.serve import PORT
 from placement_svc.domain.pasted_query import pasted_query
 from placement_svc.domain.printable import printable
 from placement_svc.http.microversion import NEWEST

@@ -8,10 +8,8 @@ import click
 
 from placement_svc import config
 from placement_svc.app import access, create_app, watched_aggregates_of, watched_requests_of
+from placement_svc.commands import PORT
 from placement_svc.server import serve as server
-
-PORT = 8778
-"""The default port of the API."""
 
 MIN_POOL_SIZE = 2
 """Connections of a claim that searches while it holds locks, as each one into a placement group does."""
