@@ -828,6 +828,13 @@ def test_scripts_and_styles_are_small_and_load_nothing(get: Get) -> None:
         assert "://" not in file.read_text().replace("http://www.w3.org/2000/svg", "")
 
 
+def test_host_is_explained_for_a_curl_command(get: Get, cloud: None) -> None:
+    root = uuid_of("cn2")
+    assert '<label for="why-q">A query, a URL or a curl command</label>' in get(f"/hosts/{root}").text
+    sent = urlencode({"q": "curl 'http://h/allocation_candidates?resources=VCPU:5'", "root": root})
+    assert get(f"/ask?{sent}").location == f"/console/ask?resources=VCPU%3A5&root={root}#explanation"
+
+
 def test_ask_links_relaxations_and_nearest_hosts(
     get: Get, cloud: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
