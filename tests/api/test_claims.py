@@ -102,6 +102,23 @@ def test_too_few_candidates_change_nothing(api: Api, load_cloud: LoadCloud) -> N
     assert api("GET", "/consumers").json["consumers"] == []
 
 
+@pytest.mark.parametrize(
+    "request_keys",
+    [
+        "resources=VCPU:9&can_split=VCPU&limit=1",
+        "can_split=VCPU;resources=VCPU:9;limit=1",
+        "resources=VCPU:9&c%61n_split=VCPU&can_split=VCPU&limit=1",
+    ],
+)
+def test_the_explanation_of_a_refused_split_is_that_without_it(
+    api: Api, load_cloud: LoadCloud, request_keys: str
+) -> None:
+    load_cloud(read("h{MEMORY_MB8}; n0<h{VCPU4}; n1<h{VCPU4}"))
+    found = error(api("POST", "/claims", json=body(A, request=request_keys)))
+    assert found["explanation"] == "/allocation_candidates/explanation?resources=VCPU:9&limit=1"
+    assert api("GET", found["explanation"]).json["has_candidates"] is False
+
+
 def test_min_count_leaves_the_last_consumers_unplaced(api: Api, load_cloud: LoadCloud) -> None:
     load_cloud(read("h{VCPU8}"))
 
