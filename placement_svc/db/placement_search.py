@@ -120,6 +120,8 @@ class _PlacementSearch:
         self._deadline, self._memory = options.search.deadline, options.search.memory
         self._uuids = [consumer.consumer_uuid for consumer in wanted.consumers]
         self._consumers = wanted.consumers
+        if options.rule is not None:
+            options.rule.start(connection, self._uuids)
         request = _in_order_of_claims(wanted.request, options)
         self._freed = read_freed_inventories(
             connection, request.ignore_consumer, self._deadline, self._memory
@@ -142,7 +144,6 @@ class _PlacementSearch:
         """Place the consumers one after the other, and return the placements of the first ones."""
         rule = self._options.rule
         if rule is not None:
-            rule.start(self._connection, self._uuids)
             if rule.favored_ids:
                 self._read(self._batches.among(rule.favored_ids))
             # Candidates of sharing providers alone have the same roots around any tree.

@@ -60,6 +60,29 @@ def error(response: Any) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.parametrize("generation", [None, 1])
+@pytest.mark.parametrize(
+    "request_keys", ["resources=VCPU:1", "resources=VCPU:9", "resources=CUSTOM_UNKNOWN:1"]
+)
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_dry_run_has_the_error_of_the_claim(
+    api: Api,
+    load_cloud: LoadCloud,
+    group: Callable[..., None],
+    generation: int | None,
+    request_keys: str,
+    exists: bool,
+) -> None:
+    load_cloud(read("h{VCPU8}"))
+    if exists:
+        group("anti-affinity")
+    sent = body(request=request_keys) | {"consumers": [consumer(uuid_of("1"), generation)]}
+    responses = [api("POST", "/claims", sent | {"dry_run": dry_run}) for dry_run in (True, False)]
+    errors = [response.json.get("errors", [{}])[0] for response in responses]
+    dry_run_error, claim_error = [(error.get("code"), error.get("detail")) for error in errors]
+    assert dry_run_error == claim_error
+
+
 def place(call: Call, name: str, supplier: str, generation: int | None = None) -> None:
     """Let a consumer have one VCPU of a provider, by a plain PUT."""
     sent = consumer(uuid_of(name), generation)

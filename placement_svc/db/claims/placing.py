@@ -207,7 +207,6 @@ class _Call:
         if spare_trees:
             connection.execute(select(func.pg_advisory_xact_lock(CLAIM_LOCK)))
         locked = consumers.lock_and_increment(connection, wanted.consumers)
-        check_generations(wanted.consumers, _generations(locked))
         consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
         # The search does not wait for the turns of other requests, which may wait for these locks.
         search = replace(self._options.search, deadline=replace(self.deadline, turn=None))
@@ -215,6 +214,8 @@ class _Call:
             search=search, rule=rule, is_repeatable=spare_trees > 0, spare_trees=spare_trees
         )
         placements, suppliers = self._search(find_placements_and_suppliers, wanted, options)
+        # As in a dry run, an unknown name is reported before an outdated generation.
+        check_generations(wanted.consumers, _generations(locked))
         provider_ids = _lock_providers(
             connection, suppliers if spare_trees else _named_providers(placements.claims)
         )
