@@ -23,7 +23,8 @@ from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.ordering import TreePosition
-from placement_svc.domain.placing import LAST_KEY, Key
+from placement_svc.domain.placing import LAST_KEY
+from placement_svc.domain.tree_orders import Key
 
 CHUNK_GROWTH = 4
 """How many times as many anchors in order each batch has as the one before."""

@@ -82,6 +82,10 @@ class PlacementGroupRule:
             return self._occupancy.rank(domains)
         return NO_RANK if self._allows_in_run(domains) and self._occupancy.allows(domains) else None
 
+    def domain(self, root_id: int) -> Domain:
+        """Return the domain of a root."""
+        return self._domain_by_root[root_id]
+
     def best_unread(self) -> RuleRank | None:
         """Return a rank that no root precedes which the search has not looked at, for the next consumer.
 

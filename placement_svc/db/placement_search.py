@@ -33,9 +33,10 @@ from placement_svc.domain.ordered_candidates import TreeSuppliers
 from placement_svc.domain.ordering import SupplierFacts
 from placement_svc.domain.placement_rule import PlacementRule, RuleRank
 from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
-from placement_svc.domain.placing import Placed, Placer, Rotation, TreeOrder, Unread
+from placement_svc.domain.placing import Placed, Placer, Unread
 from placement_svc.domain.ranked_placing import RankedOrder
 from placement_svc.domain.split_suppliers import divided
+from placement_svc.domain.tree_orders import Rotation, TreeOrder
 from placement_svc.observability import request_stats
 
 MAX_ROUNDED = 32

@@ -4,7 +4,7 @@ A placement group is such a rule (`docs/spec/extensions.md 5`). The search asks 
 of each placement; it never sees amounts.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 RuleRank = tuple[int, ...]
@@ -43,6 +43,9 @@ class PlacementRule(Protocol):
 
     def rank(self, root_ids: frozenset[int]) -> RuleRank | None:
         """Return the rank of these roots for the next consumer; None if the rule excludes them."""
+
+    def domain(self, root_id: int) -> Hashable:
+        """Return the domain of a root: roots of one domain always have the same rank."""
 
     def best_unread(self) -> RuleRank | None:
         """Return a rank that no root precedes which the search has not looked at, for the next consumer.

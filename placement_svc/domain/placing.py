@@ -3,81 +3,36 @@
 `Placer` picks one candidate for each consumer. It keeps the trees in a heap by the key of their best
 candidate. Amounts only become less while consumers are placed, so a tree without a candidate is dropped, and
 a key that can only become worse is computed again when its tree is at the top.
+
+Under a rule, each domain has such a heap, and the domains are in a heap by rank and key. So a placement that
+changes the rank of a domain moves one entry, and not those of all its trees.
 """
 
 import heapq
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Protocol
 
 from placement_svc.domain.candidates import Candidate
-from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers, SimulatedInventories, amounts_of
+from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories, amounts_of
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.placement_rule import PlacementRule, RuleRank
 from placement_svc.domain.split_suppliers import provider_ids_of
 from placement_svc.domain.supplier_parts import Part, SupplierParts
+from placement_svc.domain.tree_orders import Key, TreeOrder
 
 TREE_SIZE = 600
 """Bytes of memory that a tree in the heap needs, approximately."""
-
-Key = tuple[Any, ...]
-"""The position of a tree or a candidate in an order: smaller keys come first."""
 
 Unread = tuple[RuleRank, Key]
 """A rank and a key that no tree precedes that has not been added yet."""
 
 LAST_KEY: Key = (math.inf,)
 """A key behind those of all trees."""
-
-
-class TreeOrder(Protocol):
-    """The order in which trees and their candidates are used.
-
-    `improves` is whether the key of a tree can become better when amounts of its suppliers are used.
-    """
-
-    improves: bool
-
-    def bound(self, root: RootSuppliers) -> Key:
-        """Return a key that is at most the key of each candidate of a tree, without looking at these."""
-
-    def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
-        """Yield the candidates of a tree with their keys, the best ones first.
-
-        `root` has only those suppliers that are to be used.
-        """
-
-    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
-        """Record that a consumer was placed around a root."""
-
-
-class Rotation:
-    """The order without `order_by`: each tree in turn, in the order in which the trees were added."""
-
-    improves = False
-
-    def __init__(self, combine_root: Callable[[RootSuppliers], Iterator[Candidate]]) -> None:
-        self._combine = combine_root
-        self._turns = Counter[int]()
-        self._positions: dict[int, int] = {}
-
-    def bound(self, root: RootSuppliers) -> Key:
-        """Return how often the tree was used, and its position."""
-        return self._turns[root.id], self._positions.setdefault(root.id, len(self._positions))
-
-    def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
-        """Yield the candidates of a tree: all are equal."""
-        key = self.bound(root)
-        return ((key, candidate) for candidate in self._combine(root))
-
-    def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
-        """Put the tree behind those that were used less often."""
-        self._turns[root.id] += 1
 
 
 @dataclass(frozen=True)
@@ -88,16 +43,31 @@ class Placed:
     root_ids: frozenset[int]
 
 
-@dataclass
+@dataclass(eq=False)
+class _Pool:
+    """Trees whose candidates have the same rank, or one tree whose candidates may have different ranks.
+
+    `heap` has bounds of the keys of the trees. `position` is the bound of rank and key with which the pool is
+    in the heap of pools; None if it is not there. Entries with other numbers than `entry` are outdated.
+    """
+
+    has_one_rank: bool
+    heap: list[tuple[Key, int, "_Tree"]] = field(default_factory=list)
+    position: tuple[RuleRank, Key] | None = None
+    entry: int = 0
+
+
+@dataclass(eq=False)
 class _Tree:
     """A root, with a bound of the key of its best candidate.
 
-    `entry` is the number of its entry in the heap; entries with other numbers are outdated. `found` is its
-    best candidate if `is_current`.
+    `entry` is the number of its entry in the heap of the pool; entries with other numbers are outdated.
+    `found` is its best candidate if `is_current`.
     """
 
     root: RootSuppliers
     bound: Key
+    pool: _Pool
     entry: int = 0
     found: tuple[Key, Placed] | None = None
     is_current: bool = False
@@ -128,7 +98,9 @@ class Placer:
         self._deadline = deadline
         self._memory = memory
         self._trees: dict[int, _Tree] = {}
-        self._heap: list[tuple[tuple[RuleRank, Key], int, _Tree]] = []
+        self._heap: list[tuple[tuple[RuleRank, Key], int, _Pool]] = []
+        self._pools: dict[Hashable, _Pool] = {}
+        """The pools of trees without sharing providers, by the domain of the rule."""
         self._entries = 0
         self._served_roots = defaultdict[int, list[int]](list)
         """For each supplier of trees other than its own, the roots of these trees."""
@@ -148,8 +120,17 @@ class Placer:
                     self._served_roots[id_].append(root.id)
             if self._rule is not None and self._parts.sharing_ids:
                 self._add_other_tree(root)
-            tree = self._trees[root.id] = _Tree(root, self._order.bound(root))
+            pool = self._pool_of(root.id, ids)
+            tree = self._trees[root.id] = _Tree(root, self._order.bound(root), pool)
             self._push(tree, ())
+
+    def _pool_of(self, root_id: int, supplier_ids: Collection[int]) -> _Pool:
+        """Return the pool for a root with these suppliers."""
+        if self._rule is None:
+            return self._pools.setdefault(None, _Pool(has_one_rank=True))
+        if any(id_ in self._parts.sharing_ids for id_ in self._deadline.checked(supplier_ids)):
+            return _Pool(has_one_rank=False)
+        return self._pools.setdefault(self._rule.domain(root_id), _Pool(has_one_rank=True))
 
     def _add_other_tree(self, root: RootSuppliers) -> None:
         """Add a tree to `_other_trees`, if it can have candidates of sharing providers alone."""
@@ -180,40 +161,68 @@ class Placer:
         if found is None:
             return None
         tree, rank, placed = found
-        self._push(tree, rank)
+        self._push_pool(tree.pool, rank)
         return placed
 
     def _pop_best(self, unread: Unread | None) -> tuple[_Tree, RuleRank, Placed] | None:
-        """Remove the tree with the best candidate from the heap; return it with that candidate."""
+        """Remove the pool with the best candidate from the heap; return tree, rank and candidate."""
         while self._heap:
             self._deadline.check()
-            _, entry, tree = heapq.heappop(self._heap)
-            if entry != tree.entry:
+            _, entry, pool = heapq.heappop(self._heap)
+            if entry != pool.entry:
                 continue
-            found = self._best(tree)
+            pool.position = None
+            found = self._best_in(pool)
             if found is None:
                 continue
-            (rank, tree.bound), placed = found
-            is_best = not self._heap or (rank, tree.bound) <= self._heap[0][0]
-            if not is_best or (unread is not None and (rank, tree.bound) > unread):
-                self._push(tree, rank)
+            tree, rank, placed = found
+            position = rank, tree.bound
+            is_best = not self._heap or position <= self._heap[0][0]
+            if not is_best or (unread is not None and position > unread):
+                self._push_pool(pool, rank)
                 if is_best:
                     return None
                 continue
             return tree, rank, placed
         return None
 
+    def _best_in(self, pool: _Pool) -> tuple[_Tree, RuleRank, Placed] | None:
+        """Return the tree with the best candidate of a pool, which is then the first one of its heap."""
+        while pool.heap:
+            self._deadline.check()
+            _, entry, tree = pool.heap[0]
+            found = self._best(tree) if entry == tree.entry else None
+            if found is None:
+                heapq.heappop(pool.heap)
+                continue
+            (rank, tree.bound), placed = found
+            heapq.heapreplace(pool.heap, (tree.bound, entry, tree))
+            if pool.heap[0][1] == entry:
+                return tree, rank, placed
+        return None
+
     def _push(self, tree: _Tree, rank: RuleRank) -> None:
-        """Put a tree into the heap; the rank () comes before all others."""
+        """Put a tree into the heap of its pool, and the pool into that of pools."""
         self._entries += 1
         tree.entry = self._entries
-        heapq.heappush(self._heap, ((rank, tree.bound), tree.entry, tree))
+        heapq.heappush(tree.pool.heap, (tree.bound, tree.entry, tree))
+        self._push_pool(tree.pool, rank)
+
+    def _push_pool(self, pool: _Pool, rank: RuleRank) -> None:
+        """Put a pool into the heap if it is not there with a better rank; the rank () is the best one."""
+        position = rank, pool.heap[0][0]
+        if pool.position is not None and pool.position <= position:
+            return
+        self._entries += 1
+        pool.position, pool.entry = position, self._entries
+        heapq.heappush(self._heap, (position, pool.entry, pool))
 
     def _claim(self, tree: _Tree, placed: Placed) -> None:
         """Use the amounts of a candidate, and put all trees back into the heap whose keys may be better."""
         amounts = amounts_of(self._rules.demands, placed.candidate)
         self._inventories.claim(amounts, 1)
         self._order.record(tree.root, amounts)
+        self._push_pool(tree.pool, ())
         changed = {tree.root.id}
         for id_ in {id_ for supplier in placed.candidate for id_ in provider_ids_of(supplier)}:
             changed.add(self._parts.root_id(id_))
@@ -244,9 +253,13 @@ class Placer:
     def _best(self, tree: _Tree) -> tuple[tuple[RuleRank, Key], Placed] | None:
         """Return the best candidate of a tree with its key, None if it has none."""
         # The ranks of a rule change with each placement.
-        if self._rule is not None or not tree.is_current:
+        if not tree.is_current or not tree.pool.has_one_rank:
             tree.found = min(self._options(tree.root), key=itemgetter(0), default=None)
             tree.is_current = True
+        elif self._rule is not None and tree.found is not None:
+            rank = self._rule.rank(frozenset([tree.root.id]))
+            (_, key), placed = tree.found
+            return None if rank is None else ((rank, key), placed)
         return tree.found
 
     def _options(self, root: RootSuppliers) -> Iterator[tuple[tuple[RuleRank, Key], Placed]]:

@@ -6,7 +6,7 @@ from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.claim_amounts import ClaimAmounts, RootSuppliers
 from placement_svc.domain.ordered_candidates import TreeSuppliers, ordered_candidates
 from placement_svc.domain.ordering import Ordering, SupplierFacts, best_rank
-from placement_svc.domain.placing import Key
+from placement_svc.domain.tree_orders import Key
 
 
 class RankedOrder:

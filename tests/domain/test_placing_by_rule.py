@@ -1,7 +1,9 @@
 """Each consumer of a placement group gets the best of all candidates around all roots."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +17,10 @@ from placement_svc.domain.ordered_candidates import TreeSuppliers
 from placement_svc.domain.ordering import Ordering, SupplierFacts
 from placement_svc.domain.placement_groups import POLICIES, Occupancy, PlacementGroup
 from placement_svc.domain.placement_rule import RuleRank
-from placement_svc.domain.placing import Key, Placer, Rotation, TreeOrder
+from placement_svc.domain.placing import Placer
 from placement_svc.domain.ranked_placing import RankedOrder
 from placement_svc.domain.split_suppliers import SplitSupplier, SupplierPart, provider_ids_of
+from placement_svc.domain.tree_orders import Key, Rotation, TreeOrder
 from tests.conftest import examples
 
 ROOTS = range(1, 5)
@@ -26,34 +29,43 @@ MEMORY = 1 << 24
 
 
 class Rule:
-    """The policy of a group whose domains are roots."""
+    """The policy of a group with so many domains, which may be the roots."""
 
     ranks_roots = True
     tries_domains = False
     favored_ids = ()
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, domain_count: int) -> None:
+        self.domain_count = domain_count
+        self.asked = 0
+        """How often a rank was asked for."""
         most = 1 if policy.endswith("anti-affinity") else None
         self.group = PlacementGroup("group", policy, most, None)
         self.occupancy = Occupancy(self.group)
 
     def rank(self, root_ids: frozenset[int]) -> RuleRank | None:
-        domains = set(map(str, root_ids))
+        self.asked += 1
+        domains = set(map(self.domain, root_ids))
         if self.group.is_soft:
             return self.occupancy.rank(domains)
         return () if self.occupancy.allows(domains) else None
+
+    def domain(self, root_id: int) -> str:
+        return str(root_id % self.domain_count)
 
     def best_unread(self) -> RuleRank | None:
         raise NotImplementedError
 
     def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
-        domains = list(map(str, root_ids))
-        hard = [((), self.occupancy.keeping_sets(domains))]
-        for rank, sets in self.occupancy.levels(domains) if self.group.is_soft else hard:
-            yield rank, [frozenset(int(domain) for domain in each if domain is not None) for each in sets]
+        roots = defaultdict[str | None, list[int]](list)
+        for root_id in root_ids:
+            roots[self.domain(root_id)].append(root_id)
+        hard = [((), self.occupancy.keeping_sets(roots))]
+        for rank, sets in self.occupancy.levels(roots) if self.group.is_soft else hard:
+            yield rank, [frozenset(id_ for domain in each for id_ in roots[domain]) for each in sets]
 
     def record(self, root_ids: frozenset[int]) -> Collection[int]:
-        self.occupancy.add(set(map(str, root_ids)))
+        self.occupancy.add(set(map(self.domain, root_ids)))
         return ROOTS
 
     def begin_run(self, root_ids: frozenset[int]) -> Collection[int]:
@@ -159,17 +171,19 @@ def all_candidates(
     cloud=clouds(),
     rules=rules(),
     policy=st.sampled_from(POLICIES),
+    domain_count=st.sampled_from([2, len(ROOTS)]),
     method=st.sampled_from([None, OrderMethod.SPREAD, OrderMethod.PACK]),
 )
 def test_each_consumer_gets_the_best_of_all_candidates(
     cloud: tuple[SimulatedInventories, set[int], dict[int, list[int]]],
     rules: CombinationRules,
     policy: str,
+    domain_count: int,
     method: OrderMethod | None,
 ) -> None:
     inventories, sharing, suppliers = cloud
     roots = [RootSuppliers(root, [ids] * len(rules.demands)) for root, ids in suppliers.items() if ids]
-    rule, order = Rule(policy), order_of(method, rules, inventories)
+    rule, order = Rule(policy, domain_count), order_of(method, rules, inventories)
     placer = Placer(
         rules,
         inventories,
@@ -188,3 +202,34 @@ def test_each_consumer_gets_the_best_of_all_candidates(
         assert is_placed is bool(possible)
         if placed is not None:
             assert possible[parts_of(placed.candidate)] == min(possible.values())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("method", [None, OrderMethod.SPREAD, OrderMethod.PACK])
+def test_a_placement_does_not_examine_all_trees_of_its_domain(
+    policy: str, method: OrderMethod | None
+) -> None:
+    consumer_count = 30
+    inventories = SimulatedInventories()
+    root_ids = range(1, 121)
+    for root_id in root_ids:
+        inventories.paths[root_id] = (root_id,)
+        inventories.traits[root_id] = frozenset()
+        inventories.uuids[root_id] = f"{root_id:03}"
+        inventories.free[root_id, DISK] = inventories.max_unit[root_id, DISK] = 30
+        inventories.min_unit[root_id, DISK] = inventories.step_size[root_id, DISK] = 1
+    rules = CombinationRules((Demand("1", ((DISK, 1),)),), group_policy=GroupPolicy.NONE)
+    rule = Rule(policy, domain_count=3)
+    placer = Placer(
+        rules,
+        inventories,
+        sharing_ids=(),
+        order=order_of(method, rules, inventories),
+        rule=rule,
+        deadline=Deadline.of(60),
+        memory=MemoryBudget(MEMORY),
+    )
+    placer.add([RootSuppliers(root_id, [[root_id]]) for root_id in root_ids])
+    placed = sum(placer.place(None) is not None for _ in range(consumer_count))
+    assert placed == (3 if policy == "anti-affinity" else consumer_count)
+    assert rule.asked < 10 * consumer_count + len(root_ids)
