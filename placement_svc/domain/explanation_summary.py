@@ -8,6 +8,11 @@ Body = Mapping[str, Any]
 Reason = tuple[str, str]
 """Why there are no candidates, and what to do if no verified relaxation is known."""
 
+WHERE_GROUPS_FIT = "where each group would fit by itself"
+
+NOT_ON_SEVERAL_GROUPS = ("groups", "root_required", "root_member_of")
+"""The codes in `tree` of the filters that do not test how groups combine."""
+
 MAX_LACKS = 3
 """The number of things that the summary says the nearest root lacks."""
 
@@ -32,7 +37,8 @@ def _with_candidates(body: Body, covered: str) -> Iterator[str]:
     yield f"{roots['with_candidates']} of {covered} {_verb(roots['with_candidates'], 'have')} candidates."
     blocker = _greatest_blocker(body)
     if blocker:
-        yield f"{_name(blocker)} alone excludes {blocker['sole_blocker']} more."
+        where = "" if _decides(body, blocker) else f", {WHERE_GROUPS_FIT}"
+        yield f"{_name(blocker)} alone excludes {blocker['sole_blocker']} more{where}."
     if body.get("truncated_by"):
         returned = roots["returned"]
         yield f"The response has candidates on {_hosts(returned)} only, because of {body['truncated_by']}."
@@ -58,19 +64,19 @@ def _closest(body: Body) -> Iterator[str]:
     """Yield the sentence about the nearest root, if amounts are what the roots lack."""
     if body["kind"] in ("full", "fragmented") and body["nearest"]:
         nearest = body["nearest"][0]
-        lacks = list(dict.fromkeys(map(_lack, nearest["fails"])))
+        lacks = list(dict.fromkeys(_lack(each, nearest["root"]) for each in nearest["fails"]))
         more = f", and {len(lacks) - MAX_LACKS} more" if len(lacks) > MAX_LACKS else ""
         closest = "" if "root" in body else f"{nearest['root']['name']} comes closest: "
         sentence = f"{closest}{', '.join(lacks[:MAX_LACKS])}{more}."
         yield sentence if closest else f"{sentence[0].upper()}{sentence[1:]}"
 
 
-def _lack(failure: Mapping[str, Any]) -> str:
-    """Return what a root lacks at one filter."""
-    name = failure.get("resource_class")
+def _lack(failure: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """Return what a root lacks at one filter, with the provider if others of its tree may have it."""
+    name, provider = failure.get("resource_class"), failure["provider"]
     match failure["code"]:
         case "inventory":
-            return f"there is no {name}"
+            return f"the provider {provider['name']} has no {name}" if provider else f"there is no {name}"
         case "unit":
             return (
                 f"{failure['wanted']} {name} {_verb(failure['wanted'], 'are')} not allowed in one allocation"
@@ -81,7 +87,10 @@ def _lack(failure: Mapping[str, Any]) -> str:
             return f"{failure['best']} of {failure['wanted']} {name} {_verb(failure['best'], 'are')} free"
     if failure["query"] is None:
         return f"{_name(failure)} fails"
-    return f"it does not meet {failure['query']}"
+    # `required` of the unsuffixed group concerns all of its suppliers.
+    is_of_all = (failure["suffix"], failure["code"]) == ("", "required")
+    subject = "it" if is_of_all or provider in (None, root) else f"the provider {provider['name']}"
+    return f"{subject} does not meet {failure['query']}"
 
 
 def _impossible(body: Body) -> Reason:
@@ -132,16 +141,16 @@ def _combination(body: Body) -> Reason:
     ends = next((each for each in others if not each["left"]), None)
     if groups["left"] and ends is not None:
         fit = f"Each group fits by itself on {_hosts(groups['left'])}"
-        relax = "Request less" if ends["query"] is None else "Relax it"
-        return f"{fit}, but {_name(ends)} leaves no combination.", f"{relax}, or request fewer groups."
+        less = "Request less, or request" if ends["query"] is None else "Request"
+        return f"{fit}, but {_name(ends)} leaves no combination.", f"{less} fewer groups."
     return "Each group would fit by itself if nothing were used, but the groups cannot be combined.", ""
 
 
 def _filtered(body: Body) -> Reason:
     blocker = _greatest_blocker(body)
     if blocker:
-        count = _hosts(blocker["sole_blocker"])
-        return f"{_name(blocker)} alone excludes {count} that would have candidates.", "Drop or change it."
+        where = "that would have candidates" if _decides(body, blocker) else WHERE_GROUPS_FIT
+        return f"{_name(blocker)} alone excludes {_hosts(blocker['sole_blocker'])} {where}.", ""
     ends = next((each for each in _entries(body) if not each["left"]), None)
     if ends is None:
         return "The groups do not fit on the same host.", ""
@@ -172,6 +181,15 @@ def _greatest_blocker(body: Body) -> Mapping[str, Any] | None:
     """Return the entry with the greatest `sole_blocker`, None if all are 0."""
     entry = max(_entries(body), key=lambda each: each["sole_blocker"])
     return entry if entry["sole_blocker"] else None
+
+
+def _decides(body: Body, blocker: Mapping[str, Any]) -> bool:
+    """Return whether the hosts of the `sole_blocker` would have candidates without this filter.
+
+    The number of a filter on one group or on the root ignores the filters on several groups.
+    """
+    on_several = [each for each in body["tree"] if each["code"] not in NOT_ON_SEVERAL_GROUPS]
+    return not on_several or blocker in on_several
 
 
 _NAMES = {
