@@ -32,30 +32,29 @@ def explain_request(service: ServiceClient, request: str, host: str | None) -> R
     """
     root = {} if host is None else {"root": host}
     body = service.get(request_path("/allocation_candidates/explanation", request_query(request), **root))
-    listing = Listing(_HEADINGS, list(_rows(body)))
+    headings = (*_HEADINGS, "Has") if "root" in body else _HEADINGS
+    listing = Listing(headings, list(_rows(body)))
     return Report(body, listing, list(_parts(body, listing)), is_success=body["has_candidates"])
 
 
 def _rows(body: Mapping[str, Any]) -> Iterator[list[Cell]]:
     """Yield a row for each filter; those of the whole tree have the group ``tree``."""
     groups = [*body["groups"], {"suffix": "tree", "filters": body["tree"]}]
+    values = ("query", "resource_class", "alone", "left", "sole_blocker", "wanted", "best", "sum_free")
     for group in groups:
         for each in group["filters"]:
-            values = ("query", "resource_class", "alone", "left", "sole_blocker", "wanted")
-            held = each.get("has", each.get("best"))
-            yield [
-                group["suffix"],
-                each["code"],
-                *(each.get(name) for name in values),
-                ", ".join(held) if isinstance(held, list) else held,
-                each.get("sum_free"),
-            ]
+            row = [group["suffix"], each["code"], *(each.get(name) for name in values)]
+            if "root" in body:
+                has = each.get("has")
+                row.append(", ".join(has) if isinstance(has, list) else has)
+            yield row
 
 
 def _parts(body: Mapping[str, Any], listing: Listing) -> Iterator[Part]:
     yield sentence(body["summary"])
-    columns = (0, 1, 2, 4, 5, 6, 8)
-    headings = ("Group", "Filter", "Request", "Alone", "Left", "Only", "Has" if "root" in body else "Best")
+    last = "Has" if "root" in body else "Best"
+    columns = (0, 1, 2, 4, 5, 6, listing.headings.index(last))
+    headings = ("Group", "Filter", "Request", "Alone", "Left", "Only", last)
     yield Listing(headings, [[row[column] for column in columns] for row in listing.rows])
     yield sentence(_LEGEND)
     failures = body["roots"]["by_first_failure"]

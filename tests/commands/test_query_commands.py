@@ -167,6 +167,24 @@ def test_why_shows_summary_and_filters(run: Run, api: Api) -> None:
 
 
 @pytest.mark.usefixtures("cloud")
+def test_why_one_host_shows_what_it_has_and_the_best_amounts(run: Run, api: Api) -> None:
+    """The nearest provider is n11, which has 2 VCPU free. n12 has 5, but not the trait."""
+    request = "resources_A=VCPU:6&required_A=HW_NUMA_ROOT"
+    body = api("GET", f"/allocation_candidates/explanation?{request}&root=cn1").get_json()
+    entries = [*body["groups"][0]["filters"], *body["tree"]]
+    rows = csv_rows(run("why", request, "--host", "cn1", "--csv"))
+    assert rows == csv_rows(run("why", f"{request}&root=cn1", "--csv"))
+    for name in ("wanted", "best", "sum_free", "has"):
+        expected = [each.get(name) for each in entries]
+        assert [row[name] for row in rows] == ["" if each is None else str(each) for each in expected]
+    assert [(row["best"], row["has"]) for row in rows if row["filter"] == "free"] == [("5", "2")]
+    assert [row[-1] for row in table_rows(run("why", request, "--host", "cn1")) if row[1:2] == ["free"]] == [
+        "2"
+    ]
+    assert "has" not in csv_rows(run("why", request, "--csv"))[0]
+
+
+@pytest.mark.usefixtures("cloud")
 def test_fits_counts_how_often_the_request_fits(run: Run) -> None:
     result = run("fits", "resources_A=VCPU:2")
     assert result.exit_code == 0, result.stderr
