@@ -204,13 +204,24 @@ class _Explanation:
 
     def _answer(self) -> Answer:
         limits = (self._request.limit, self._options.search.max_candidates)
-        if limits == (None, None) and not self._counts.cloud.sharing and not self._has_more:
+        shares = self._has_shared_suppliers()
+        if limits == (None, None) and not shares and not self._has_more:
             # All candidates of a root are in its own tree.
             return Answer(None, self._tree[-1][1].left)
         options = replace(self._options.search, summary_classes=frozenset())
-        # Without sharing providers, no candidate is one of two roots.
-        distinct = 0 if self._counts.cloud.sharing else self._tree[-1][1].left
+        # Without suppliers of other trees, no candidate is one of two roots.
+        distinct = 0 if shares else self._tree[-1][1].left
         return search_answer(self._reader.connection, self._request, options, min_candidates=distinct)
+
+    def _has_shared_suppliers(self) -> bool:
+        """Return whether a sharing provider may supply a covered root of another tree."""
+        demands = [demand for test in self._counts.all_tests() for demand in test.demands]
+        return any(
+            demand.supplies(root.pattern.root, sharing.node.pattern, is_shared=True)
+            for root in self._options.search.deadline.checked(self._counts.in_groups)
+            for sharing in self._counts.cloud.serving_from_elsewhere(root)
+            for demand in demands
+        )
 
     def _has_candidates_elsewhere(self) -> bool:
         """Return whether a root that the explanation does not cover has candidates."""

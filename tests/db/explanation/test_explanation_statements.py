@@ -7,6 +7,7 @@ from flask import Flask
 from sqlalchemy import event
 
 from placement_svc.db import independent_fits
+from placement_svc.db.explanation import answer, explain
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 from tests.support.statements import count_statements, sent_statements
@@ -37,6 +38,27 @@ def test_gaps_are_computed_only_with_an_inventory(
         response = api("GET", f"/allocation_candidates/explanation?relaxations=0&{request_key}")
     assert len(response.json["nearest"]) == 3 + computes
     assert any("of_slots" in each.text for each in sent) == computes
+
+
+@pytest.mark.parametrize(
+    ("request_key", "searches"),
+    [("resources1=VCPU:4", False), ("resources1=DISK_GB:4", True), ("resources=VCPU:4,DISK_GB:4", True)],
+    ids=["own-tree", "suffixed", "unsuffixed"],
+)
+def test_candidates_are_generated_only_if_a_sharing_provider_supplies_them(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, request_key: str, *, searches: bool
+) -> None:
+    load_cloud(read("h0{VCPU8}@A; h1{VCPU8}; s{DISK_GB8}$@A"))
+    searched: list[bool] = []
+
+    def search_answer(*arguments: Any, **options: Any) -> answer.Answer:
+        searched.append(True)
+        return answer.search_answer(*arguments, **options)
+
+    monkeypatch.setattr(explain, "search_answer", search_answer)
+    body = api("GET", f"/allocation_candidates/explanation?relaxations=0&{request_key}").json
+    assert bool(searched) == searches
+    assert body["roots"]["returned"] == (1 if request_key == "resources1=DISK_GB:4" else 2)
 
 
 @pytest.mark.parametrize(
