@@ -9,7 +9,7 @@ import click
 from placement_svc.client.service_client import ServiceClient, StatusError
 from placement_svc.commands.listing import Listing
 from placement_svc.commands.query import get, limit_option, query_command
-from placement_svc.commands.report import Report, amounts, is_uuid, sentence
+from placement_svc.commands.report import Report, amounts, sentence, usual_uuid
 
 _TRAIT = re.compile(r"[A-Z0-9_]+")
 _HEADINGS = ("Match", "Provider", "UUID", "Root UUID", "Usages")
@@ -36,8 +36,8 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
                 **query,
             )
         except StatusError as error:
-            # A text that looks like a trait need not be one.
-            if match == "trait" and error.status == 400:
+            # A text that looks like a trait or a uuid need not be one.
+            if match != "name" and error.status == 400:
                 continue
             raise
         found[match] = page["resource_providers"]
@@ -56,10 +56,10 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
 
 def _queries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield what a text can be, and the query for its providers."""
-    if is_uuid(text):
-        # An aggregate has the letter case in which a client has written it.
-        yield "aggregate", {"member_of": f"in:{','.join(dict.fromkeys((text, text.lower())))}"}
-        yield "uuid", {"uuid": text.lower()}
+    if uuid := usual_uuid(text):
+        # An aggregate has the form in which a client has written it.
+        yield "aggregate", {"member_of": f"in:{','.join(dict.fromkeys((text, text.lower(), uuid)))}"}
+        yield "uuid", {"uuid": uuid}
     elif _TRAIT.fullmatch(text):
         yield "trait", {"required": text}
     yield "name", {"name": f"contains:{text}"}

@@ -7,15 +7,15 @@ from typing import Any
 from placement_svc.client.service_client import ServiceClient
 from placement_svc.commands.listing import Listing
 from placement_svc.commands.query import get
-from placement_svc.commands.report import Report, is_uuid, sentence
+from placement_svc.commands.report import Report, sentence, usual_uuid
 
 Provider = Mapping[str, Any]
 
 
 def find_tree(service: ServiceClient, name_or_uuid: str, **query: str) -> list[Provider]:
     """Return the providers of a tree, none if there is no such provider; a uuid is tried before a name."""
-    if is_uuid(name_or_uuid):
-        found = _list(service, in_tree=name_or_uuid.lower(), **query)
+    if uuid := usual_uuid(name_or_uuid):
+        found = _list(service, in_tree=uuid, **query)
         if found:
             return found
     # An empty name in a query matches every provider.

@@ -116,12 +116,12 @@ def amounts(by_class: Mapping[str, int]) -> str:
     return ", ".join(f"{name}:{amount}" for name, amount in by_class.items())
 
 
-def is_uuid(text: str) -> bool:
-    """Return whether a text is a uuid in its usual form, in any letter case."""
+def usual_uuid(text: str) -> str | None:
+    """Return the usual form of a uuid in any form that the API accepts, None for other texts."""
     try:
-        return str(UUID(text)) == text.lower()
+        return str(UUID(text))
     except ValueError:
-        return False
+        return None
 
 
 def _raw(cell: Cell) -> str | int:

@@ -309,14 +309,30 @@ def test_find_names_all_providers(run: Run, text: str, match: str, names: list[s
 
 
 @pytest.mark.usefixtures("cloud")
-def test_find_knows_aggregates_in_any_letter_case(run: Run, api: Api) -> None:
+@pytest.mark.parametrize("form", ["{}", "{{{}}}", "urn:uuid:{}"])
+@pytest.mark.parametrize("change", [str, str.upper, lambda text: text.replace("-", "")])
+def test_find_knows_uuids_in_any_form(run: Run, api: Api, form: str, change: Callable[[str], str]) -> None:
+    def written(name: str) -> str:
+        return form.format(change(uuid_of(name)))
+
     body = api("GET", f"/resource_providers/{uuid_of('cn2')}/aggregates").get_json()
-    upper = uuid_of("upper").upper()
-    api("PUT", f"/resource_providers/{uuid_of('cn2')}/aggregates", body | {"aggregates": [upper]})
-    for text, name in ((upper, "cn2"), (uuid_of("rack").upper(), "cn1")):
-        assert ("aggregate", name) in [
-            (row["match"], row["provider"]) for row in csv_rows(run("find", text, "--csv"))
-        ]
+    api("PUT", f"/resource_providers/{uuid_of('cn2')}/aggregates", body | {"aggregates": [written("new")]})
+    for name, match in (
+        ("new", ("aggregate", "cn2")),
+        ("rack", ("aggregate", "cn1")),
+        ("n11", ("uuid", "n11")),
+    ):
+        rows = csv_rows(run("find", written(name), "--csv"))
+        assert match in [(row["match"], row["provider"]) for row in rows]
+    assert run("tree", written("n11"), "--json").stdout == run("tree", uuid_of("n11"), "--json").stdout
+
+
+@pytest.mark.usefixtures("cloud")
+def test_find_tries_a_text_that_only_resembles_a_uuid(run: Run, api: Api) -> None:
+    name = f"{'_'.join('abcdef')}{'0' * 21}"
+    api("POST", "/resource_providers", {"name": name})
+    [row] = csv_rows(run("find", name, "--csv"))
+    assert (row["match"], row["provider"]) == ("name", name)
 
 
 @pytest.mark.usefixtures("cloud")
