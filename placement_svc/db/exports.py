@@ -29,7 +29,8 @@ from placement_svc.domain.records import (
 FETCH_SIZE = 1000
 """Rows fetched from PostgreSQL at a time."""
 
-# Ordered by id, so that an import assigns new ids in the same order.
+# Ordered by id, so that an import assigns new ids in the same order. The aggregates of a provider are ordered
+# by uuid, because an import assigns their ids in the order of the providers that are in them.
 _PROVIDERS = text("""
     SELECT provider.uuid, provider.name, parent.uuid AS parent_uuid,
            ARRAY(SELECT trait.name
@@ -41,7 +42,7 @@ _PROVIDERS = text("""
                    FROM provider_aggregates
                    JOIN aggregates AS aggregate ON aggregate.id = aggregate_id
                   WHERE provider_id = provider.id
-                  ORDER BY aggregate.id) AS aggregates,
+                  ORDER BY aggregate.uuid) AS aggregates,
            (SELECT json_agg(json_build_array(class.name, to_json(record)) ORDER BY class.id)
               FROM inventories
               JOIN resource_classes AS class ON class.id = resource_class_id

@@ -49,6 +49,21 @@ def test_an_import_restores_an_export(
     assert Path(again).read_bytes() == Path(file).read_bytes()
 
 
+def test_an_export_does_not_show_in_which_order_aggregates_were_created(
+    call: Call, run: Run, clean_database: Callable[[], None]
+) -> None:
+    for host in ("h1", "h2"):
+        call("POST", "/resource_providers", {"name": host, "uuid": uuid_of(host)})
+    # The second host is in the older aggregate, but an import reads the first host first.
+    for generation, host, aggregates in ((0, "h2", "x"), (0, "h1", "y"), (1, "h2", "xy")):
+        body = {"aggregates": [*map(uuid_of, aggregates)], "resource_provider_generation": generation}
+        call("PUT", f"/resource_providers/{uuid_of(host)}/aggregates", body)
+    exported = run("export", "-").stdout_bytes
+    clean_database()
+    assert run("import", "-", input=exported).exit_code == 0
+    assert run("export", "-").stdout_bytes == exported
+
+
 def test_lines_may_be_in_any_order(
     cloud: None, run: Run, engine: Engine, clean_database: Callable[[], None]
 ) -> None:
