@@ -129,12 +129,13 @@ def test_sums_of_groups_of_providers(get: Get, providers: list[Record], grouping
 
 
 @pytest.mark.parametrize(
-    ("sign", "names"), [("-", ["none", "over", "empty"]), ("", ["over", "none", "empty"])]
+    ("sign", "names"),
+    [("-", ["below", "none", "over", "empty"]), ("", ["over", "none", "below", "empty"])],
 )
 def test_usage_without_capacity_is_the_fullest(
     get: Get, load_cloud: LoadCloud, sign: str, names: list[str]
 ) -> None:
-    load_cloud(read("empty{VCPU8 res8}; over{VCPU8 used9}; none{VCPU8 res8 used1}"))
+    load_cloud(read("empty{VCPU8 res8}; over{VCPU8 used9}; none{VCPU8 res8 used1}; below{VCPU8 res9 used2}"))
     for limit in (1, 2, 100):
         path = f"/capacity?group_by=root&limit={limit}&sort_by={sign}ratio:VCPU"
         assert [group["root"]["name"] for group in walk(get, path)] == names
