@@ -63,8 +63,8 @@ _KEYS: dict[Grouping, tuple[ColumnElement[int], ColumnElement[str]]] = {
 }
 """The id and the key of the groups."""
 
-WITHOUT_CAPACITY = 1e12
-"""The ratio of one that is used without any capacity: more than that of any capacity."""
+WITHOUT_CAPACITY = 1e30
+"""The ratio of one that is used without any capacity: more than the usage of any capacity in 64 bits."""
 
 Conditions = Sequence[ColumnElement[bool]]
 

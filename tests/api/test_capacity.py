@@ -141,6 +141,33 @@ def test_usage_without_capacity_is_the_fullest(
         assert [group["root"]["name"] for group in walk(get, path)] == names
 
 
+def test_usage_without_capacity_exceeds_the_greatest_ratio(get: Get, call: Callable[..., Any]) -> None:
+    largest = 2**31 - 1
+
+    def put_inventory(name: str, generation: int, **inventory: float) -> None:
+        body = {"resource_provider_generation": generation, "inventories": {"VCPU": inventory}}
+        call("PUT", f"/resource_providers/{uuid_of(name)}/inventories", body)
+
+    def claim(name: str, amount: int) -> Record:
+        return {
+            "allocations": {uuid_of(name): {"resources": {"VCPU": amount}}},
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+            "project_id": "project",
+            "user_id": "user",
+        }
+
+    for name in ("over", "none"):
+        call("POST", "/resource_providers", {"name": name, "uuid": uuid_of(name)})
+        put_inventory(name, 0, total=largest, allocation_ratio=1000)
+    claims = {uuid_of(f"server {number}"): claim("over", largest) for number in range(500)}
+    call("POST", "/allocations", claims | {uuid_of("server"): claim("none", 1)})
+    put_inventory("over", 2, total=1)
+    put_inventory("none", 2, total=1, reserved=1)
+    groups = get("/capacity?group_by=root&sort_by=ratio:VCPU")["groups"]
+    assert [group["root"]["name"] for group in groups] == ["over", "none"]
+
+
 @pytest.mark.parametrize("grouping", ["consumer_type", "project_id"])
 def test_used_amounts_of_groups_of_consumers(get: Get, providers: list[Record], grouping: str) -> None:
     expected: dict[str | None, Any] = defaultdict(lambda: defaultdict(lambda: {"used": 0}))
