@@ -214,12 +214,12 @@ class _Explanation:
         return search_answer(self._reader.connection, self._request, options, min_candidates=distinct)
 
     def _has_shared_suppliers(self) -> bool:
-        """Return whether a sharing provider may supply a covered root of another tree."""
+        """Return whether a sharing provider may supply a covered root, perhaps one of another tree."""
         demands = [demand for test in self._counts.all_tests() for demand in test.demands]
         return any(
-            demand.supplies(root.pattern.root, sharing.node.pattern, is_shared=True)
+            demand.supplies(root.pattern.root, pattern, is_shared=True)
             for root in self._options.search.deadline.checked(self._counts.in_groups)
-            for sharing in self._counts.cloud.serving_from_elsewhere(root)
+            for pattern in root.pattern.shared
             for demand in demands
         )
 
