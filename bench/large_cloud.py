@@ -90,6 +90,8 @@ _STATEMENTS = (
               AS amount (name, is_on_node, factor)
       JOIN resource_classes AS class USING (name)
     """,
+    "SELECT setval(pg_get_serial_sequence('resource_providers', 'id'), max(id)) FROM resource_providers",
+    "SELECT setval(pg_get_serial_sequence('consumers', 'id'), max(id)) FROM consumers",
 )
 
 
