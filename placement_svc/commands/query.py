@@ -1,9 +1,11 @@
 """The options and the errors of the commands that query a running service over HTTP.
 
-The exit status is 0, 1 if the answer is negative (no candidates, nothing found), and 2 after an error.
+The exit status is 0, 1 if the answer is negative (no candidates, nothing found), 2 after an error, and 130
+after Ctrl-C.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -85,6 +87,9 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
                 raise QueryError(printable(_message(error, url))) from error
             except UnicodeEncodeError as error:
                 raise click.UsageError("An argument is not valid UTF-8.") from error
+            except KeyboardInterrupt as error:
+                # As shells do; click would exit with the status of a negative answer.
+                raise click.exceptions.Exit(128 + signal.SIGINT) from error
             _write(report, output)
             click.get_current_context().exit(0 if report.is_success else 1)
 

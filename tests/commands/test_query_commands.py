@@ -19,6 +19,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from placement_svc.cli import main
+from placement_svc.client.service_client import ServiceClient
+from placement_svc.commands.query import query_command
+from placement_svc.commands.report import Report
 from tests.conftest import Api, LoadCloud, NewApp, served
 from tests.support.cloud import read, uuid_of
 
@@ -570,6 +573,15 @@ def test_errors_are_one_sentence(run: Run, arguments: list[str], message: str) -
     assert result.stdout == ""
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_interrupted_query_has_the_status_of_a_signal() -> None:
+    @query_command("wait")
+    def wait(service: ServiceClient) -> Report:
+        raise KeyboardInterrupt
+
+    result = CliRunner().invoke(wait)
+    assert (result.exit_code, result.output) == (130, "")
 
 
 def test_refused_token_is_an_error(new_app: NewApp, tmp_path: Path) -> None:
