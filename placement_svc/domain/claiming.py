@@ -172,7 +172,7 @@ class _Claimer(Claimer):
             return
         kinds = self._most.kinds(roots, self._initial)
         counts = None if kinds is None else self._most.counts(list(kinds))
-        if kinds is None or counts is None or sum(counts.values()) - total > self._remaining:
+        if kinds is None or counts is None:
             self._is_exact = False
             return
         self._remaining += total
@@ -181,7 +181,10 @@ class _Claimer(Claimer):
         for root in roots:
             self._claims.pop(root.id, None)
             of_root = {kind: times for kind, times in counts.items() if kinds[kind] == root.id}
-            self._record(self._claim_kinds(root.id, of_root))
+            found = self._claim_kinds(root.id, of_root)
+            self._record(found)
+            if found.is_cut:
+                self._is_exact = False
 
 
 def _as_lists(able: Sequence[Mapping[int, int]]) -> SuppliersByDemand:

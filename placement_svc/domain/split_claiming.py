@@ -75,13 +75,15 @@ class _SplitClaimer(Claimer):
         if self._is_cut or self._most.is_greatest(count, roots):
             return
         longest = self._longest_run(roots, count)
-        if longest is None or len(longest) - count > self._remaining:
+        if longest is None:
             self._is_exact = False
         elif longest:
-            self._claim_instead(roots, longest)
+            allowed = count + self._remaining
+            self._is_cut = len(longest) > allowed
+            self._claim_instead(roots, longest[:allowed])
 
     def _claim_instead(self, roots: Sequence[RootSuppliers], run: Run) -> None:
-        """Replace the claims at connected roots by those of a run, after which no root has a candidate."""
+        """Replace the claims at connected roots by those of a run."""
         self._restore(roots)
         self._remaining += self._claims_at(roots) - len(run)
         for root in roots:

@@ -96,6 +96,21 @@ def test_independent_demands_are_counted_as_in_a_simulation(
     assert [api("GET", target).json for target in targets] == expected
 
 
+@pytest.mark.parametrize("claim", ["resources2=VCPU:2", "resources=VCPU:2&can_split=VCPU"])
+def test_a_maximum_below_the_greatest_number_is_reached(api: Api, load_cloud: LoadCloud, claim: str) -> None:
+    """The run that does not search for the greatest number ends after 4 claims."""
+    load_cloud(
+        read(
+            "c{VCPU8 DISK_GB4}$@X2,X3; f{VCPU24 DISK_GB10 min2 max3 step2}$@X3; "
+            "a{VCPU2 DISK_GB8}; d<a@X2; b{MEMORY_MB4}$@X2"
+        )
+    )
+    query = f"resources1=DISK_GB:1&{claim}&resources3=DISK_GB:2"
+    found = [api("GET", f"{PATH}?{query}&max={most}").json for most in range(1, 8)]
+    assert [body["fits"] for body in found] == [1, 2, 3, 4, 5, 6, 6]
+    assert [body["bound"] for body in found] == ["lower"] * 5 + ["exact"] * 2
+
+
 def test_pages_have_each_root_once(api: Api, load_cloud: LoadCloud) -> None:
     load_cloud(read("; ".join(f"h{number}{{VCPU{1 + number % 3}}}" for number in range(9))))
     found: list[dict[str, Any]] = []
