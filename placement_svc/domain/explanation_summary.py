@@ -13,6 +13,9 @@ WHERE_GROUPS_FIT = "where each group would fit by itself"
 NOT_ON_SEVERAL_GROUPS = ("groups", "root_required", "root_member_of")
 """The codes in `tree` of the filters that do not test how groups combine."""
 
+OF_ROOT_TOO = ("member_of", "forbidden_aggregate", "in_tree")
+"""The codes of the filters of the unsuffixed group that test the root of a supplier, too."""
+
 MAX_LACKS = 3
 """The number of things that the summary says the nearest root lacks."""
 
@@ -89,8 +92,11 @@ def _lack(failure: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         return f"{_name(failure)} fails"
     # `required` of the unsuffixed group concerns all of its suppliers.
     is_of_all = (failure["suffix"], failure["code"]) == ("", "required")
-    subject = "it" if is_of_all or provider in (None, root) else f"the provider {provider['name']}"
-    return f"{subject} does not meet {failure['query']}"
+    if is_of_all or provider in (None, root):
+        return f"it does not meet {failure['query']}"
+    if not failure["suffix"] and failure["code"] in OF_ROOT_TOO:
+        return f"there {failure['query']} is not met"
+    return f"the provider {provider['name']} does not meet {failure['query']}"
 
 
 def _impossible(body: Body) -> Reason:

@@ -15,7 +15,7 @@ OF_GROUP = r"(?: for the group (?P<suffix>\S+?))?"
 WITHOUT_QUERY = {"groups": "all of them on one host", "sum": "several groups on one provider"}
 
 LACK = (
-    r"[Tt]here is no \w|[Tt]he provider \w+ |[Ii]t does not meet "
+    r"[Tt]here is no \w|[Tt]he provider \w+ |[Ii]t does not meet |[Tt]here \S+ is not met"
     r"|\d+ \w+ (?:is|are) not allowed in one allocation|[Tt]he capacity is \d"
     r"|\d+ of \d+ \w+ (?:is|are) free|\w+ \(.*?\) fails"
 )
