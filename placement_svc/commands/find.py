@@ -16,16 +16,18 @@ _HEADINGS = ("Match", "Provider", "UUID", "Root UUID", "Usages")
 
 
 @query_command("find")
-@click.argument("text", metavar="TRAIT|AGGREGATE|NAME")
+@click.argument("text", metavar="TRAIT|AGGREGATE|CONSUMER|NAME")
 @limit_option
 def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
-    """Find resource providers by a trait, an aggregate, a uuid or a part of the name.
+    """Find resource providers by a trait, an aggregate, a consumer, a uuid or a part of the name.
+
+    For the uuid of a consumer, they are those from which it has allocations.
 
     The exit status is 1 if nothing is found.
     """
     found = {}
     more = False
-    for match, query in _queries(text):
+    for match, query in _queries(service, text):
         try:
             page = get(
                 service,
@@ -45,7 +47,7 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
     rows = [[match, *_cells(provider)] for match, providers in found.items() for provider in providers]
     listing = Listing(_HEADINGS, rows)
     if not rows:
-        nothing = f"No resource provider has the trait, aggregate, uuid or name {text}."
+        nothing = f"No resource provider has the trait, aggregate, consumer, uuid or name {text}."
         return Report(found, listing, [sentence(nothing)], is_success=False)
     # Two uuids do not fit beside each other on a narrow terminal.
     shown = [[row[0], row[1], row[2], row[4]] for row in rows]
@@ -54,12 +56,14 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
     return Report(found, listing, [*parts, *notes])
 
 
-def _queries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _queries(service: ServiceClient, text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield what a text can be, and the query for its providers."""
     if uuid := usual_uuid(text):
         # An aggregate has the form in which a client has written it.
         yield "aggregate", {"member_of": f"in:{','.join(dict.fromkeys((text, text.lower(), uuid)))}"}
         yield "uuid", {"uuid": uuid}
+        if used := get(service, f"/allocations/{uuid}")["allocations"]:
+            yield "consumer", {"uuid": f"in:{','.join(used)}"}
     elif _TRAIT.fullmatch(text):
         yield "trait", {"required": text}
     yield "name", {"name": f"contains:{text}"}

@@ -57,5 +57,8 @@ def held_from(providers: list[Provider], consumer: Mapping[str, Any]) -> Counter
 
 def not_found(name_or_uuid: str, listing: Listing, document: Any) -> Report:
     """Return the report on a provider that does not exist."""
-    message = f"No resource provider has the name or uuid {name_or_uuid}."
+    message = (
+        f"No resource provider has the name or uuid {name_or_uuid}. "
+        "`placement-svc find` also searches for parts of names, and for consumers."
+    )
     return Report(document, listing, [sentence(message)], is_success=False)

@@ -242,7 +242,8 @@ def test_host_is_found_by_its_whole_name_only(run: Run, api: Api, command: str) 
     result = run(command, "contains:n1")
     assert (result.exit_code, result.stdout) == (
         1,
-        "No resource provider has the name or uuid contains:n1.\n",
+        "No resource provider has the name or uuid contains:n1. "
+        "`placement-svc find` also searches for parts of names, and for consumers.\n",
     )
     for name in ("contains:n1", "contains:n11"):
         api("POST", "/resource_providers", {"name": name})
@@ -299,6 +300,7 @@ def test_who_reads_all_pages(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         ("HW_NUMA_ROOT", "trait", ["n11", "n21"]),
         (uuid_of("rack"), "aggregate", ["cn1", "cn2", "ss"]),
         (uuid_of("n11"), "uuid", ["n11"]),
+        (SERVER, "consumer", ["cn1", "n12", "ss"]),
         ("n1", "name", ["cn1", "n11", "n12"]),
     ],
 )
