@@ -13,6 +13,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import click
+from rich.console import Console
+from rich.text import Text
 
 from placement_svc.client.service_client import (
     EXTENSIONS,
@@ -82,7 +84,9 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
         def run(url: str, token: str, output: Format | None, *, stale: bool, **arguments: Any) -> None:
             try:
                 client = ServiceClient(url, token, version=VERSION, allows_stale=stale)
-                report = function(client, **arguments)
+                waiting = Text(f"Waiting for {printable(url)}")
+                with Console(stderr=True).status(waiting, spinner_style="none"):
+                    report = function(client, **arguments)
             except ClientError as error:
                 raise QueryError(printable(_message(error, url))) from error
             except UnicodeEncodeError as error:

@@ -449,6 +449,7 @@ def test_uuids_are_whole_on_a_terminal(live: str, columns: int) -> None:
         shown = on_terminal(*command, "--url", live, columns=columns)
         expected = {"who": SERVER, "find": uuid_of("n11") if "HW_NUMA_ROOT" in command else uuid_of("ss")}
         assert expected.get(command[0], uuid_of("cn1")) in shown
+        assert f"Waiting for {live}" in shown
         rows = [line for line in shown.split("\n") if line.startswith(("│ ", "┌"))]
         assert all(len(line) <= 80 for line in rows), shown
 
