@@ -9,7 +9,7 @@ from typing import Self
 from urllib.parse import parse_qsl
 
 from placement_svc.schemas.candidates_query import GROUP_KEYS
-from tests.differential.services import Pair, Request, Response, Service, differences, sort_key
+from tests.differential.services import Pair, Request, Response, Service, comparable, differences, sort_key
 from tests.differential.wording import fixed_fragments
 
 DASHED_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -110,7 +110,7 @@ def _classes(group: dict[str, list[str]]) -> set[str]:
 
 
 def _candidates(response: Response) -> Counter[str]:
-    return Counter(sort_key(request) for request in response.json["allocation_requests"])
+    return Counter(sort_key(comparable(request)) for request in response.json["allocation_requests"])
 
 
 def _finds_more(e: Exchange) -> bool:

@@ -189,12 +189,12 @@ UNORDERED_KEYS = {
 """Keys of response bodies whose lists have no defined order."""
 
 
-def _comparable(value: Any, key: str = "") -> Any:
+def comparable(value: Any, key: str = "") -> Any:
     """Return a JSON value with lists of undefined order sorted."""
     if isinstance(value, dict):
-        return {name: _comparable(member, name) for name, member in value.items()}
+        return {name: comparable(member, name) for name, member in value.items()}
     if isinstance(value, list):
-        members = [_comparable(member) for member in value]
+        members = [comparable(member) for member in value]
         are_strings = all(isinstance(member, str) for member in members)
         return sorted(members, key=sort_key) if key in UNORDERED_KEYS or are_strings else members
     return value
@@ -210,7 +210,7 @@ def _comparable_body(request: Request, response: Response) -> Any:
     if response.status == 200 and "limit=" in request.query:
         # A service may return any candidates within the limit (`docs/spec/candidates.md 5`).
         return len(response.json["allocation_requests"])
-    return response.body if response.json is None else _comparable(response.json)
+    return response.body if response.json is None else comparable(response.json)
 
 
 def differences(request: Request, reference: Response, ours: Response) -> dict[str, Pair]:
