@@ -38,7 +38,7 @@ class Rule:
     def __init__(self, policy: str, domain_count: int) -> None:
         self.domain_count = domain_count
         self.asked = 0
-        """How often a rank was asked for."""
+        """The number of calls of `rank`."""
         most = 1 if policy.endswith("anti-affinity") else None
         self.group = PlacementGroup("group", policy, most, None)
         self.occupancy = Occupancy(self.group)
