@@ -15,7 +15,7 @@ from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOp
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
-from placement_svc.schemas.explanation import check_explainable, query_texts, split_pairs
+from placement_svc.schemas.explanation import query_texts, split_pairs
 from placement_svc.schemas.query import Pairs
 
 bp = Blueprint("explanations", __name__)
@@ -42,7 +42,6 @@ def explain_pairs(all_pairs: Pairs) -> dict[str, Any]:
     check_group_count(pairs, settings().max_groups)
     candidates_request = parse_request(pairs, g.microversion, extended=True)
     check_ignored_consumers(candidates_request)
-    check_explainable(candidates_request)
     explained = ExplainedRequest(
         request=candidates_request,
         texts=query_texts(pairs, candidates_request),

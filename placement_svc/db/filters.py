@@ -35,7 +35,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from placement_svc.db.arrays import array_of
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates, resource_providers
-from placement_svc.domain.inventory import MAX_INTEGER
+from placement_svc.domain.inventory import ANY_PART, MAX_INTEGER
 
 MAX_SINGLE_CONDITIONS = 8
 """The number of conditions of one kind that a statement states one by one.
@@ -52,10 +52,6 @@ With nine sets in one group, PostgreSQL took 288 MB to plan the statement.
 
 _member_of = shared(provider_aggregates.alias("member_of"))
 _any_inventory = shared(inventories.alias("any_inventory"))
-
-
-ANY_PART = 0
-"""The amount that stands for any amount that an inventory can give: a part of a class that is split."""
 
 
 def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:

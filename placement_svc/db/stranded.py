@@ -28,7 +28,7 @@ from placement_svc.domain.explanation import (
     TraitCondition,
     TreeCondition,
 )
-from placement_svc.domain.root_tests import Bits, DemandTest
+from placement_svc.domain.supplier_tests import Bits, DemandTest
 
 _own = shared(provider_aggregates.alias("own_aggregate"))
 _served = shared(provider_aggregates.alias("served_aggregate"))

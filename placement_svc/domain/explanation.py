@@ -4,11 +4,12 @@ They are what an explanation counts (`docs/spec/extensions.md 3.1`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from placement_svc.domain.groups import SameSubtree
+from placement_svc.domain.inventory import ANY_PART
 
 
 class FilterCode(StrEnum):
@@ -97,10 +98,14 @@ class Filter:
 
 @dataclass(frozen=True, eq=False)
 class GroupFilters:
-    """The filters of a request group, in their order; equal only to itself, as each filter is."""
+    """The filters of a request group, in their order; equal only to itself, as each filter is.
+
+    Several providers of a tree may supply each of the classes `can_split`.
+    """
 
     suffix: str
     filters: tuple[Filter, ...]
+    can_split: frozenset[str] = frozenset()
 
     @cached_property
     def amounts(self) -> tuple[Filter, ...]:
@@ -115,6 +120,15 @@ class GroupFilters:
             for each in self.amounts
             if each.resource_class is not None and each.wanted is not None
         )
+
+    @cached_property
+    def part_conditions(self) -> Mapping[Filter, AmountCondition]:
+        """The conditions on an inventory that supplies a part of a class, for the filters on its amount."""
+        return {
+            each: replace(each.condition, amount=ANY_PART)
+            for each in self.having([FilterCode.UNIT, FilterCode.CAPACITY, FilterCode.FREE])
+            if each.resource_class in self.can_split and isinstance(each.condition, AmountCondition)
+        }
 
     def having(self, codes: Sequence[FilterCode]) -> tuple[Filter, ...]:
         """Return the filters with one of these codes."""
@@ -157,9 +171,21 @@ class RequestFilters:
 
     @property
     def conditions(self) -> list[Condition]:
-        """The conditions of all filters on single providers."""
+        """The conditions of all filters on single providers, and those on parts of a class."""
         of_groups = [each.condition for group in self.groups for each in group.filters]
-        return [*of_groups, *(each for of_root in self.root_filters for each in of_root.conditions)]
+        of_parts = [each for group in self.groups for each in group.part_conditions.values()]
+        of_root = [each for root_filter in self.root_filters for each in root_filter.conditions]
+        return [*of_groups, *of_parts, *of_root]
+
+    @property
+    def split_amounts(self) -> Mapping[int, int]:
+        """The amounts of the classes that several providers of a tree may supply, by class id."""
+        return {
+            each.condition.class_id: each.condition.amount
+            for group in self.groups
+            for each in group.amounts
+            if each.resource_class in group.can_split and isinstance(each.condition, AmountCondition)
+        }
 
     @property
     def amounts(self) -> list[Filter]:

@@ -1,9 +1,10 @@
 """The summary of an explanation in a few sentences for operators: numbers, names, and one next step."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 Body = Mapping[str, Any]
+"""The body of an explanation, and `can_split`: the classes that several providers of a host may supply."""
 
 Reason = tuple[str, str]
 """Why there are no candidates, and what to do if no verified relaxation is known."""
@@ -20,8 +21,9 @@ MAX_LACKS = 3
 """The number of things that the summary says the nearest root lacks."""
 
 
-def summarize(body: Body) -> str:
-    """Return the summary of the body of an explanation."""
+def summarize(body: Mapping[str, Any], can_split: Collection[str] = ()) -> str:
+    """Return the summary of the body of an explanation of a request that can split these classes."""
+    body = {**body, "can_split": can_split}
     total = body["roots"]["total"]
     covered = f"the first {_hosts(total)}" if body["roots"]["more"] else _hosts(total)
     if "root" in body:
@@ -72,6 +74,8 @@ def _closest(body: Body) -> Iterator[str]:
         closest = "" if "root" in body else f"{nearest['root']['name']} comes closest: "
         sentence = f"{closest}{', '.join(lacks[:MAX_LACKS])}{more}."
         yield sentence if closest else f"{sentence[0].upper()}{sentence[1:]}"
+        amounts = [each for each in nearest["fails"] if each["code"] in ("unit", "capacity", "free")]
+        yield from dict.fromkeys(_not_together(body, each["suffix"], each) for each in amounts)
 
 
 def _lack(failure: Mapping[str, Any], root: Mapping[str, Any]) -> str:
@@ -99,15 +103,22 @@ def _lack(failure: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     return f"the provider {provider['name']} does not meet {failure['query']}"
 
 
+def _not_together(body: Body, suffix: str, entry: Mapping[str, Any]) -> str:
+    """Return the sentence about an amount that may be split and that a single provider lacks."""
+    if suffix or entry["resource_class"] not in body["can_split"]:
+        return ""
+    return f"Several providers of a host cannot supply {entry['wanted']} {entry['resource_class']} together."
+
+
 def _impossible(body: Body) -> Reason:
     for group in body["groups"]:
         possible = [each for each in group["filters"] if each["code"] in ("inventory", "unit", "capacity")]
         if possible and not possible[-1]["left"]:
-            return _why_impossible(group, possible)
+            return _why_impossible(body, group, possible)
     return "Some group can never have a supplier.", ""
 
 
-def _why_impossible(group: Mapping[str, Any], possible: list[Mapping[str, Any]]) -> Reason:
+def _why_impossible(body: Body, group: Mapping[str, Any], possible: list[Mapping[str, Any]]) -> Reason:
     failing = next((each for each in possible if not each["alone"]), None)
     where = f" for the group {group['suffix']}" if group["suffix"] else ""
     if failing is None:
@@ -122,10 +133,15 @@ def _why_impossible(group: Mapping[str, Any], possible: list[Mapping[str, Any]])
     if failing["code"] == "inventory":
         return f"None has an inventory of {name}{where}.", "Add one, or request another class."
     wanted, best = failing["wanted"], failing["best"]
+    together = _not_together(body, group["suffix"], failing)
+    together = together and f" {together}"
     if failing["code"] == "unit":
         nearest = "" if best is None else f": the nearest allowed amount is {best}"
-        return f"No inventory allows {wanted} {name} in one allocation{where}{nearest}.", ""
-    return f"No single provider has a capacity of {wanted} {name}{where}: the largest has {best}.", ""
+        return f"No inventory allows {wanted} {name} in one allocation{where}{nearest}.{together}", ""
+    return (
+        f"No single provider has a capacity of {wanted} {name}{where}: the largest has {best}.{together}",
+        "",
+    )
 
 
 def _full(_: Body) -> Reason:

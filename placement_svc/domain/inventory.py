@@ -10,6 +10,9 @@ from placement_svc.domain.errors import Invalid
 MAX_INTEGER = 2**31 - 1
 """The largest amount that an inventory or an allocation can have."""
 
+ANY_PART = 0
+"""The amount that stands for any amount that an inventory can give: a part of a class that is split."""
+
 MAX_CAPACITY = 4 * 10**18
 """The limit of a capacity in both directions, so that a bigint can hold it for every allocation ratio."""
 
@@ -34,6 +37,14 @@ class UnitLimits(NamedTuple):
     def is_multiple(self, amount: int) -> bool:
         """Return whether `amount` is a multiple of step_size."""
         return amount % self.step_size == 0
+
+
+class HeldAmount(NamedTuple):
+    """An inventory: its units, its capacity, and what is free, each at least 0."""
+
+    units: UnitLimits
+    capacity: int
+    free: int
 
 
 @dataclass(frozen=True)

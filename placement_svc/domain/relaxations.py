@@ -52,7 +52,7 @@ class GroupRemoval:
     def apply(self, filters: RequestFilters) -> RequestFilters:
         """Return the filters without this one."""
         groups = (
-            GroupFilters(each.suffix, tuple(one for one in each.filters if one != self.filter))
+            replace(each, filters=tuple(one for one in each.filters if one != self.filter))
             if each.suffix == self.suffix
             else each
             for each in filters.groups
@@ -142,13 +142,18 @@ class Amount:
         return f"resources{self.suffix}={self.resource_class}:{self.wanted}"
 
     def untested(self, filters: RequestFilters) -> frozenset[Filter | RootFilter]:
-        """Return the filters on the amount, of which the changed request has others."""
+        """Return the filters on the amount, of which the changed request has others.
+
+        If the amount may be split, it decides who supplies it. So the required traits of the group are not
+        tested, either.
+        """
         return frozenset(
             each
             for group in filters.groups
             if group.suffix == self.suffix
-            for each in group.having([FilterCode.UNIT, FilterCode.CAPACITY, FilterCode.FREE])
-            if each.resource_class == self.resource_class
+            for each in group.filters
+            if (each.has_gap and each.resource_class == self.resource_class)
+            or (each.code is FilterCode.REQUIRED and self.resource_class in group.can_split)
         )
 
     def apply(self, filters: RequestFilters, amount: int | None) -> RequestFilters:
@@ -157,9 +162,7 @@ class Amount:
         `capacity` is not among them: what fits in the free amount fits in the capacity.
         """
         groups = (
-            GroupFilters(each.suffix, tuple(self._filters(each, amount)))
-            if each.suffix == self.suffix
-            else each
+            replace(each, filters=tuple(self._filters(each, amount))) if each.suffix == self.suffix else each
             for each in filters.groups
         )
         return replace(filters, groups=tuple(groups))

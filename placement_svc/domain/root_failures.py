@@ -12,7 +12,8 @@ from placement_svc.domain.explanation import (
     GroupFilters,
     TreeCondition,
 )
-from placement_svc.domain.root_tests import Bits, RootPattern
+from placement_svc.domain.root_tests import GroupTests
+from placement_svc.domain.supplier_tests import Bits, RootPattern, SplitTest
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Slot:
     `own` and `shared` are the patterns of those providers of the tree, and of those sharing providers, which
     come closest: they fail equally many filters. There are none if no provider has an inventory of the class.
     With `lacks_amounts`, some of them lack an amount or an inventory. With `has_inventory`, some of `own`
-    have an inventory of the requested classes.
+    have an inventory of the requested classes. With `is_split`, several providers of the tree can supply the
+    class together: the amount is not tested.
     """
 
     group: GroupFilters
@@ -31,6 +33,7 @@ class Slot:
     shared: frozenset[int] = frozenset()
     lacks_amounts: bool = False
     has_inventory: bool = False
+    is_split: bool = False
 
     @property
     def resources(self) -> list[tuple[int, int]]:
@@ -58,25 +61,38 @@ class GroupFailures:
 class ProviderFailures:
     """The filters of a group that single providers fail."""
 
-    def __init__(self, group: GroupFilters, bits: Bits) -> None:
-        self.group = group
+    def __init__(self, tests: GroupTests, bits: Bits) -> None:
+        group = self.group = tests.group
         self._bits = {each: 1 << bits[each.condition] for each in group.filters}
         self._inventories = {each.resource_class: each for each in group.having([FilterCode.INVENTORY])}
         # Several classes of the unsuffixed group can fail one of these filters, which counts once.
         shared = group.without(*AMOUNT_CODES, FilterCode.REQUIRED)
         self._counts_once = not group.suffix and len(self._inventories) > 1 and bool(shared)
+        self._split_tests = {
+            name: test
+            for name, test in zip(self._inventories, tests.complete.demands, strict=False)
+            if isinstance(test, SplitTest)
+        }
 
     def failing(
-        self, root: int, pattern: int, resource_class: str | None, *, is_shared: bool
+        self,
+        root: int,
+        pattern: int,
+        resource_class: str | None,
+        *,
+        is_shared: bool,
+        is_split: bool = False,
     ) -> tuple[Filter, ...]:
         """Return the filters that a provider fails at a root, apart from those that its inventories lack.
 
-        In the unsuffixed group, they are those on one class, and `required` is not among them.
+        In the unsuffixed group, they are those on one class, and `required` is not among them. With
+        `is_split`, those on the amount are not, either.
         """
         return tuple(
             each
             for each in self.group.filters
             if self._is_tested(each, pattern, resource_class)
+            and not (is_split and each.code in AMOUNT_CODES)
             and self._fails(each, root, pattern, is_shared=is_shared)
         )
 
@@ -128,7 +144,11 @@ class ProviderFailures:
                 slots.append(Slot(self.group, name, lacks_amounts=True))
                 failing[inventory] = None
                 continue
-            slot, found = self._closest(root, name, patterns, known=failing)
+            split_test = self._split_tests.get(name)
+            is_split = split_test is not None and split_test.is_split(root)
+            if is_split:
+                patterns = [each for each in patterns if not each[1]]
+            slot, found = self._closest(root, name, patterns, known=failing, is_split=is_split)
             slots.append(slot)
             failing |= dict.fromkeys(found)
         common = tuple(self._unmet_required(root))
@@ -151,12 +171,14 @@ class ProviderFailures:
         resource_class: str | None,
         patterns: Iterable[tuple[int, bool]],
         known: Iterable[Filter],
+        *,
+        is_split: bool = False,
     ) -> tuple[Slot, tuple[Filter, ...]]:
         """Return the slot of the patterns that come closest, and the filters that the first of them fails."""
         listed = set(known)
         ranked = {}
         for pattern, is_shared in patterns:
-            failing = self.failing(root.root, pattern, resource_class, is_shared=is_shared)
+            failing = self.failing(root.root, pattern, resource_class, is_shared=is_shared, is_split=is_split)
             rank: tuple[object, ...] = (len(failing),)
             if self._counts_once:
                 new = [
@@ -175,6 +197,7 @@ class ProviderFailures:
             shared=frozenset(pattern for pattern, is_shared in closest if is_shared),
             lacks_amounts=any(each.code in AMOUNT_CODES for found in closest.values() for each in found),
             has_inventory=any(pattern & any_inventory for pattern in own),
+            is_split=is_split,
         )
         return slot, failing
 

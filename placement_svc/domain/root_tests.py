@@ -1,11 +1,7 @@
-"""Whether a root passes some filters of a group, from bit masks (`docs/spec/extensions.md 3.2`).
-
-Each distinct condition of a request has a bit. The *pattern* of a provider has the bits of the conditions
-that the provider meets.
-"""
+"""Whether a root passes some filters of a group (`docs/spec/extensions.md 3.2`)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate
@@ -14,64 +10,20 @@ from operator import or_
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import (
     AMOUNT_CODES,
-    Condition,
     Filter,
     FilterCode,
     GroupFilters,
     TreeCondition,
 )
-
-Bits = Mapping[Condition, int]
-"""The number of the bit of each condition."""
-
-
-@dataclass(frozen=True)
-class RootPattern:
-    """The patterns around a root: of the root, of its tree, and of the sharing providers that serve it.
-
-    The sharing providers of the tree may be among those that serve it.
-    """
-
-    root: int
-    own: tuple[int, ...]
-    shared: tuple[int, ...]
-
-    @cached_property
-    def around(self) -> int:
-        """The bits that any provider of the tree or any of the sharing providers has."""
-        return reduce(or_, (*self.own, *self.shared), 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemandTest:
-    """The test of what one provider supplies: a pattern must have all bits of `needed`.
-
-    The pattern of the root must have those of `needed_of_root`. With `own_or_root`, which the unsuffixed
-    group uses for `member_of`, the pattern of the provider or that of its root must have these bits; that of
-    a sharing provider of another tree must have them itself.
-    """
-
-    needed: int
-    needed_of_root: int = 0
-    own_or_root: int = 0
-    allows_shared: bool = True
-
-    def supplies(self, root: int, pattern: int, *, is_shared: bool) -> bool:
-        """Return whether a provider with this pattern can supply the demand at a root."""
-        if pattern & self.needed != self.needed or root & self.needed_of_root != self.needed_of_root:
-            return False
-        if is_shared:
-            return self.allows_shared and pattern & self.own_or_root == self.own_or_root
-        return self.own_or_root in (pattern & self.own_or_root, root & self.own_or_root)
-
-    def suppliers(self, root: RootPattern) -> Iterable[int]:
-        """Yield the patterns that can supply the demand at a root."""
-        for pattern in root.own:
-            if self.supplies(root.root, pattern, is_shared=False):
-                yield pattern
-        for pattern in root.shared:
-            if self.supplies(root.root, pattern, is_shared=True):
-                yield pattern
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.supplier_tests import (
+    Bits,
+    DemandTest,
+    RootPattern,
+    SplitTest,
+    SupplierTest,
+    part_limits,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +33,7 @@ class GroupTest:
     Each of `demands` needs a supplier, and the suppliers together must have all bits of `together`.
     """
 
-    demands: tuple[DemandTest, ...]
+    demands: tuple[SupplierTest, ...]
     together: int
     deadline: Deadline
 
@@ -90,7 +42,7 @@ class GroupTest:
         self.deadline.check()
         if self.together & ~root.around:
             return False
-        if not all(any(True for _ in demand.suppliers(root)) for demand in self.demands):
+        if not all(demand.has_supplier(root) for demand in self.demands):
             return False
         if not self.together:
             return True
@@ -130,9 +82,10 @@ class GroupTests:
     masks of the group, not from its filters, and equal `DemandTest` objects of several tests are one object.
     """
 
-    def __init__(self, group: GroupFilters, bits: Bits, deadline: Deadline) -> None:
+    def __init__(self, group: GroupFilters, bits: Bits, deadline: Deadline, memory: MemoryBudget) -> None:
         self.group = group
         self._deadline = deadline
+        self._memory = memory
         self._bits = {each: 1 << bits[each.condition] for each in group.filters}
         self._uses = Counter(self._bits.values())
         """The number of filters with each bit: filters with equal conditions have the same one."""
@@ -144,8 +97,14 @@ class GroupTests:
             each.resource_class: self._bits[each] for each in group.having([FilterCode.INVENTORY])
         }
         self._of_class = dict.fromkeys(self._inventories, 0)
+        self._split_filters: dict[str | None, list[Filter]] = {
+            name: [] for name in self._inventories if name in group.can_split
+        }
         for each in group.having(AMOUNT_CODES):
             self._of_class[each.resource_class] |= self._bits[each]
+            if each.resource_class in self._split_filters:
+                self._split_filters[each.resource_class].append(each)
+        self._of_parts = {each: 1 << bits[condition] for each, condition in group.part_conditions.items()}
         self._without_class = self.mask(group.without(*AMOUNT_CODES))
         self._of_suppliers = self._having(
             FilterCode.FORBIDDEN_TRAIT, FilterCode.FORBIDDEN_AGGREGATE, FilterCode.IN_TREE
@@ -185,22 +144,47 @@ class GroupTests:
         """Yield the test with the first filter, that with the first two, and so on."""
         return map(self.test, accumulate(map(self._bits.__getitem__, self.group.filters), or_))
 
-    def _tested_of_classes(self, mask: int) -> Iterator[int]:
-        """Yield the bits to test of each class that has any: those in the mask, and that of `inventory`."""
+    def _tested_of_classes(self, mask: int) -> Iterator[tuple[str | None, int]]:
+        """Yield the classes that have any bits to test: those in the mask, and that of `inventory`."""
         tests_all = mask & self._without_class
         for name, of_class in self._of_class.items():
             tested = mask & of_class
             if tested or tests_all:
-                yield tested | self._inventories[name]
+                yield name, tested | self._inventories[name]
 
     def _suffixed(self, mask: int) -> GroupTest:
-        needed = reduce(or_, self._tested_of_classes(mask), mask)
+        needed = reduce(or_, (of_class for _, of_class in self._tested_of_classes(mask)), mask)
         return GroupTest((DemandTest(needed=needed),), 0, self._deadline)
 
     def _unsuffixed(self, mask: int) -> GroupTest:
-        common = mask & self._without_class
-        demands = tuple(self._demand(of_class, common) for of_class in self._tested_of_classes(mask))
-        return GroupTest(demands, mask & self._required, self._deadline)
+        common, required = mask & self._without_class, mask & self._required
+        demands = tuple(
+            self._split(name, of_class, common, required)
+            if name in self._split_filters
+            else self._demand(of_class, common)
+            for name, of_class in self._tested_of_classes(mask)
+        )
+        return GroupTest(demands, required, self._deadline)
+
+    def _split(self, name: str | None, of_class: int, common: int, required: int) -> SplitTest:
+        """Return the test of the suppliers of a class that may be split."""
+        tested = [each for each in self._split_filters[name] if of_class & self._bits[each]]
+        codes = frozenset(each.code for each in tested)
+        amount = tested[-1].wanted or 0
+        of_part = self._inventories[name]
+        if FilterCode.UNIT in codes:
+            of_part |= reduce(or_, (self._of_parts.get(each, 0) for each in tested))
+        return SplitTest(
+            whole=self._demand(of_class, common),
+            part=self._demand(of_part, common),
+            number=list(self._split_filters).index(name),
+            amount=amount,
+            codes=codes,
+            required=required,
+            part_limits=part_limits(codes, amount),
+            deadline=self._deadline,
+            memory=self._memory,
+        )
 
     def _demand(self, of_class: int, common: int) -> DemandTest:
         """Return the test of the supplier of a class: `common` has the tested filters without a class."""

@@ -186,6 +186,23 @@ def smallest_sets(
         memory.release(reserved)
 
 
+def can_supply_together(
+    limits: Sequence[UnitLimits], amount: int, deadline: Deadline, memory: MemoryBudget
+) -> bool:
+    """Return whether several providers, none of which can supply `amount` alone, can supply it together.
+
+    Raises what `smallest_sets` raises.
+    """
+    step_sizes = {units.step_size for units in limits}
+    if len(step_sizes) == 1 and all(units.min_unit <= units.step_size for units in limits):
+        # The least part is one step. So those with the largest parts suffice if any do.
+        [step_size] = step_sizes
+        return amount % step_size == 0 and amount <= sum(
+            units.max_unit // step_size * step_size for units in limits
+        )
+    return any(True for _ in smallest_sets(list(enumerate(limits)), amount, deadline, memory))
+
+
 def _multiples(step_sizes: Iterable[int], deadline: Deadline) -> Iterable[int]:
     """Return the least common multiples of all sets of step sizes."""
     multiples = {1}

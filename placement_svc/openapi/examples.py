@@ -71,8 +71,8 @@ _CANDIDATES = {
     "ignore_consumer": [SERVER],
     "preferred": ["COMPUTE_NODE"],
     "order_by": "spread:MEMORY_MB",
+    "can_split": ["MEMORY_MB"],
 }
-_SPLIT = {"can_split": ["MEMORY_MB"]}
 
 EXAMPLES: Mapping[str, Example] = {
     "resource_providers.list_providers": Example(
@@ -130,14 +130,13 @@ EXAMPLES: Mapping[str, Example] = {
     "resource_classes.show_resource_class": Example({"name": "VCPU"}),
     "resource_classes.put_resource_class": Example({"name": "CUSTOM_LICENSE"}),
     "resource_classes.delete_resource_class": Example({"name": "CUSTOM_LICENSE"}),
-    "allocation_candidates.list_candidates": Example(query={**_CANDIDATES, **_SPLIT}),
+    "allocation_candidates.list_candidates": Example(query=_CANDIDATES),
     "explanations.explain_candidates": Example(
         query={**_CANDIDATES, "resources": "MEMORY_MB:2048", "root": "CN1", "relaxations": "1"}
     ),
     "fits.show_fits": Example(
         query={
             **_CANDIDATES,
-            **_SPLIT,
             "max": "1000",
             "without": STORAGE,
             "group_by": "aggregate",

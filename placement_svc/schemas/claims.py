@@ -1,10 +1,8 @@
 """The body of POST /claims and its response (`docs/spec/extensions.md 5`)."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote as quote_url
-from urllib.parse import unquote_plus
 from uuid import UUID as UUIDValue
 
 from placement_svc.domain.allocations import Claim
@@ -125,13 +123,14 @@ def parse_claims_request(
         raise Invalid(f"{BODY_ERROR_PREFIX}'consumers' has the same uuid twice.")
     moved = [consumer.consumer_uuid for consumer in consumers if consumer.generation is not None]
     pairs = _request_pairs(loaded["request"], max_groups, max_items)
+    query = quote_url(loaded["request"], safe="!$&'()*+,;=:@/?%-._~")
     request = parse_request(pairs, version, extended=True)
     wanted = PlacementRequest(
         # A request that is not changed stays the cached object, by which its search is cached.
         request=replace(request, ignore_consumer=frozenset(moved)) if moved else request,
         consumers=consumers,
         min_count=loaded.get("min_count", len(consumers)),
-        explanation=_explanation(loaded["request"], moved),
+        explanation=EXPLANATION + "&".join([query, *(f"ignore_consumer={uuid}" for uuid in moved)]),
         placement_group=str(UUIDValue(loaded["placement_group"])) if "placement_group" in loaded else None,
     )
     _check_min_count(wanted)
@@ -159,16 +158,6 @@ def _request_pairs(request: str, max_groups: int, max_items: int) -> Pairs:
             "'ignore_consumer' is not allowed in a claim: the allocations of its own consumers are ignored."
         )
     return pairs
-
-
-def _explanation(request: str, moved: Iterable[str]) -> str:
-    """Return path and query of the explanation of a request, without `can_split`, which has none."""
-    kept = [
-        quote_url(pair, safe="!$'()*+,=:@/?%-._~")
-        for pair in request.replace(";", "&").split("&")
-        if unquote_plus(pair.partition("=")[0]) != "can_split"
-    ]
-    return EXPLANATION + "&".join(kept + [f"ignore_consumer={uuid}" for uuid in moved])
 
 
 def _check_min_count(wanted: PlacementRequest) -> None:

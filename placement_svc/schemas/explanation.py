@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from placement_svc.domain.errors import BadQueryValue
 from placement_svc.domain.explanation import GroupTexts, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.schemas.candidate_extensions import split_negative
@@ -13,11 +12,6 @@ from placement_svc.schemas.scalars import String
 
 class ExplanationQuery(ExtendedRequestQuery):
     """The keys of an explanation that concern the whole request: those of the search, and its own."""
-
-    class Meta:
-        """The key of the search that an explanation rejects (`check_explainable`)."""
-
-        exclude = ("can_split",)
 
     root = String(
         metadata={"description": "The uuid or the name of a provider of the only tree to explain."},
@@ -36,15 +30,6 @@ def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
     own = dict(pair for pair in pairs if pair[0] in keys)
     query: dict[str, str] = ExplanationQuery().check(own, ERROR_PREFIX)
     return [pair for pair in pairs if pair[0] not in keys], query
-
-
-def check_explainable(request: CandidatesRequest) -> None:
-    """Raise `BadQueryValue` if the request splits a class: its filters concern single providers."""
-    if request.can_split:
-        raise BadQueryValue(
-            "A request with 'can_split' can not be explained: explain it without that key, or with the amount"
-            " that one provider has to supply."
-        )
 
 
 def query_texts(pairs: Pairs, request: CandidatesRequest) -> QueryTexts:

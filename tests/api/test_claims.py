@@ -110,13 +110,13 @@ def test_too_few_candidates_change_nothing(api: Api, load_cloud: LoadCloud) -> N
         "resources=VCPU:9&c%61n_split=VCPU&can_split=VCPU&limit=1",
     ],
 )
-def test_the_explanation_of_a_refused_split_is_that_without_it(
-    api: Api, load_cloud: LoadCloud, request_keys: str
-) -> None:
+def test_a_refused_split_is_explained(api: Api, load_cloud: LoadCloud, request_keys: str) -> None:
     load_cloud(read("h{MEMORY_MB8}; n0<h{VCPU4}; n1<h{VCPU4}"))
     found = error(api("POST", "/claims", json=body(A, request=request_keys)))
-    assert found["explanation"] == "/allocation_candidates/explanation?resources=VCPU:9&limit=1"
-    assert api("GET", found["explanation"]).json["has_candidates"] is False
+    assert found["explanation"] == f"/allocation_candidates/explanation?{request_keys}"
+    explanation = api("GET", found["explanation"]).json
+    assert explanation["kind"] == "impossible"
+    assert explanation["relaxations"] == [{"instead": "resources=VCPU:8", "roots": 1}]
 
 
 def test_min_count_leaves_the_last_consumers_unplaced(api: Api, load_cloud: LoadCloud) -> None:

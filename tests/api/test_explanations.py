@@ -41,7 +41,7 @@ def counts(body: dict[str, Any]) -> Iterator[tuple[Any, int]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     max_examples=examples(15),
 )
-@given(scenario=scenarios(may_split=False))
+@given(scenario=scenarios())
 def test_counts_of_all_hosts_add_up_to_those_of_the_cloud(
     api: Api,
     clean_database: Callable[[], None],

@@ -576,12 +576,10 @@ def test_ask_shows_the_same_request_for_the_command_line(get: Get, cloud: None) 
     assert "X-Auth-Token: admin&#34;" in page.text
 
 
-def test_ask_offers_no_explanation_of_a_request_that_has_none(get: Get, cloud: None) -> None:
-    for query in ("resources=VCPU:12&can_split=VCPU", "resources=VCPU:4000&can_split=VCPU"):
-        page = get(f"/ask?{query}")
-        assert page.status_code == 200
-        assert "explain=1" not in page.text
-        assert "cannot be explained" in page.text
+def test_ask_explains_a_request_that_may_be_split(get: Get, cloud: None) -> None:
+    page = get("/ask?resources=VCPU:4000&can_split=VCPU")
+    assert page.status_code == 200
+    assert "Several providers of a host cannot supply 4000 VCPU together." in page.text
 
 
 @pytest.mark.parametrize(

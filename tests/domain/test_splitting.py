@@ -14,7 +14,7 @@ from placement_svc.domain.errors import Invalid, Unavailable
 from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.domain.split_suppliers import SplitSupplier
-from placement_svc.domain.splitting import SplittingTask, all_suppliers, smallest_sets
+from placement_svc.domain.splitting import SplittingTask, all_suppliers, can_supply_together, smallest_sets
 
 MEMORY = MemoryBudget(100 * MEGABYTE)
 
@@ -50,6 +50,8 @@ def test_sets_are_the_smallest_that_suffice(providers: list[UnitLimits], amount:
             break
     assert len(found) == len(set(found))
     assert set(found) == expected
+    alone = [each for _, each in numbered]
+    assert can_supply_together(alone, amount, Deadline.of(60), MEMORY) == bool(expected)
 
 
 def test_first_set_of_thousands_of_providers_is_found_at_once() -> None:

@@ -138,7 +138,8 @@ VALID_REQUESTS = [
     ValidRequest("empty_answers.list_empty_answers", "/allocation_candidates/empty?limit=1"),
     ValidRequest(
         "explanations.explain_candidates",
-        "/allocation_candidates/explanation?resources=VCPU:9&resources_A=VCPU:1&required_A=CUSTOM_BLUE",
+        "/allocation_candidates/explanation?resources=VCPU:9&resources_A=VCPU:1&required_A=CUSTOM_BLUE"
+        "&can_split=VCPU",
     ),
     ValidRequest(
         "fits.show_fits",

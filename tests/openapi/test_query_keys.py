@@ -30,9 +30,6 @@ from tests.support.strategies import clouds, requests
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/api.md").read_text()
 
-REJECTED = {EXPLANATION: {"can_split"}}
-"""The keys of a candidates request that another path rejects."""
-
 SUFFIXED = "groups"
 """The parameter of the OpenAPI document that describes the keys of all suffixed groups."""
 
@@ -79,7 +76,7 @@ def documented_keys(path: str) -> set[str]:
         cells = re.findall(r"^\| (`[a-z_]+=.*?) \|", PAGE, re.M)
         return {key for cell in cells for key in re.findall(r"`(\w+)=", cell)}
     if path in (EXPLANATION, FITS):
-        return documented_keys(CANDIDATES) - REJECTED.get(path, set()) | documented_in_row(path)
+        return documented_keys(CANDIDATES) | documented_in_row(path)
     return documented_in_row(path)
 
 

@@ -7,7 +7,7 @@ combination.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from math import floor
 from typing import Any
 
@@ -28,6 +28,7 @@ from tests.support.oracle import (
     meets_root_member_of,
     meets_root_required,
     meets_same_subtree,
+    split_among,
     summed,
 )
 
@@ -179,23 +180,67 @@ def supplies_group(
     )
 
 
-def passes(cloud: Cloud, group: Group, anchor: Provider, tested: Iterable[Filter]) -> bool:
+def passes(
+    cloud: Cloud,
+    group: Group,
+    anchor: Provider,
+    tested: Iterable[Filter],
+    can_split: frozenset[str] = frozenset(),
+) -> bool:
     """Return whether a root passes a set of filters of a group."""
     all_tested = with_inventories(filters_of(group), list(tested))
     part = reduced(group, all_tested)
     if group.suffix:
         return any(supplies_group(cloud, part, anchor, provider, all_tested) for provider in cloud.providers)
-    suppliers = [
-        [p for p in cloud.providers if supplies_class(cloud, part, anchor, p, name, all_tested)]
-        for name in part.resources
-    ]
+    suppliers = []
+    for name in part.resources:
+        found = [[p] for p in cloud.providers if supplies_class(cloud, part, anchor, p, name, all_tested)]
+        if not found and name in can_split:
+            found = splits_of_class(cloud, part, anchor, name, all_tested)
+        suppliers.append(found)
     if not all(suppliers):
         return False
     # Each set of traits that the suppliers of the classes so far can have together.
     reachable = {frozenset[str]()}
     for found in suppliers:
-        reachable = {traits | provider.traits for traits in reachable for provider in found}
+        reachable = {
+            traits.union(*(provider.traits for provider in providers))
+            for traits in reachable
+            for providers in found
+        }
     return any(all(any_of & traits for any_of in part.required) for traits in reachable)
+
+
+def splits_of_class(
+    cloud: Cloud, group: Group, anchor: Provider, name: str, tested: set[Filter]
+) -> list[list[Provider]]:
+    """Return the smallest sets of providers that can supply a class if only these filters are tested."""
+    on_amount = {one for one in tested if one.member == name and one.code in ("unit", "capacity", "free")}
+    codes = {one.code for one in on_amount}
+    possible = [
+        replace(provider, inventories={name: tested_part(provider.inventories[name], codes)})
+        for provider in cloud.tree(anchor)
+        if supplies_class(cloud, group, anchor, provider, name, tested - on_amount)
+    ]
+    for size in range(2, len(possible) + 1):
+        sets = [
+            list(members)
+            for members in combinations(possible, size)
+            if split_among(members, name, group.resources[name])
+        ]
+        if sets:
+            return sets
+    return []
+
+
+def tested_part(inventory: Inventory, codes: set[str]) -> Inventory:
+    """Return an inventory that allows what this one allows if only these filters are tested."""
+    if "unit" not in codes:
+        inventory = replace(inventory, min_unit=1, max_unit=10**6, step_size=1)
+    if "free" in codes:
+        return inventory
+    total = inventory.total if "capacity" in codes else 10**6
+    return replace(inventory, total=total, used=0)
 
 
 # 3.3 Counts
@@ -274,10 +319,13 @@ class Explainer:
         self.roots = roots_of(cloud) if scope is None else list(scope)
         self.in_groups = [root for root in self.roots if self.passes_groups(root)]
 
+    def passes(self, group: Group, root: Provider, tested: Iterable[Filter]) -> bool:
+        return passes(self.cloud, group, root, tested, self.request.can_split)
+
     def passes_groups(self, root: Provider, instead: Mapping[str, Iterable[Filter]] | None = None) -> bool:
         """Return whether every group passes all its filters, or those in `instead`, by suffix."""
         return all(
-            passes(self.cloud, group, root, (instead or {}).get(group.suffix, filters_of(group)))
+            self.passes(group, root, (instead or {}).get(group.suffix, filters_of(group)))
             for group in self.request.groups
         )
 
@@ -306,8 +354,8 @@ class Explainer:
         filters = filters_of(group)
         one = filters[index]
         counts = {
-            "alone": sum(passes(self.cloud, group, root, [one]) for root in self.roots),
-            "left": sum(passes(self.cloud, group, root, filters[: index + 1]) for root in self.roots),
+            "alone": sum(self.passes(group, root, [one]) for root in self.roots),
+            "left": sum(self.passes(group, root, filters[: index + 1]) for root in self.roots),
             "sole_blocker": sum(self.is_sole_blocker(group, one, root) for root in self.roots),
         }
         named = {"resource_class": one.member} if one.code in AMOUNT_CODES else {}
@@ -381,7 +429,11 @@ class Explainer:
         for group in self.request.groups:
             filters = filters_of(group)
             for index, one in enumerate(filters):
-                still = [root for root in passing if passes(self.cloud, group, root, filters[: index + 1])]
+                still = [
+                    root
+                    for root in passing
+                    if self.passes(group, root, filters[: index + 1]) or self.passes(group, root, filters)
+                ]
                 counts.append((group.suffix, one.code, len(passing) - len(still)))
                 passing = still
         left = len(passing)
@@ -431,7 +483,7 @@ class Explainer:
     def kind(self) -> str:
         for group in self.request.groups:
             possible = [one for one in filters_of(group) if one.code in ("inventory", "unit", "capacity")]
-            if not any(passes(self.cloud, group, root, possible) for root in self.roots):
+            if not any(self.passes(group, root, possible) for root in self.roots):
                 return "impossible"
         unused = unused_cloud(self.cloud)
         roots = [unused.provider(root.name) for root in self.roots]
@@ -439,7 +491,7 @@ class Explainer:
             return "fragmented" if self.is_fragmented() else "full"
         suitable = [root for root in roots if passes_root(self.request, root)]
         if all(
-            any(passes(unused, group, root, filters_of(group)) for root in suitable)
+            any(passes(unused, group, root, filters_of(group), self.request.can_split) for root in suitable)
             for group in self.request.groups
         ):
             return "combination"

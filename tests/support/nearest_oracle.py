@@ -1,6 +1,7 @@
 """An oracle for `nearest` in explanations (`docs/spec/extensions.md 3.6`): plain loops over a cloud."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -51,7 +52,7 @@ class NearestOracle:
         """Return the failing entries of a root, and its gap."""
         entries, gap = [], Fraction(0)
         for group in self.request.groups:
-            if not passes(self.cloud, group, root, filters_of(group)):
+            if not passes(self.cloud, group, root, filters_of(group), self.request.can_split):
                 of_group, of_gap = (
                     self.of_suffixed(group, root) if group.suffix else self.of_unsuffixed(group, root)
                 )
@@ -147,6 +148,15 @@ class NearestOracle:
         entries = [self.entry(group, root, provider, one, around) for one in failing]
         return entries, self.gap(group, provider, failing)
 
+    def is_split(self, group: Group, root: Provider, name: str) -> bool:
+        """Return whether several providers of the tree, but no single one, can supply a class."""
+        if name not in self.request.can_split:
+            return False
+        of_class = replace(group, resources={name: group.resources[name]}, required=())
+        return not passes(self.cloud, of_class, root, filters_of(of_class)) and passes(
+            self.cloud, of_class, root, filters_of(of_class), self.request.can_split
+        )
+
     def of_unsuffixed(self, group: Group, root: Provider) -> tuple[list[dict[str, Any]], Fraction]:
         around, filters = self.around(root), filters_of(group)
         found: dict[Filter, dict[str, Any]] = {}
@@ -155,14 +165,23 @@ class NearestOracle:
         counts_once = len(group.resources) > 1 and shared
         for name in group.resources:
             having = [provider for provider in around if name in provider.inventories]
+            is_split = self.is_split(group, root, name)
+            if is_split:
+                having = [provider for provider in having if self.cloud.root(provider) == root]
             if not having:
                 missing = Filter("inventory", filters[list(group.resources).index(name)].query, name)
                 found[missing] = self.entry(group, root, None, missing, around)
                 total += 1
                 continue
 
-            def rank(provider: Provider, name: str = name) -> tuple[Any, ...]:
+            def failing_of(provider: Provider, name: str = name, is_split: bool = is_split) -> list[Filter]:
                 failing = self.failing(group, root, provider, name)
+                return [one for one in failing if not (is_split and one.code in AMOUNT_CODES)]
+
+            def rank(
+                provider: Provider, failing_of: Callable[[Provider], list[Filter]] = failing_of
+            ) -> tuple[Any, ...]:
+                failing = failing_of(provider)
                 gap = self.gap(group, provider, failing)
                 if not counts_once:
                     return len(failing), gap, provider.uuid
@@ -171,7 +190,7 @@ class NearestOracle:
 
             provider = min(having, key=rank)
             first = first or provider
-            failing = self.failing(group, root, provider, name)
+            failing = failing_of(provider)
             total += self.gap(group, provider, failing)
             for one in failing:
                 found.setdefault(one, self.entry(group, root, provider, one, around))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.support.cloud import Cloud, Provider
@@ -30,6 +31,7 @@ SENTENCES = {
     r"(?:: the nearest allowed amount is (?P<best>\d+))?\.",
     "capacity": rf"No single provider has a capacity of (?P<wanted>\d+) (?P<name>\w+){OF_GROUP}"
     r": the largest has (?P<best>\d+)\.",
+    "together": r"Several providers of a host cannot supply (?P<wanted>\d+) (?P<name>\w+) together\.",
     "everything": rf"No (?:host|provider) has everything{OF_GROUP} at the same time \(.*?\),"
     r" even if nothing were used\.",
     "inventory": rf"None has an inventory of (?P<name>\w+){OF_GROUP}\.",
@@ -121,6 +123,20 @@ class SummaryOracle:
             int(best) == max(0, largest) < int(wanted) and self._amount(suffix, name).split(":")[1] == wanted
         )
 
+    def _together(self, wanted: str, name: str) -> bool:
+        [group] = [group for group in self.request.groups if not group.suffix]
+        of_class = replace(group, resources={name: group.resources[name]}, required=())
+        tested, roots = filters_of(of_class), self.roots
+        if self.body["kind"] == "impossible":
+            tested = [one for one in tested if one.code in ("inventory", "unit", "capacity")]
+        else:
+            roots = [self.cloud.provider(self.body["nearest"][0]["root"]["name"])]
+        return (
+            name in self.request.can_split
+            and int(wanted) == group.resources[name]
+            and not any(passes(self.cloud, of_class, root, tested, self.request.can_split) for root in roots)
+        )
+
     def _amount(self, suffix: str | None, name: str) -> str:
         group = next(group for group in self.request.groups if group.suffix == (suffix or ""))
         return f"resources{group.suffix}={name}:{group.resources[name]}"
@@ -128,7 +144,7 @@ class SummaryOracle:
     def _everything(self, suffix: str | None) -> bool:
         group = next(group for group in self.request.groups if group.suffix == (suffix or ""))
         tested = [one for one in filters_of(group) if one.code in ("inventory", "unit", "capacity")]
-        return not any(passes(self.cloud, group, root, tested) for root in self.roots)
+        return not any(passes(self.cloud, group, root, tested, self.request.can_split) for root in self.roots)
 
     def _inventory(self, name: str, suffix: str | None) -> bool:
         return not self._inventories(name) and bool(self._amount(suffix, name))

@@ -184,14 +184,13 @@ def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
         found = reads().read(_find, parsed, limit, search_options(parsed), drawn)
     is_few = found is None or len(found.rows) < min(FEW, limit)
     explanation = None
-    needs_proposals = (is_few and not parsed.can_split) or "root" in dict(pairs)
+    needs_proposals = is_few or "root" in dict(pairs)
     if (needs_proposals or "explain" in own) and allows("allocation_candidates:explain"):
         # Relaxations of amounts take half of the time: 310 ms of 570 ms with 10,000 hosts of 4 providers.
         explanation = explain_pairs(pairs if needs_proposals else [*pairs, ("relaxations", "0")])
     return {
         "candidates": found,
         "explanation": explanation,
-        "is_explainable": not parsed.can_split,
         "may_show_more": not parsed.limit and limit == SHOWN,
         **(_fits(pairs, own) if "fits" in own and allows("allocation_candidates:capacity") else {}),
     }

@@ -7,6 +7,7 @@ from functools import cached_property
 from placement_svc.db.explanation.cloud import RootGroup
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
+from placement_svc.db.explanation.split_amount_search import SplitAmountSearch
 from placement_svc.db.explanation.useful_amounts import Steps, UsefulAmounts, read_useful_amounts
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.ignored_consumers import InventoryReader
@@ -51,6 +52,8 @@ class AmountSearch:
 
         The search ends without an amount when half the time of the request is over.
         """
+        if any(amount.resource_class in group.can_split for group in filters.groups if not amount.suffix):
+            return SplitAmountSearch(self._counts, self._options).find(amount, filters)
         places = list(self._places(amount, filters))
         below = self._find_below(amount, filters, places)
         return below if below is not None else self._find_above(amount, filters, places)

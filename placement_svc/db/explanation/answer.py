@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 
 from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates
 from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.split_suppliers import divided
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def _count(result: SearchResult) -> tuple[int, set[int]]:
     supplier_ids: set[int] = set()
     for candidate in result.candidates:
         count += 1
-        supplier_ids.update(candidate)
+        _, suppliers = divided(result.demands, candidate)
+        supplier_ids.update(suppliers)
     return count, _root_ids(result, supplier_ids)
 
 

@@ -12,14 +12,22 @@ from sqlalchemy import ColumnElement, Integer, Select, Text, case, cast, func, l
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from placement_svc.db.arrays import join_texts
-from placement_svc.db.explanation.patterns import inventory_row, provider_row, read_pattern, select_patterns
+from placement_svc.db.explanation.patterns import (
+    ALLOCATABLE_COLUMNS,
+    HELD_COLUMNS,
+    inventory_row,
+    provider_row,
+    read_pattern,
+    select_patterns,
+)
 from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 from placement_svc.domain.errors import NotFound
+from placement_svc.domain.inventory import HeldAmount, UnitLimits
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.root_tests import Bits, RootPattern
+from placement_svc.domain.supplier_tests import Bits, RootPattern
 
 ROOT_SIZE = 50
 """Bytes of memory that the id of a root needs, approximately."""
@@ -28,6 +36,13 @@ PATTERN_SIZE = 150
 """Bytes of memory that a pattern around a root needs besides its bits, approximately."""
 
 _root = shared(resource_providers.alias("root"))
+
+_position = (
+    func.row_number()
+    .over(partition_by=provider_row.c.root_id, order_by=provider_row.c.uuid)
+    .label("position")
+)
+"""The position of a provider in the order of the uuids of its tree."""
 
 
 @dataclass(frozen=True)
@@ -81,28 +96,40 @@ class Layout:
     """The content of the rows of roots: the bit of each condition and, with `is_structured`, the trees.
 
     `limits` has the classes of which one provider may supply several groups, and the largest amount of each
-    that can matter.
+    that can matter. `split_amounts` has the classes of which several providers may supply one amount, and the
+    largest amount that they may supply.
     """
 
     bits: Bits
     is_structured: bool = False
     limits: Mapping[int, int] = field(default_factory=dict)
+    split_amounts: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def allocatable(self) -> list[str]:
-        """The names of the columns with the amounts of the classes in `limits`."""
-        return [f"allocatable_{number}" for number in range(2 * len(self.limits))]
+    def has_order(self) -> bool:
+        """Whether the order of the uuids in a tree matters: it decides who supplies how much of an amount."""
+        return not self.limits.keys().isdisjoint(self.split_amounts)
+
+    @property
+    def amounts(self) -> list[str]:
+        """The names of the columns with amounts: first those of `limits`, then those of `split_amounts`."""
+        count = ALLOCATABLE_COLUMNS * len(self.limits) + HELD_COLUMNS * len(self.split_amounts)
+        return [f"amount_{number}" for number in range(count)]
 
 
 class Node(NamedTuple):
-    """A provider of a tree: its pattern, its level and the columns `allocatable`.
+    """A provider of a tree: its pattern, its level, and its amounts of the classes in the layout.
 
     The root has level 1. If the cloud is not structured, it stands for all providers with this pattern.
+    `allocatable` has two amounts for each class of `Layout.limits`, and `held` one inventory for each of
+    `Layout.split_amounts`. `position` is that in the order of the uuids of the tree, if it matters.
     """
 
     pattern: int
     level: int
     allocatable: tuple[int, ...]
+    held: tuple[HeldAmount, ...] = ()
+    position: int = 0
 
 
 class SharingProvider(NamedTuple):
@@ -182,23 +209,33 @@ def read_cloud(
         for value in values:
             if value not in nodes:
                 memory.reserve(PATTERN_SIZE + len(layout.bits))
-                nodes[value] = _read_node(value)
+                nodes[value] = _read_node(value, layout)
         of_tree = tuple(nodes[value] for value in values)
         own = tuple(dict.fromkeys(node.pattern for node in of_tree))
-        pattern = RootPattern(read_pattern(root_pattern), own, shared[key])
+        holders = tuple((node.pattern, node.held) for node in of_tree) if layout.split_amounts else ()
+        pattern = RootPattern(read_pattern(root_pattern), own, shared[key], holders)
         roots.append(RootGroup(pattern, of_tree, frozenset(key), root_ids))
     if layout.is_structured:
         roots = list(_separated(roots, {provider.root_id for provider in sharing}))
     return Cloud(scope, layout, tuple(roots), tuple(sharing))
 
 
-def _read_node(value: int | str) -> Node:
+def _read_node(value: int | str, layout: Layout) -> Node:
     """Return the provider in an element of the column `nodes`."""
     if isinstance(value, int):
         return Node(value, 1, ())
     pattern, *numbers = value.split("/")
-    level, *allocatable = map(int, numbers or ["1"])
-    return Node(read_pattern(pattern), level, tuple(allocatable))
+    level, *amounts = map(int, numbers or ["1"])
+    position = amounts.pop() if layout.has_order else 0
+    return Node(read_pattern(pattern), level, *_read_amounts(amounts, layout), position)
+
+
+def _read_amounts(amounts: Sequence[int], layout: Layout) -> tuple[tuple[int, ...], tuple[HeldAmount, ...]]:
+    """Return the fields `allocatable` and `held` of a provider."""
+    end = len(amounts) - HELD_COLUMNS * len(layout.split_amounts)
+    inventories = (amounts[start : start + HELD_COLUMNS] for start in range(end, len(amounts), HELD_COLUMNS))
+    held = (HeldAmount(UnitLimits(*units), capacity, free) for *units, capacity, free in inventories)
+    return tuple(amounts[:end]), tuple(held)
 
 
 def _separated(roots: Iterable[RootGroup], separate_ids: set[int]) -> Iterator[RootGroup]:
@@ -223,8 +260,10 @@ def _select_roots(layout: Layout, scope: Scope, aggregate_ids: Sequence[int]) ->
     patterns of the providers a half. The rest is for sorting these by root, so that equal trees are equal.
     """
     patterns = (
-        select_patterns(layout.bits, scope.covers(inventory_row.c.root_id), layout.limits)
-        .add_columns(provider_row.c.path)
+        select_patterns(
+            layout.bits, scope.covers(inventory_row.c.root_id), layout.limits, layout.split_amounts
+        )
+        .add_columns(provider_row.c.path, *([_position] if layout.has_order else []))
         .where(scope.covers(provider_row.c.root_id))
         .subquery("patterns")
     )
@@ -233,7 +272,8 @@ def _select_roots(layout: Layout, scope: Scope, aggregate_ids: Sequence[int]) ->
         columns = (
             patterns.c.pattern,
             func.cardinality(patterns.c.path),
-            *(patterns.c[name] for name in layout.allocatable),
+            *(patterns.c[name] for name in layout.amounts),
+            *([patterns.c.position] if layout.has_order else []),
         )
         nodes = func.array_agg(aggregate_order_by(join_texts("/", columns), patterns.c.path))
     else:
@@ -272,7 +312,9 @@ def _read_sharing(
         return []
     sharing = select(provider_traits.c.provider_id).where(provider_traits.c.trait_id == sharing_trait_id)
     query = (
-        select_patterns(layout.bits, inventory_row.c.provider_id.in_(sharing), layout.limits)
+        select_patterns(
+            layout.bits, inventory_row.c.provider_id.in_(sharing), layout.limits, layout.split_amounts
+        )
         .add_columns(
             provider_row.c.path,
             select(func.array_agg(provider_aggregates.c.aggregate_id))
@@ -286,10 +328,10 @@ def _read_sharing(
         SharingProvider(
             provider_id,
             root_id,
-            Node(read_pattern(pattern), len(path), tuple(allocatable)),
+            Node(read_pattern(pattern), len(path), *_read_amounts(amounts, layout)),
             tuple(path),
             frozenset(aggregate_ids),
         )
-        for provider_id, root_id, pattern, *allocatable, path, aggregate_ids in reader.execute(query)
+        for provider_id, root_id, pattern, *amounts, path, aggregate_ids in reader.execute(query)
         if aggregate_ids
     ]

@@ -12,8 +12,14 @@ from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.domain.candidates import combine
-from placement_svc.domain.demands import CombinationRules, Demand, indexes_of, subtree_rules
+from placement_svc.domain.candidates import combine_around
+from placement_svc.domain.demands import (
+    CombinationRules,
+    Demand,
+    indexes_of,
+    splittable_indexes,
+    subtree_rules,
+)
 from placement_svc.domain.explanation import (
     AmountCondition,
     CombinationFilter,
@@ -25,7 +31,8 @@ from placement_svc.domain.explanation import (
 )
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy
 from placement_svc.domain.inventory import MAX_CAPACITY
-from placement_svc.domain.root_tests import Bits, GroupTest
+from placement_svc.domain.root_tests import GroupTest
+from placement_svc.domain.supplier_tests import Bits
 
 
 def combination_filters(request: CandidatesRequest, texts: QueryTexts) -> tuple[CombinationFilter, ...]:
@@ -48,11 +55,18 @@ def layout_of(filters: RequestFilters, *others: RequestFilters) -> Layout:
     """Return what the rows of roots must have for these filters, and for those of changes of the request."""
     conditions = [each for one in (filters, *others) for each in one.conditions]
     limits: dict[int, int] = {}
+    split_amounts: dict[int, int] = {}
     for one in (filters, *others):
+        for class_id, amount in one.split_amounts.items():
+            split_amounts[class_id] = max(split_amounts.get(class_id, 0), min(amount, MAX_CAPACITY))
         for class_id, amounts in _amounts_by_class(one.amounts).items():
             if len(amounts) > 1:
-                limits[class_id] = max(limits.get(class_id, 0), min(sum(amounts), MAX_CAPACITY))
-    return Layout(number_conditions(conditions), bool(filters.combinations), limits)
+                # Amounts that may be split are tried up to twice the requested ones.
+                limit = min(sum(amounts) + one.split_amounts.get(class_id, 0), MAX_CAPACITY)
+                limits[class_id] = max(limits.get(class_id, 0), limit)
+    # Which providers of a tree can supply an amount together depends on each of them.
+    is_structured = bool(filters.combinations or split_amounts)
+    return Layout(number_conditions(conditions), is_structured, limits, split_amounts)
 
 
 def _amounts_by_class(filters: Iterable[Filter]) -> Mapping[int, list[int]]:
@@ -78,12 +92,17 @@ class Combinations:
         self._filters = filters.combinations
         self._options = options
         self._demands = tuple(demand for group in filters.groups for demand in _demands(group))
+        can_split = frozenset[str]().union(*(group.can_split for group in filters.groups))
+        self._splittable = splittable_indexes(can_split, self._demands)
         class_names = {
             each.condition.class_id: each.resource_class
             for each in filters.amounts
             if isinstance(each.condition, AmountCondition)
         }
-        self._summed_classes = [class_names[class_id] or "" for class_id in cloud.layout.limits]
+        self._summed_classes, self._split_classes = (
+            [class_names[class_id] or "" for class_id in class_ids]
+            for class_ids in (cloud.layout.limits, cloud.layout.split_amounts)
+        )
         self._required = tuple(_required(filters.groups, cloud.layout.bits))
         self._rules: dict[frozenset[int], CombinationRules] = {}
         self._all = frozenset(range(len(self._filters)))
@@ -107,6 +126,7 @@ class Combinations:
                 isolate=indexes_of(
                     frozenset[str]().union(*(each.suffixes for each in filters)), self._demands
                 ),
+                splittable=self._splittable,
                 adds_amounts=FilterCode.SUM in codes,
             )
         return self._rules[active]
@@ -127,14 +147,22 @@ class Combinations:
         exceptions: Mapping[tuple[int, str], int] | None = None,
     ) -> GroupTree:
         """Return the tree of a group of roots."""
-        return GroupTree(self._cloud, root, self._summed_classes, unused=unused, exceptions=exceptions)
+        return GroupTree(
+            self._cloud,
+            root,
+            self._summed_classes,
+            self._split_classes,
+            unused=unused,
+            exceptions=exceptions,
+        )
 
     def combines(
         self, tree: GroupTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
     ) -> bool:
         """Return whether suppliers can be combined so that they meet these filters (None: all)."""
         rules = self._rules_of(self._all if active is None else active)
-        candidates = combine(rules, suppliers, tree, self._options.deadline, self._options.memory)
+        deadline, memory = self._options.deadline, self._options.memory
+        candidates = combine_around(tree.root_id, rules, suppliers, tree, deadline, memory)
         return next(candidates, None) is not None
 
     def any_if_unused(self, roots: Iterable[RootGroup], tests: Sequence[GroupTest]) -> bool:

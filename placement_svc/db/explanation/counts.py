@@ -17,6 +17,7 @@ from placement_svc.domain.explanation import (
     RequestFilters,
     RootFilter,
 )
+from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.relaxations import MAX_CHANGES
 from placement_svc.domain.root_tests import GroupTest, GroupTests
 
@@ -38,6 +39,7 @@ class RootCounts:
         cloud: Cloud,
         filters: RequestFilters,
         deadline: Deadline,
+        memory: MemoryBudget,
         known: Mapping[GroupFilters, GroupTests] | None = None,
     ) -> None:
         """Count the roots of a cloud; `known` are the tests of groups that the caller has for this cloud."""
@@ -45,8 +47,11 @@ class RootCounts:
         self.cloud = cloud
         self.groups = filters.groups
         self._deadline = deadline
+        self._memory = memory
         known = known or {}
-        self.tests = [known.get(group) or GroupTests(group, bits, deadline) for group in filters.groups]
+        self.tests = [
+            known.get(group) or GroupTests(group, bits, deadline, memory) for group in filters.groups
+        ]
         self.root_masks = {
             each: sum({1 << bits[condition] for condition in each.conditions})
             for each in filters.root_filters
@@ -81,7 +86,7 @@ class RootCounts:
     def changed(self, filters: RequestFilters) -> "RootCounts":
         """Return the counts for a changed request, in which unchanged groups are the same objects."""
         known = {tests.group: tests for tests in self.tests}
-        return RootCounts(self.cloud, filters, self._deadline, known)
+        return RootCounts(self.cloud, filters, self._deadline, self._memory, known)
 
     def passing_without(self, untested: Set[Filter | RootFilter]) -> list[RootGroup]:
         """Return the roots that pass all filters but these, which are of at most `MAX_CHANGES` groups."""
@@ -122,11 +127,14 @@ class RootCounts:
         counts = []
         remaining: Sequence[RootGroup] = self.cloud.roots
         for each, prefix in zip(tests.group.filters, tests.prefixes(), strict=True):
-            remaining = self.passing([prefix], remaining)
+            left = self.passing([prefix], remaining)
+            if not tests.group.can_split:
+                # What fails some filters fails more of them, too.
+                remaining = left
             counts.append(
                 Counts(
                     alone=count_roots(self.passing([tests.test(tests.mask([each]))])),
-                    left=count_roots(remaining),
+                    left=count_roots(left),
                     sole_blocker=self._sole_blocker(tests, each, blocked),
                 )
             )
@@ -175,10 +183,18 @@ class RootCounts:
         remaining = list(self.cloud.roots)
         for tests in self.tests:
             of_group = []
+            passing_all: list[RootGroup] = []
+            if tests.group.can_split:
+                # These may fail some filter nevertheless: the next one can exclude the provider of a whole
+                # amount, which several others can supply.
+                passing_all = self.passing([tests.complete], remaining)
+                passing_ids = set(map(id, passing_all))
+                remaining = [root for root in remaining if id(root) not in passing_ids]
             for prefix in tests.prefixes():
                 passing = self.passing([prefix], remaining)
                 of_group.append(count_roots(remaining) - count_roots(passing))
                 remaining = passing
+            remaining = [*passing_all, *remaining]
             failures.append(of_group)
         return failures
 

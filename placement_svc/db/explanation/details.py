@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import any_, func, or_, select
 
@@ -14,17 +14,9 @@ from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.search.trees import PROVIDER_SIZE
 from placement_svc.db.tables import aggregates, inventories, provider_aggregates, resource_providers, traits
 from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode
-from placement_svc.domain.inventory import UnitLimits
+from placement_svc.domain.inventory import HeldAmount, UnitLimits
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.root_tests import Bits
-
-
-class HeldAmount(NamedTuple):
-    """An inventory: its units, its capacity, and what is free, each at least 0."""
-
-    units: UnitLimits
-    capacity: int
-    free: int
+from placement_svc.domain.supplier_tests import Bits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -110,7 +110,7 @@ class _Explanation:
         self._scope = Scope(self._root and self._root.id, options.max_roots if self._has_more else None)
         search = options.search
         cloud = read_cloud(reader, layout_of(filters), criteria.sharing_trait_id, self._scope, search.memory)
-        self._counts = RootCounts(cloud, filters, search.deadline)
+        self._counts = RootCounts(cloud, filters, search.deadline, search.memory)
         self._combinations = Combinations(cloud, filters, search)
         combined = zip(filters.combinations, self._combinations.count(self._counts), strict=True)
         self._tree: TreeCounts = [
@@ -155,7 +155,7 @@ class _Explanation:
         else:
             body["root"] = {"uuid": self._root.uuid, "name": self._root.name}
             self._add_failures(body, near)
-        return {**body, "summary": summarize(body)}
+        return {**body, "summary": summarize(body, self._request.can_split)}
 
     def _add_relaxations(self, body: dict[str, Any]) -> None:
         if not body["complete"]:
@@ -166,7 +166,7 @@ class _Explanation:
             # Relaxations consider the whole cloud.
             everything, layout = Scope(), counts.cloud.layout
             cloud = read_cloud(self._reader, layout, self._sharing_trait_id, everything, search.memory)
-            counts = RootCounts(cloud, self._filters, search.deadline)
+            counts = RootCounts(cloud, self._filters, search.deadline, search.memory)
         relaxations = Relaxations(
             self._reader,
             counts,

@@ -22,7 +22,7 @@ from placement_svc.domain.explanation import (
 )
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_failures import GroupFailures, ProviderFailures, Slot
-from placement_svc.domain.root_tests import RootPattern
+from placement_svc.domain.supplier_tests import RootPattern
 
 Has = int | str | list[str] | None
 
@@ -68,7 +68,7 @@ class NearestRoots:
         self._deadline = deadline
         self._memory = memory
         self._bits = counts.cloud.layout.bits
-        self._of_providers = [ProviderFailures(group, self._bits) for group in counts.groups]
+        self._of_providers = [ProviderFailures(tests, self._bits) for tests in counts.tests]
         self._by_pattern: dict[tuple[int, RootPattern], GroupFailures] = {}
 
     def find(self) -> list[NearRoot]:
@@ -157,7 +157,11 @@ class NearestRoots:
         of_providers = self._of_providers[self._counts.groups.index(slot.group)]
         return {
             pattern: of_providers.failing(
-                root.pattern.root, pattern, slot.resource_class, is_shared=is_shared
+                root.pattern.root,
+                pattern,
+                slot.resource_class,
+                is_shared=is_shared,
+                is_split=slot.is_split,
             )
             for pattern in (slot.shared if is_shared else slot.own)
         }

@@ -33,7 +33,13 @@ def group_filters(
             _amount_filters(group, all_criteria),
             _other_filters(group, criteria, all_criteria[0], texts),
         )
-        groups.append(GroupFilters(group.suffix, tuple(each for part in filters for each in part)))
+        groups.append(
+            GroupFilters(
+                group.suffix,
+                tuple(each for part in filters for each in part),
+                frozenset() if group.suffix else request.can_split,
+            )
+        )
     return tuple(groups)
 
 

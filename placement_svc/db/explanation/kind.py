@@ -15,7 +15,8 @@ from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import POSSIBLE_CODES, AmountCondition, FilterCode, GroupFilters
-from placement_svc.domain.root_tests import DemandTest, GroupTest
+from placement_svc.domain.root_tests import GroupTest
+from placement_svc.domain.supplier_tests import SupplierTest
 
 
 class Kind(StrEnum):
@@ -70,7 +71,7 @@ def _wanted(groups: Iterable[GroupFilters]) -> Counter[int]:
 
 def _demands_by_class(
     groups: Sequence[GroupFilters], tests: Sequence[GroupTest]
-) -> Iterator[tuple[int, DemandTest]]:
+) -> Iterator[tuple[int, SupplierTest]]:
     """Yield the id of each class that a group requests, with the test of its supplier."""
     for group, test in zip(groups, tests, strict=True):
         for number, each in enumerate(group.having([FilterCode.INVENTORY])):
@@ -78,7 +79,7 @@ def _demands_by_class(
             yield each.condition.class_id, test.demands[0 if group.suffix else number]
 
 
-def _can_supply(cloud: Cloud, sharing: SharingProvider, demand: DemandTest) -> bool:
+def _can_supply(cloud: Cloud, sharing: SharingProvider, demand: SupplierTest) -> bool:
     """Return whether a sharing provider passes the test at some covered root."""
     return any(
         (

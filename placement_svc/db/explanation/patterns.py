@@ -3,7 +3,8 @@
 `placement_svc.domain.root_tests` evaluates them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
@@ -27,7 +28,6 @@ from sqlalchemy.types import TypeEngine
 
 from placement_svc.db.arrays import join_texts
 from placement_svc.db.filters import (
-    ANY_PART,
     free_amount,
     has_traits,
     in_any_aggregate,
@@ -45,11 +45,17 @@ from placement_svc.domain.explanation import (
     TraitCondition,
     TreeCondition,
 )
-from placement_svc.domain.inventory import MAX_CAPACITY, MAX_INTEGER
-from placement_svc.domain.root_tests import Bits
+from placement_svc.domain.inventory import ANY_PART, MAX_CAPACITY, MAX_INTEGER
+from placement_svc.domain.supplier_tests import Bits
 
 WORD_BITS = 60
 """The conditions for which one bigint of a pattern has bits."""
+
+ALLOCATABLE_COLUMNS = 2
+"""The number of columns of `select_patterns` for each class in `limits`."""
+
+HELD_COLUMNS = 5
+"""The number of columns of `select_patterns` for each class in `split_amounts`."""
 
 _ZERO: ColumnElement[int] = literal_column("0", BigInteger)
 
@@ -90,14 +96,19 @@ def _word_count(bits: Bits) -> int:
 
 
 def select_patterns(
-    bits: Bits, inventories_of: ColumnElement[bool], limits: Mapping[int, int] | None = None
+    bits: Bits,
+    inventories_of: ColumnElement[bool],
+    limits: Mapping[int, int] = MappingProxyType({}),
+    split_amounts: Mapping[int, int] = MappingProxyType({}),
 ) -> Select[Any]:
     """Return the query for `provider_id`, `root_id` and `pattern` of all providers.
 
     `inventories_of` is a condition on `inventory_row` that the inventories of all these providers meet.
 
     For each class id in `limits`, two more columns have the largest amount that one new allocation can get,
-    now and if nothing were used, but at most the limit of the class.
+    now and if nothing were used, but at most the limit of the class. For each class id in `split_amounts`,
+    five more have the units, the capacity and the free amount of the inventory. Larger amounts than can
+    matter are all equal, so that most providers are.
 
     The inventories are read as a whole and aggregated by provider: an index scan for each provider costs
     more, because every one is needed.
@@ -107,12 +118,15 @@ def select_patterns(
     for condition, bit in bits.items():
         by_word[bit // WORD_BITS][condition] = bit % WORD_BITS
     class_ids = {each.class_id for each in bits if isinstance(each, AmountCondition)}
-    allocatable = [column for limit in (limits or {}).items() for column in _allocatable(*limit)]
+    amount_columns = [
+        *(column for limit in limits.items() for column in _allocatable(*limit)),
+        *(column for amount in split_amounts.items() for column in _held(*amount)),
+    ]
     amounts = (
         select(
             inventory_row.c.provider_id,
             *(func.bit_or(_amount_word(word)).label(f"word_{number}") for number, word in enumerate(by_word)),
-            *(column.label(f"allocatable_{number}") for number, column in enumerate(allocatable)),
+            *(column.label(f"amount_{number}") for number, column in enumerate(amount_columns)),
         )
         .where(is_any(inventory_row.c.resource_class_id, class_ids), inventories_of)
         .group_by(inventory_row.c.provider_id)
@@ -128,8 +142,8 @@ def select_patterns(
         provider_row.c.root_id,
         pattern.label("pattern"),
         *(
-            func.coalesce(amounts.c[f"allocatable_{number}"], 0).label(f"allocatable_{number}")
-            for number in range(len(allocatable))
+            func.coalesce(amounts.c[f"amount_{number}"], 0).label(f"amount_{number}")
+            for number in range(len(amount_columns))
         ),
     ).select_from(provider_row.outerjoin(amounts, amounts.c.provider_id == provider_row.c.id))
 
@@ -142,6 +156,25 @@ def _allocatable(class_id: int, limit: int) -> list[ColumnElement[int]]:
         )
         for amount in (inventory_row.c.max_allocatable, unused_amount(inventory_row))
     ]
+
+
+def _held(class_id: int, amount: int) -> Iterator[ColumnElement[int]]:
+    """Yield the units of an inventory of a class, its capacity, and what is free.
+
+    No part of `amount` is larger than the greatest of it and the units. Twice that is enough for the amounts
+    above it that an explanation tries.
+    """
+    columns = inventory_row.c
+    greatest = 2 * func.greatest(literal(amount, BigInteger), columns.min_unit, columns.step_size)
+    amounts = (
+        columns.min_unit,
+        func.least(columns.max_unit, greatest),
+        columns.step_size,
+        func.least(func.greatest(columns.capacity, 0), greatest),
+        func.least(func.greatest(free_amount(inventory_row), 0), greatest),
+    )
+    for column in amounts:
+        yield func.max(column).filter(columns.resource_class_id == class_id)
 
 
 def _word(conditions: Mapping[int, ColumnElement[bool]]) -> ColumnElement[int]:

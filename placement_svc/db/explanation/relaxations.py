@@ -149,7 +149,7 @@ class Relaxations:
             memory, scope = self._options.memory, counts.cloud.scope
             layout = layout_of(self._filters, *changed)
             cloud = read_cloud(self._reader, layout, self._sharing_trait_id, scope, memory)
-            counts = RootCounts(cloud, self._filters, self._options.deadline)
+            counts = RootCounts(cloud, self._filters, self._options.deadline, memory)
         for trial, filters in zip(trials, changed, strict=True):
             if self._is_out_of_time():
                 return

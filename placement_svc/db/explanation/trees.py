@@ -4,22 +4,29 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
-from placement_svc.domain.root_tests import DemandTest, GroupTest
+from placement_svc.domain.explanation import FilterCode
+from placement_svc.domain.inventory import MAX_CAPACITY, UnitLimits
+from placement_svc.domain.root_tests import GroupTest
+from placement_svc.domain.supplier_tests import SupplierTest, part_limits
 
 
 class GroupTree:
-    """The tree of each root of a group, and the sharing providers of other trees: a `ProviderLookup`.
+    """The tree of each root of a group, and the sharing providers of other trees: a `UnitLookup`.
 
     The providers of the tree have the ids -1, -2 and so on, in the order of the nodes. The traits of a
-    provider are the numbers of the bits of its pattern. With `unused`, `max_allocatable` is what an inventory
-    could supply if nothing were used; `exceptions` has other amounts of single providers.
+    provider are the numbers of the bits of its pattern. With `unused`, amounts are what an inventory could
+    supply if nothing were used; `exceptions` has other values of `max_allocatable` of single providers.
     """
+
+    root_id = -1
+    """The id of the root."""
 
     def __init__(
         self,
         cloud: Cloud,
         root: RootGroup,
         summed_classes: Sequence[str],
+        split_classes: Sequence[str] = (),
         *,
         unused: bool = False,
         exceptions: Mapping[tuple[int, str], int] | None = None,
@@ -28,12 +35,15 @@ class GroupTree:
         self._own = {-1 - number: node for number, node in enumerate(root.nodes)}
         self._sharing = {each.id: each for each in cloud.serving_from_elsewhere(root)}
         self._columns = {name: 2 * number + unused for number, name in enumerate(summed_classes)}
+        self._split_classes = split_classes
+        codes = FilterCode.UNIT, FilterCode.CAPACITY if unused else FilterCode.FREE
+        self._part_limits = part_limits(codes, MAX_CAPACITY)
         self._exceptions = exceptions or {}
         self._paths: dict[int, tuple[int, ...]] = {}
 
     def suppliers(self, tests: Sequence[GroupTest]) -> list[list[int]]:
         """Return for each demand of the request the ids of its suppliers; equal demands share one list."""
-        suppliers: dict[DemandTest, list[int]] = {}
+        suppliers: dict[SupplierTest, list[int]] = {}
         for test in tests:
             for demand in test.demands:
                 if demand not in suppliers:
@@ -41,7 +51,7 @@ class GroupTree:
                     suppliers[demand] = self._suppliers_of(demand)
         return [suppliers[demand] for test in tests for demand in test.demands]
 
-    def _suppliers_of(self, demand: DemandTest) -> list[int]:
+    def _suppliers_of(self, demand: SupplierTest) -> list[int]:
         root = self._root.pattern.root
         return [
             *(id_ for id_, node in self._own.items() if demand.supplies(root, node.pattern, is_shared=False)),
@@ -102,3 +112,12 @@ class GroupTree:
         if exception is not None:
             return exception
         return self._node(provider_id).allocatable[self._columns[resource_class]]
+
+    def units(self, provider_id: int, resource_class: str) -> UnitLimits:
+        """Return the amounts that a new allocation of one of the split classes can get."""
+        held = self._node(provider_id).held[self._split_classes.index(resource_class)]
+        return self._part_limits(held)
+
+    def uuid(self, provider_id: int) -> str:
+        """Return a text in place of the uuid: the order is the same in the tree, if it matters."""
+        return f"{self._node(provider_id).position:010}"

@@ -7,7 +7,6 @@ from functools import lru_cache
 import os_traits
 from sqlalchemy import Connection
 
-from placement_svc.db.filters import ANY_PART
 from placement_svc.db.search.criteria import (
     ResolvedMembership,
     SearchCriteria,
@@ -24,6 +23,7 @@ from placement_svc.db.search.name_lookup import RARITY_THRESHOLD, NameRow, Names
 from placement_svc.domain.demands import CombinationRules, Demand, combination_rules, demands_of
 from placement_svc.domain.errors import UnknownName
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
+from placement_svc.domain.inventory import ANY_PART
 from placement_svc.domain.ordering import Ordering
 
 MAX_JOINS_OF_DEMAND = 5

@@ -48,6 +48,30 @@ ON_CHILD = (
 )
 """The provider that fails fewest filters has no disk, but another one of the host has."""
 
+SPLIT = (
+    read(
+        "a{MEMORY_MB4}; a1<a{VCPU4 used1}; a2<a{VCPU4}#HW_NUMA_ROOT; a3<a{VCPU8}#COMPUTE_NODE;"
+        " b{VCPU4 min2}#COMPUTE_NODE; b1<b{VCPU4 used2 MEMORY_MB2}#HW_NUMA_ROOT"
+    ),
+    [
+        # a3 supplies the whole amount. As its trait is forbidden, a1 and a2 do, and one of them has FAST.
+        Request(
+            (Group("", {"VCPU": 6}, required=(FAST,), forbidden=frozenset(["COMPUTE_NODE"])),),
+            can_split=frozenset(["VCPU"]),
+        ),
+        Request(
+            (Group("", {"VCPU": 6}, required=(FAST, frozenset(["COMPUTE_NODE"]))),),
+            can_split=frozenset(["VCPU"]),
+        ),
+        Request(
+            (Group("", {"VCPU": 20, "MEMORY_MB": 5}), Group("1", {"VCPU": 4})),
+            can_split=frozenset(["VCPU", "MEMORY_MB"]),
+        ),
+        Request((Group("", {"VCPU": 1}, required=(FAST,)),), can_split=frozenset(["VCPU"])),
+    ],
+)
+"""Filters and amounts decide whether one provider or several supply a class."""
+
 
 @settings(
     deadline=None,
@@ -58,7 +82,8 @@ ON_CHILD = (
 @example(scenario=MOVED)
 @example(scenario=ISOLATED)
 @example(scenario=ON_CHILD)
-@given(scenario=scenarios(may_split=False))
+@example(scenario=SPLIT)
+@given(scenario=scenarios())
 def test_explanation_agrees_with_oracle(
     api: Api,
     clean_database: Callable[[], None],

@@ -29,7 +29,8 @@ from placement_svc.domain.explanation import (
 )
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.root_tests import DemandTest, GroupTest, GroupTests, RootPattern
+from placement_svc.domain.root_tests import GroupTest, GroupTests
+from placement_svc.domain.supplier_tests import DemandTest, RootPattern
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 
@@ -97,7 +98,8 @@ def counts_of_classes(number: int) -> tuple[list[Counts], int]:
     pattern = sum(1 << bits[each.condition] for each in filters[:-1])
     root = RootGroup(RootPattern(pattern, (pattern,), ()), (Node(pattern, 1, ()),), frozenset(), (1,))
     cloud = Cloud(Scope(), Layout(bits), (root,), ())
-    counts = RootCounts(cloud, RequestFilters((GroupFilters("", filters),), (), ()), Deadline.of(3600))
+    request = RequestFilters((GroupFilters("", filters),), (), ())
+    counts = RootCounts(cloud, request, Deadline.of(3600), MemoryBudget(10**6))
     calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:

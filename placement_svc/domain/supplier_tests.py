@@ -1,0 +1,165 @@
+"""Whether providers around a root can supply a part of a request, from bit masks.
+
+Each distinct condition of a request has a bit. The *pattern* of a provider has the bits of the conditions
+that the provider meets (`docs/spec/extensions.md 3.2`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import or_
+
+from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.explanation import Condition, FilterCode
+from placement_svc.domain.inventory import HeldAmount, UnitLimits
+from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.splitting import can_supply_together, smallest_sets
+
+Bits = Mapping[Condition, int]
+"""The number of the bit of each condition."""
+
+
+Holder = tuple[int, tuple[HeldAmount, ...]]
+"""The pattern of a provider, and its inventories of the classes that may be split."""
+
+
+@dataclass(frozen=True)
+class RootPattern:
+    """The patterns around a root: of the root, of its tree, and of the sharing providers that serve it.
+
+    The sharing providers of the tree may be among those that serve it. `holders` has the pattern of each
+    provider of the tree with its inventories of the classes that may be split, if there are such classes.
+    """
+
+    root: int
+    own: tuple[int, ...]
+    shared: tuple[int, ...]
+    holders: tuple["Holder", ...] = ()
+
+    @cached_property
+    def around(self) -> int:
+        """The bits that any provider of the tree or any of the sharing providers has."""
+        return reduce(or_, (*self.own, *self.shared), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandTest:
+    """The test of what one provider supplies: a pattern must have all bits of `needed`.
+
+    The pattern of the root must have those of `needed_of_root`. With `own_or_root`, which the unsuffixed
+    group uses for `member_of`, the pattern of the provider or that of its root must have these bits; that of
+    a sharing provider of another tree must have them itself.
+    """
+
+    needed: int
+    needed_of_root: int = 0
+    own_or_root: int = 0
+    allows_shared: bool = True
+
+    def supplies(self, root: int, pattern: int, *, is_shared: bool) -> bool:
+        """Return whether a provider with this pattern can supply the demand at a root."""
+        if pattern & self.needed != self.needed or root & self.needed_of_root != self.needed_of_root:
+            return False
+        if is_shared:
+            return self.allows_shared and pattern & self.own_or_root == self.own_or_root
+        return self.own_or_root in (pattern & self.own_or_root, root & self.own_or_root)
+
+    def has_supplier(self, root: RootPattern) -> bool:
+        """Return whether any pattern can supply the demand at a root."""
+        return any(True for _ in self.suppliers(root))
+
+    def suppliers(self, root: RootPattern) -> Iterable[int]:
+        """Yield the patterns that can supply the demand at a root."""
+        for pattern in root.own:
+            if self.supplies(root.root, pattern, is_shared=False):
+                yield pattern
+        for pattern in root.shared:
+            if self.supplies(root.root, pattern, is_shared=True):
+                yield pattern
+
+
+PartLimits = Callable[[HeldAmount], UnitLimits]
+"""The function that returns which parts of an amount an inventory can supply."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitTest:
+    """The test of a class that several providers of the tree may supply (`docs/spec/extensions.md 2.8`).
+
+    `whole` tests a provider of the whole amount, and `part` a provider of the tree that supplies a part.
+    `number` is the position of the class in `RootPattern.holders`, and `codes` are the tested filters on its
+    amount. Of the bits of the suppliers, only those in `required` count.
+    """
+
+    whole: DemandTest
+    part: DemandTest
+    number: int
+    amount: int
+    codes: frozenset[FilterCode]
+    required: int
+    part_limits: PartLimits = field(compare=False)
+    deadline: Deadline = field(compare=False)
+    memory: MemoryBudget = field(compare=False)
+
+    def supplies(self, root: int, pattern: int, *, is_shared: bool) -> bool:
+        """Return whether a provider with this pattern can supply the amount or, in the tree, a part of it."""
+        test = self.whole if is_shared else self.part
+        return test.supplies(root, pattern, is_shared=is_shared)
+
+    def suppliers(self, root: RootPattern) -> Iterable[int]:
+        """Yield the patterns that can supply the whole amount, or the bits of each smallest set of providers.
+
+        Sets are formed only if there is no such pattern. Raises what `smallest_sets` raises.
+        """
+        if self.whole.has_supplier(root):
+            yield from self.whole.suppliers(root)
+            return
+        bits: list[int] = []
+        limits: list[tuple[int, UnitLimits]] = []
+        for bits_of_part, limits_of_part in self._members(root):
+            bits.append(bits_of_part)
+            limits.append((len(limits), limits_of_part))
+        every = reduce(or_, bits, 0)
+        for members in smallest_sets(limits, self.amount, self.deadline, self.memory):
+            together = reduce(or_, (bits[member.provider_id] for member in members))
+            yield together
+            if together == every:
+                return
+
+    def has_supplier(self, root: RootPattern) -> bool:
+        """Return whether any provider or set of providers can supply the class; raises the same."""
+        return self.whole.has_supplier(root) or self.is_split(root)
+
+    def is_split(self, root: RootPattern) -> bool:
+        """Return whether no provider can supply the whole amount, but a set can; raises the same."""
+        if self.whole.has_supplier(root):
+            return False
+        limits = [limits for _, limits in self._members(root)]
+        return can_supply_together(limits, self.amount, self.deadline, self.memory)
+
+    def _members(self, root: RootPattern) -> Iterator[tuple[int, UnitLimits]]:
+        """Yield the bits of each provider of a part, and the parts that it can supply."""
+        for pattern, held in root.holders:
+            if self.part.supplies(root.root, pattern, is_shared=False):
+                yield pattern & self.required, self.part_limits(held[self.number])
+
+
+SupplierTest = DemandTest | SplitTest
+
+
+def part_limits(codes: Collection[FilterCode], amount: int) -> PartLimits:
+    """Return the function for the parts of an amount, if only the filters `codes` are tested."""
+    tests_units = FilterCode.UNIT in codes
+    tests_capacity = FilterCode.CAPACITY in codes
+    tests_free = FilterCode.FREE in codes
+
+    def limits(held: HeldAmount) -> UnitLimits:
+        min_unit, max_unit, step_size = held.units if tests_units else (1, amount, 1)
+        if tests_free:
+            # No more is free than the capacity.
+            max_unit = min(max_unit, held.free)
+        elif tests_capacity:
+            max_unit = min(max_unit, held.capacity)
+        return UnitLimits(min_unit, max_unit, step_size)
+
+    return limits
