@@ -107,12 +107,10 @@ def requests(
     versions: Sequence[str] = NEWEST,
     *,
     may_be_extended: bool = True,
-    may_split: bool = True,
 ) -> Request:
     """Draw a valid request for the cloud at one of the microversions, with only the keys of that version.
 
-    At 1.39 a request that `may_be_extended` can have the keys of the extensions, and one that `may_split`
-    also `can_split`.
+    At 1.39 a request that `may_be_extended` can have the keys of the extensions.
     """
     request = Request((), version=draw(st.sampled_from(versions)))
     extended = may_be_extended and request.since("1.39")
@@ -133,7 +131,7 @@ def requests(
         )
 
     can_split = frozenset[str]()
-    if extended and may_split and one_in_four(draw):
+    if extended and one_in_four(draw):
         groups, can_split = draw(_split_amounts(cloud.tree(target_root), groups))
     assume(extended or not any(group.not_in_tree for group in groups))
     same_subtree: list[frozenset[str]] = []
@@ -218,11 +216,10 @@ def scenarios(
     versions: Sequence[str] = NEWEST,
     *,
     may_be_extended: bool = True,
-    may_split: bool = True,
 ) -> tuple[Cloud, list[Request]]:
     """Draw a cloud and requests for it; no request has too many combinations for the oracle."""
     cloud = draw(clouds())
-    feasible = requests(cloud, versions, may_be_extended=may_be_extended, may_split=may_split).filter(
+    feasible = requests(cloud, versions, may_be_extended=may_be_extended).filter(
         lambda request: combinations(cloud, request) <= MOST_COMBINATIONS
     )
     return cloud, [draw(feasible) for _ in range(draw(st.integers(1, 10)))]

@@ -12,7 +12,7 @@ from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.domain.candidates import combine_around
+from placement_svc.domain.candidates import Candidate, combine_around
 from placement_svc.domain.demands import (
     CombinationRules,
     Demand,
@@ -160,10 +160,16 @@ class Combinations:
         self, tree: GroupTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
     ) -> bool:
         """Return whether suppliers can be combined so that they meet these filters (None: all)."""
+        return self.first_candidate(tree, suppliers, active) is not None
+
+    def first_candidate(
+        self, tree: GroupTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
+    ) -> Candidate | None:
+        """Return a combination of suppliers that meets these filters (None: all); None if there is none."""
         rules = self._rules_of(self._all if active is None else active)
         deadline, memory = self._options.deadline, self._options.memory
         candidates = combine_around(tree.root_id, rules, suppliers, tree, deadline, memory)
-        return next(candidates, None) is not None
+        return next(candidates, None)
 
     def any_if_unused(self, roots: Iterable[RootGroup], tests: Sequence[GroupTest]) -> bool:
         """Return whether any of the roots, at which the tests pass, has a candidate if nothing is used."""

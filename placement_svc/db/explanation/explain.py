@@ -16,6 +16,7 @@ from placement_svc.db.explanation.failures import NearestRoots, NearRoot, named,
 from placement_svc.db.explanation.filters import group_filters, root_filters
 from placement_svc.db.explanation.kind import find_kind
 from placement_svc.db.explanation.relaxations import Relaxations
+from placement_svc.db.explanation.returned_roots import count_returned_roots, has_shared_suppliers
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_builder import resolve_criteria
@@ -64,8 +65,8 @@ def explain(
     Eight statements without sharing providers: a setting, the names, whether there are further roots, the
     roots, the amounts unless no inventory fails a filter, and three for the nearest roots. At most three more
     for sharing providers, two for `kind`, one each for `root` and ignored consumers, and those of two
-    searches if there are candidates. Relaxations need at most six more, two for each further `BATCH_SIZE`
-    changes, and a search for each that is listed.
+    searches if there are candidates and a limit, or roots that are not covered. Relaxations need at most six
+    more, two for each further `BATCH_SIZE` changes, and a search for each that is listed.
     """
     search = options.search.with_own_memory()
     options = replace(options, search=search)
@@ -203,25 +204,15 @@ class _Explanation:
                 entry |= {"has": failure.has, "provider": named(failure.provider)}
 
     def _answer(self) -> Answer:
-        limits = (self._request.limit, self._options.search.max_candidates)
-        shares = self._has_shared_suppliers()
-        if limits == (None, None) and not shares and not self._has_more:
-            # All candidates of a root are in its own tree.
-            return Answer(None, self._tree[-1][1].left)
+        deadline = self._options.search.deadline
+        if (self._request.limit, self._options.search.max_candidates) == (None, None) and not self._has_more:
+            return Answer(None, count_returned_roots(self._counts, self._combinations, deadline))
+        demands = [demand for test in self._counts.all_tests() for demand in test.demands]
+        shares = any(has_shared_suppliers(root, demands) for root in deadline.checked(self._counts.in_groups))
         options = replace(self._options.search, summary_classes=frozenset())
         # Without suppliers of other trees, no candidate is one of two roots.
         distinct = 0 if shares else self._tree[-1][1].left
         return search_answer(self._reader.connection, self._request, options, min_candidates=distinct)
-
-    def _has_shared_suppliers(self) -> bool:
-        """Return whether a sharing provider may supply a covered root, perhaps one of another tree."""
-        demands = [demand for test in self._counts.all_tests() for demand in test.demands]
-        return any(
-            demand.supplies(root.pattern.root, pattern, is_shared=True)
-            for root in self._options.search.deadline.checked(self._counts.in_groups)
-            for pattern in root.pattern.shared
-            for demand in demands
-        )
 
     def _has_candidates_elsewhere(self) -> bool:
         """Return whether a root that the explanation does not cover has candidates."""

@@ -7,7 +7,7 @@ from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
 from placement_svc.domain.explanation import FilterCode
 from placement_svc.domain.inventory import MAX_CAPACITY, UnitLimits
 from placement_svc.domain.root_tests import GroupTest
-from placement_svc.domain.supplier_tests import SupplierTest, part_limits
+from placement_svc.domain.supplier_tests import SplitTest, SupplierTest, part_limits
 
 
 class GroupTree:
@@ -52,6 +52,9 @@ class GroupTree:
         return [suppliers[demand] for test in tests for demand in test.demands]
 
     def _suppliers_of(self, demand: SupplierTest) -> list[int]:
+        if isinstance(demand, SplitTest) and (whole := self._suppliers_of(demand.whole)):
+            # No other providers supply parts.
+            return whole
         root = self._root.pattern.root
         return [
             *(id_ for id_, node in self._own.items() if demand.supplies(root, node.pattern, is_shared=False)),

@@ -1,6 +1,7 @@
 """The explanation and its oracle agree on random clouds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import HealthCheck, example, given, note, settings
 
@@ -10,7 +11,7 @@ from tests.support.explanation_oracle import Explainer, returned_roots, roots_of
 from tests.support.nearest_oracle import NearestOracle, without_has
 from tests.support.oracle import Group, Request
 from tests.support.relaxation_oracle import RelaxationOracle
-from tests.support.strategies import scenarios
+from tests.support.strategies import scenarios, scenarios_of_pools
 from tests.support.summary_oracle import SummaryOracle
 
 FAST = frozenset(["HW_NUMA_ROOT"])
@@ -47,6 +48,17 @@ ON_CHILD = (
     [Request((Group("1", {"VCPU": 1, "DISK_GB": 1}),))],
 )
 """The provider that fails fewest filters has no disk, but another one of the host has."""
+POOLS_IN_ONE_TREE = (
+    read("h@A; t{DISK_GB8}$@A; t1<t{DISK_GB8}$@A; u{DISK_GB8}$@A"),
+    [
+        Request(
+            (Group("1", {"DISK_GB": 1}), Group("2", {"DISK_GB": 1})),
+            group_policy="isolate",
+            same_subtree=(frozenset("12"),),
+        )
+    ],
+)
+"""Only `t` and `t1` together supply the groups: `u` equals `t`, but has no other pool in its tree."""
 
 SPLIT = (
     read(
@@ -111,3 +123,29 @@ def test_explanation_agrees_with_oracle(
             assert returned == returned_roots(cloud, request)
         else:
             assert 0 < returned <= request.limit * 5
+
+
+@settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(30),
+)
+@example(scenario=POOLS_IN_ONE_TREE)
+@given(scenario=scenarios() | scenarios_of_pools())
+def test_returned_roots_of_unlimited_requests_agree_with_oracle(
+    api: Api,
+    clean_database: Callable[[], None],
+    load_cloud: LoadCloud,
+    scenario: tuple[Cloud, list[Request]],
+) -> None:
+    clean_database()
+    loaded, requests = scenario
+    load_cloud(loaded)
+    for limited in requests:
+        request = replace(limited, limit=None)
+        cloud = without_consumers(loaded, request.ignore_consumer)
+        note(f"cloud: {cloud}\nrequest: {request}")
+        path = f"/allocation_candidates/explanation?relaxations=0&{request.query()}"
+        body = api("GET", path, version="1.0").json
+        assert body["truncated_by"] is None
+        assert body["roots"]["returned"] == returned_roots(cloud, request)

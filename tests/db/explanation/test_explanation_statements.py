@@ -41,12 +41,23 @@ def test_gaps_are_computed_only_with_an_inventory(
 
 
 @pytest.mark.parametrize(
-    ("request_key", "searches"),
-    [("resources1=VCPU:4", False), ("resources1=DISK_GB:4", True), ("resources=VCPU:4,DISK_GB:4", True)],
-    ids=["own-tree", "suffixed", "unsuffixed"],
+    ("request_key", "returned", "searches"),
+    [
+        ("resources1=VCPU:4", 2, False),
+        ("resources1=DISK_GB:4", 1, False),
+        ("resources=VCPU:4,DISK_GB:4", 2, False),
+        ("resources=VCPU:4,DISK_GB:4&limit=9", 2, True),
+    ],
+    ids=["own-tree", "suffixed", "unsuffixed", "limit"],
 )
-def test_candidates_are_generated_only_if_a_sharing_provider_supplies_them(
-    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, request_key: str, *, searches: bool
+def test_candidates_are_generated_only_with_a_limit(
+    api: Api,
+    load_cloud: LoadCloud,
+    monkeypatch: pytest.MonkeyPatch,
+    request_key: str,
+    *,
+    returned: int,
+    searches: bool,
 ) -> None:
     load_cloud(read("h0{VCPU8}@A; h1{VCPU8}; s{DISK_GB8}$@A"))
     searched: list[bool] = []
@@ -58,7 +69,7 @@ def test_candidates_are_generated_only_if_a_sharing_provider_supplies_them(
     monkeypatch.setattr(explain, "search_answer", search_answer)
     body = api("GET", f"/allocation_candidates/explanation?relaxations=0&{request_key}").json
     assert bool(searched) == searches
-    assert body["roots"]["returned"] == (1 if request_key == "resources1=DISK_GB:4" else 2)
+    assert body["roots"]["returned"] == returned
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ import pytest
 from placement_svc.db.engine import Database
 from placement_svc.db.explanation.amount_search import AmountSearch
 from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope
+from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.details import ExplainedProvider
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.domain.candidates import Candidate
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.explanation import (
@@ -85,6 +87,31 @@ def test_search_for_the_nearest_roots_ends_at_the_deadline(
     monkeypatch.setattr(ExplainedProvider, "gap", late)
     with pytest.raises(Unavailable, match="takes longer"):
         database.read(explain, explained(), options(deadline))
+
+
+def test_few_combinations_show_which_roots_have_suppliers(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = "; ".join(f"c{n}<h{{VCPU8}}" for n in range(14))
+    pools = "; ".join(f"s{n}{{VCPU8}}$@a" for n in range(SHARING))
+    load_cloud(read(f"h@a; {children}; {pools}; full{{VCPU8 used8}}$@a"))
+    combined = 0
+    first_candidate = Combinations.first_candidate
+
+    def counted(self: Combinations, *args: Any) -> Candidate | None:
+        nonlocal combined
+        combined += 1
+        return first_candidate(self, *args)
+
+    monkeypatch.setattr(Combinations, "first_candidate", counted)
+    groups = "&".join(f"resources{number}=VCPU:1" for number in range(18))
+    path = f"/allocation_candidates/explanation?relaxations=0&group_policy=isolate&{groups}"
+    body = api("GET", path).json
+
+    # Those of the host and of each pool, but not those of the pool in use.
+    assert body["roots"]["returned"] == 1 + SHARING
+    # Each group of roots is combined once for the counts, and about once for the suppliers.
+    assert combined <= 3 * (2 + SHARING)
 
 
 def counts_of_classes(number: int) -> tuple[list[Counts], int]:
