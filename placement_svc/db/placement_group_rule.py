@@ -95,10 +95,11 @@ class PlacementGroupRule:
         aggregates = self._group.aggregates
         if self._chosen is not None:
             return None if aggregates is None else NO_RANK
-        unread: Sequence[Domain] = [EMPTY_ROOT] if aggregates is None else [*aggregates, None]
+        # No policy prefers a root in none of the aggregates.
+        best = [EMPTY_ROOT if aggregates is None else self._occupancy.best_listed()]
         if self._group.is_soft:
-            return min(self._occupancy.rank([domain]) for domain in unread)
-        return NO_RANK if any(self._occupancy.allows([domain]) for domain in unread) else None
+            return self._occupancy.rank(best)
+        return NO_RANK if self._occupancy.allows(best) else None
 
     def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:
         """Yield ranks of sets of these roots for the next consumer, the best ones first, with these sets."""

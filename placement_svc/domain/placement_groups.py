@@ -4,6 +4,7 @@ The *domain* of a root is the root itself or one of the aggregates that the grou
 domains of its roots: mostly one. None stands for a root that is in none of the listed aggregates.
 """
 
+import heapq
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -73,6 +74,11 @@ class Occupancy:
         self._group = group
         self._members = Counter[str]()
         self._most = 0
+        listed = group.aggregates or ()
+        self._a_fullest = next(iter(listed), None)
+        """A domain that no other one exceeds."""
+        self._emptiest = sorted((0, domain) for domain in listed) if group.is_anti_affinity else []
+        """A heap of the listed aggregates; each has as many members as its entry says, or more."""
         for domains in members:
             self.add(domains)
 
@@ -81,12 +87,23 @@ class Occupancy:
         for domain in domains:
             if domain is not None:
                 self._members[domain] += 1
-                self._most = max(self._most, self._members[domain])
+                if self._members[domain] > self._most:
+                    self._most, self._a_fullest = self._members[domain], domain
 
     @property
     def fullest(self) -> set[str]:
         """The domains that have more members than the others: several if they have equally many."""
         return {domain for domain, count in self._members.items() if count == self._most}
+
+    def best_listed(self) -> Domain:
+        """Return one of the aggregates that the group lists which no other one of them precedes by rank."""
+        if not self._group.is_anti_affinity:
+            return self._a_fullest
+        count, domain = self._emptiest[0]
+        while count < self._members[domain]:
+            heapq.heapreplace(self._emptiest, (self._members[domain], domain))
+            count, domain = self._emptiest[0]
+        return domain
 
     def allows(self, domains: Domains) -> bool:
         """Return whether the policy is kept by one more member in these domains.

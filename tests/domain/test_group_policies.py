@@ -1,8 +1,11 @@
 """The rules of placement groups, compared with a brute-force oracle."""
 
+import heapq
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +68,48 @@ def test_first_level_with_a_set_of_domains_has_its_rank(
             first = next(rank for rank, sets in levels if any(mine <= each for each in sets))
             assert first == occupancy.rank(mine)
             assert any(mine <= each for each in keeping) == occupancy.allows(mine)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    policy=st.sampled_from(POLICIES),
+    max_per_domain=st.integers(1, 3),
+    listed=st.permutations(["a", "b", "c", "d"]),
+    members=MEMBERS,
+    later=MEMBERS,
+)
+def test_no_listed_aggregate_precedes_the_best_one(
+    policy: str, max_per_domain: int, listed: list[str], members: list[frozenset[Any]], later: list[Any]
+) -> None:
+    group = replace(group_of(policy, max_per_domain), aggregates=listed)
+    occupancy = Occupancy(group, members)
+    for domains in (*later, None):
+        best = occupancy.best_listed()
+        assert best in listed
+        assert occupancy.rank([best]) == min(occupancy.rank([domain]) for domain in listed)
+        assert occupancy.allows([best]) == any(occupancy.allows([domain]) for domain in listed)
+        occupancy.add(domains or ())
+
+
+def test_a_member_moves_one_aggregate_in_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = 0
+    heapreplace = heapq.heapreplace
+
+    def counted(heap: list[Any], entry: Any) -> Any:
+        nonlocal moved
+        moved += 1
+        return heapreplace(heap, entry)
+
+    monkeypatch.setattr(heapq, "heapreplace", counted)
+    listed = [str(number) for number in range(100)]
+    occupancy = Occupancy(replace(group_of("soft-anti-affinity"), aggregates=listed))
+    chosen = []
+    for _ in range(2 * len(listed)):
+        chosen.append(occupancy.best_listed())
+        occupancy.add(chosen[-1:])
+
+    assert sorted(chosen[: len(listed)]) == sorted(chosen[len(listed) :]) == sorted(listed)
+    assert moved < len(chosen)
 
 
 def test_members_of_a_tie_all_violate_affinity() -> None:
