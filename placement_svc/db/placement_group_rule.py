@@ -121,7 +121,7 @@ class PlacementGroupRule:
         domains = self._domains(root_ids)
         improve = self._group.is_soft and not self._group.is_anti_affinity
         # More members make the domains better that had not most of them.
-        improved = domains - self._occupancy.fullest if improve else frozenset()
+        improved = [each for each in domains if improve and not self._occupancy.allows([each])]
         self._occupancy.add(domains)
         return [root_id for domain in improved for root_id in self._roots_by_domain[domain]]
 

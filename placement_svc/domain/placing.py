@@ -218,26 +218,34 @@ class Placer:
         heapq.heappush(self._heap, (position, pool.entry, pool))
 
     def _claim(self, tree: _Tree, placed: Placed) -> None:
-        """Use the amounts of a candidate, and put all trees back into the heap whose keys may be better."""
+        """Use the amounts of a candidate, and put back what may be better: trees by key, pools by rank."""
         amounts = amounts_of(self._rules.demands, placed.candidate)
         self._inventories.claim(amounts, 1)
         self._order.record(tree.root, amounts)
-        self._push_pool(tree.pool, ())
         changed = {tree.root.id}
         for id_ in {id_ for supplier in placed.candidate for id_ in provider_ids_of(supplier)}:
             changed.add(self._parts.root_id(id_))
             changed.update(self._served_roots.get(id_, ()))
+        changed &= self._trees.keys()
+        for root_id in self._deadline.checked(changed):
+            self._trees[root_id].is_current = False
+        for pool in self._improved_pools(tree, placed):
+            if pool.heap:
+                self._push_pool(pool, ())
         # A tree can have its first candidate once no provider can supply a whole class any more.
         all_may_improve = self._order.improves or self._rules.splittable
-        improved = set(changed) if all_may_improve else {tree.root.id}
-        if self._rule is not None:
-            for root_id in self._rule.record(placed.root_ids):
-                improved.add(root_id)
-                improved.update(self._other_trees.get(root_id, ()))
-        for root_id in self._deadline.checked(changed & self._trees.keys()):
-            self._trees[root_id].is_current = False
-        for root_id in self._deadline.checked(improved & self._trees.keys()):
+        for root_id in self._deadline.checked(changed if all_may_improve else [tree.root.id]):
             self._push_again(self._trees[root_id])
+
+    def _improved_pools(self, tree: _Tree, placed: Placed) -> Iterable[_Pool]:
+        """Record a placement; return the pools whose ranks may now be better, and that of the tree."""
+        pools = {tree.pool: None}
+        if self._rule is not None:
+            for root_id in self._deadline.checked(self._rule.record(placed.root_ids)):
+                for id_ in (root_id, *self._other_trees.get(root_id, ())):
+                    if id_ in self._trees:
+                        pools[self._trees[id_].pool] = None
+        return pools
 
     def _push_again(self, tree: _Tree) -> None:
         """Put a tree into the heap whose key may have become better."""

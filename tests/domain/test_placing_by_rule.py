@@ -233,3 +233,50 @@ def test_a_placement_does_not_examine_all_trees_of_its_domain(
     placed = sum(placer.place(None) is not None for _ in range(consumer_count))
     assert placed == (3 if policy == "anti-affinity" else consumer_count)
     assert rule.asked < 10 * consumer_count + len(root_ids)
+
+
+@pytest.mark.parametrize("method", [None, OrderMethod.SPREAD, OrderMethod.PACK])
+def test_a_better_domain_moves_in_the_order_without_its_trees(
+    method: OrderMethod | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer_count = 20
+    rules = CombinationRules((Demand("1", ((DISK, 1),)),), group_policy=GroupPolicy.NONE)
+    rule = Rule("soft-affinity", domain_count=2)
+    root_ids = range(1, 101)
+    inventories = SimulatedInventories()
+    for root_id in root_ids:
+        inventories.paths[root_id] = (root_id,)
+        inventories.uuids[root_id] = f"{root_id:03}"
+        inventories.traits[root_id] = frozenset()
+        inventories.free[root_id, DISK] = inventories.max_unit[root_id, DISK] = 30 * (root_id % 2)
+        inventories.min_unit[root_id, DISK] = inventories.step_size[root_id, DISK] = 1
+    # The domain without free amounts has more members throughout.
+    for _ in range(consumer_count):
+        rule.occupancy.add(["0"])
+
+    def record(placed_ids: frozenset[int]) -> Collection[int]:
+        rule.occupancy.add(list(map(rule.domain, placed_ids)))
+        return root_ids
+
+    monkeypatch.setattr(rule, "record", record)
+    placer = Placer(
+        rules,
+        inventories,
+        sharing_ids=(),
+        order=order_of(method, rules, inventories),
+        rule=rule,
+        deadline=Deadline.of(60),
+        memory=MemoryBudget(MEMORY),
+    )
+    placer.add([RootSuppliers(root_id, [[root_id]]) for root_id in root_ids])
+    pushed = 0
+    push = Placer._push
+
+    def push_counted(*args: object) -> None:
+        nonlocal pushed
+        pushed += 1
+        push(*args)
+
+    monkeypatch.setattr(Placer, "_push", push_counted)
+    assert all(placer.place(None) for _ in range(consumer_count))
+    assert pushed <= 2 * consumer_count
