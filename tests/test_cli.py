@@ -150,6 +150,14 @@ def test_missing_file_creates_no_database(tmp_path: Path, command: list[str]) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]], ids=["import", "dry-run"])
+def test_unreachable_service_creates_no_database(tmp_path: Path, options: list[str]) -> None:
+    arguments = ["--from", "http://127.0.0.1:1", "--token", "admin", *options]
+    line = error_message(run("import", *arguments, data_dir=tmp_path / "data"))
+    assert line.startswith("Error: GET http://127.0.0.1:1/ failed: ")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_embedded_database_is_upgraded_before_an_export(passable_dir: Path) -> None:
     data_dir = passable_dir / "older"
     assert run("db", "upgrade", "0007", data_dir=data_dir).exit_code == 0

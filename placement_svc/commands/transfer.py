@@ -7,6 +7,7 @@ from placement_svc.domain.records import ImportResult
 from placement_svc.domain.wording import counted
 from placement_svc.import_export import transfer
 from placement_svc.import_export.files import check_input
+from placement_svc.import_export.placement_client import PlacementClient
 
 
 @click.command("export")
@@ -52,9 +53,11 @@ def import_data(
         raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
     if file is not None:
         check_input(file)
+    # A service that cannot be reached is an error before a database is created.
+    client = None if url is None else PlacementClient(url, str(token))
     with opened_database(create=True) as database:
-        if url is not None:
-            imported = transfer.import_service(database, url, str(token), dry_run=dry_run)
+        if client is not None:
+            imported = transfer.import_service(database, client, dry_run=dry_run)
         else:
             imported = transfer.import_file(
                 database,

@@ -129,20 +129,20 @@ def _read_lines(file: BinaryIO | gzip.GzipFile, source: str) -> Iterator[bytes]:
         yield line
 
 
-def import_service(database: Database, url: str, token: str, *, dry_run: bool) -> ImportResult:
+def import_service(database: Database, client: PlacementClient, *, dry_run: bool) -> ImportResult:
     """Import all data of a running Placement service, or none; with `dry_run`, only check it.
 
     Allocations are imported even if they exceed the capacity of an inventory, because the other service has
     granted them. Raises `ClientError` if the service cannot be read or its data cannot be imported.
     """
     with progress_bars() as progress:
-        lines = PlacementClient(url, token).export_lines(progress)
-        parsed = _parse_lines(lines, url, partial=False, progress=progress)
+        lines = client.export_lines(progress)
+        parsed = _parse_lines(lines, client.url, partial=False, progress=progress)
         try:
             return imports.load(database, parsed, allow_overcommitted=True, dry_run=dry_run)
         except ImportRefused as refused:
             messages = "\n".join(problem.message for problem in refused.problems)
-            raise ClientError(f"the data of {url} cannot be imported:\n{messages}") from refused
+            raise ClientError(f"the data of {client.url} cannot be imported:\n{messages}") from refused
 
 
 def vacuum(database: Database) -> None:
