@@ -64,6 +64,8 @@ CONSOLE_PATHS = (
 )
 MAX_LAG = 0.5
 WAIT_SECONDS = 30
+AGE = "SELECT extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())"
+"""The age of the last transaction that a standby has replayed, in seconds."""
 
 
 @contextmanager
@@ -230,6 +232,8 @@ def test_primary_answers_while_the_standby_is_down(app: Flask, pair: FailoverPai
         assert f"standby {standby.name}: not used, does not respond\n" in get(app, "/readyz").text
     finally:
         pair.start_standby()
+    # A standby that has started again does not know how much it has received until the primary writes more.
+    pair.on_primary(COMMIT)
     wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
     wait_for(lambda: f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text)
 
@@ -400,8 +404,7 @@ def test_standby_that_has_replayed_all_it_has_received_lags(pair: FailoverPair, 
 
 def test_standby_of_an_idle_primary_is_up_to_date(pair: FailoverPair) -> None:
     pair.wait_for_replay()
-    age = "SELECT extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())"
-    wait_for(lambda: pair.on_standby(age) > MAX_LAG)
+    wait_for(lambda: pair.on_standby(AGE) > MAX_LAG)
     with checked_standby(pair.standby_url, pair.primary_url) as standby:
         wait_for(lambda: problem_of(standby) is None and standby.lag == 0)
 
@@ -424,6 +427,8 @@ def test_old_primary_that_cannot_follow_the_new_one_is_not_used(passable_dir: Pa
             stop(old)
             start(old)
             wait_for(lambda: execute(url_of(old), "SELECT status FROM pg_stat_wal_receiver") == "waiting")
+            # Until then, its data is new enough.
+            wait_for(lambda: execute(url_of(old), AGE) > MAX_LAG)
             with checked_standby(url_of(old), pair.standby_url) as standby:
                 for _ in range(50):
                     assert problem_of(standby) == f"lags more than {MAX_LAG:g} s"
