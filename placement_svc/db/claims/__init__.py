@@ -3,6 +3,6 @@
 `service` is the entry point. `procedures` calls the stored procedures, which grant or refuse claims within
 one statement; `refusal` finds the reason for a refusal; `batcher` commits claims of new consumers and
 releases on the same providers as one batch; `recent_claims` knows the providers of a consumer to release.
-`placing` searches and claims in one request, and `placing_batcher` places requests of the same kind that wait
-for each other as one batch.
+`placing` searches and claims in one request. `placing_batcher` lets requests of the same kind wait for each
+other, and `placement_batch` places them with one search and one claim.
 """

@@ -12,7 +12,8 @@ from sqlalchemy import Connection, func, select
 
 from placement_svc.db import allocations, consumers, providers
 from placement_svc.db.cancellation import set_deadline
-from placement_svc.db.claims.placing_batcher import LostRace, PlacingBatcher
+from placement_svc.db.claims.placement_batch import LostRace
+from placement_svc.db.claims.placing_batcher import PlacingBatcher
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database

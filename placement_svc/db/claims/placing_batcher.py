@@ -1,25 +1,14 @@
-"""Requests of one kind that wait for each other: one search and one claim place all of them."""
+"""The queue of requests of one kind that wait for each other, to be placed as one batch."""
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from threading import Condition, Event
+from dataclasses import dataclass, replace
+from threading import Condition
 from time import monotonic, perf_counter
-from typing import Protocol
 
-from placement_svc.db.claims.refusal import Refusal
-from placement_svc.domain.allocations import Claim, check_generations, check_inventories, check_providers
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.errors import (
-    ConcurrentUpdate,
-    Conflict,
-    Invalid,
-    NoCandidates,
-    OutcomeUnknown,
-    Unavailable,
-)
+from placement_svc.db.claims.placement_batch import BatchMember, PlacingCall, claim_for, search_for
 from placement_svc.domain.groups import CandidatesRequest
-from placement_svc.domain.placements import Placement, PlacementRequest, Placements
+from placement_svc.domain.placements import Placements
 from placement_svc.observability import request_stats
 
 MAX_BATCH = 32
@@ -33,96 +22,6 @@ MAX_WAIT = 0.4
 
 CHECK_INTERVAL = 0.1
 """Seconds between two checks of a waiting request whether its deadline has passed or its client has gone."""
-
-
-class LostRace(Exception):
-    """Another request has used what this one has found, or could have found."""
-
-
-class PlacingCall(Protocol):
-    """One request; its methods run in the thread that calls them."""
-
-    wanted: PlacementRequest
-    deadline: Deadline
-    searches: int
-    """The snapshots that were searched for it."""
-
-    def find(self, wanted: PlacementRequest) -> Placements:
-        """Search one snapshot; raise `NoCandidates` if it has too few candidates."""
-
-    def try_to_claim(self, claims: list[Claim]) -> Refusal | None:
-        """Claim all or none; return the refusal."""
-
-    def claim_found(self, placements: Placements) -> Placements:
-        """Claim what a search has found, and return it."""
-
-    def place_alone(self) -> Placements:
-        """Search, and claim what the search has found."""
-
-
-@dataclass(eq=False)
-class _Member:
-    """A request of a batch. `ready` is set when it leads the next batch, or when its batch has ended.
-
-    `is_claiming` is whether its claim has been submitted, so that it cannot withdraw any more.
-    """
-
-    call: PlacingCall
-    ready: Event = field(default_factory=Event)
-    leads: bool = False
-    searches: int = 0
-    """The snapshots that the leader has searched for it."""
-
-    is_paused: bool = False
-    """Whether others have its turn."""
-
-    is_alone: bool = False
-    """Whether it searches by itself: it waits no longer, or the search of the batch has failed."""
-
-    is_claiming: bool = False
-    is_refused: bool = False
-    is_granted: bool = False
-    placement: Placement | None = None
-    error: BaseException | None = None
-
-    @property
-    def claim(self) -> Claim:
-        """The claim of what the search of the batch has found."""
-        assert self.placement is not None
-        return self.placement.claim
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the batch has done all that the request needs."""
-        return not self.is_alone and (self.is_granted or self.is_refused or self.error is not None)
-
-    def pause(self) -> None:
-        """Let others have the turn of the request while it waits for them."""
-        if not self.is_paused:
-            self.is_paused = True
-            self.call.deadline.pause()
-
-    def resume(self) -> None:
-        """Get a turn again; raise what `Deadline.resume` raises."""
-        if self.is_paused:
-            self.is_paused = False
-            self.call.deadline.resume()
-
-    def finish(self) -> Placements:
-        """Return the placement that the batch has claimed; do by itself what the batch has not done.
-
-        Raises `LostRace` if others get what was found.
-        """
-        if self.is_alone:
-            return self.call.place_alone()
-        if self.error is not None:
-            raise self.error
-        if self.is_refused:
-            raise NoCandidates(placeable=0, wanted=1, explanation=self.call.wanted.explanation)
-        if self.placement is None:
-            raise LostRace
-        placements = Placements([self.placement])
-        return placements if self.is_granted else self.call.claim_found(placements)
 
 
 @dataclass(frozen=True)
@@ -151,7 +50,7 @@ class PlacingBatcher:
 
     def __init__(self) -> None:
         self._condition = Condition()
-        self._waiting: dict[Hashable, list[_Member]] = {}
+        self._waiting: dict[Hashable, list[BatchMember]] = {}
         """The requests that wait, by kind; a kind is a key while a batch of it is gathered or placed."""
 
         self._last = _Ended((), 0.0, 0)
@@ -159,7 +58,7 @@ class PlacingBatcher:
     def place(self, call: PlacingCall) -> Placements:
         """Place the consumer of a request, alone or in a batch; raise `LostRace` if it has to try again."""
         kind = _kind(call.wanted.request)
-        member = _Member(call)
+        member = BatchMember(call)
         if not self._join(kind, member):
             return call.place_alone()
         if not member.leads:
@@ -176,7 +75,7 @@ class PlacingBatcher:
         with self._condition:
             return sum(map(len, self._waiting.values()))
 
-    def _join(self, kind: Hashable, member: _Member) -> bool:
+    def _join(self, kind: Hashable, member: BatchMember) -> bool:
         """Add a request to those that wait; let it lead a batch if none is gathered or placed.
 
         Return False if a request for the same consumer waits.
@@ -194,7 +93,7 @@ class PlacingBatcher:
                 self._condition.notify_all()
             return True
 
-    def _wait(self, kind: Hashable, member: _Member) -> None:
+    def _wait(self, kind: Hashable, member: BatchMember) -> None:
         """Wait until a request leads or its batch has ended; withdraw it if that takes too long.
 
         Others have its turn meanwhile, so that further requests can join the batch.
@@ -208,7 +107,7 @@ class PlacingBatcher:
                 break
         request_stats.current().statement_seconds += perf_counter() - started
 
-    def _withdraw(self, kind: Hashable, member: _Member) -> bool:
+    def _withdraw(self, kind: Hashable, member: BatchMember) -> bool:
         """Withdraw a request unless it leads, is being claimed or is done; return whether that is so."""
         with self._condition:
             if member.is_claiming or member.ready.is_set():
@@ -218,15 +117,15 @@ class PlacingBatcher:
                 self._waiting[kind].remove(member)
             return True
 
-    def _lead(self, kind: Hashable, leader: _Member) -> Placements:
+    def _lead(self, kind: Hashable, leader: BatchMember) -> Placements:
         """Place a batch, then let the next one start."""
         batch = self._gather(kind, leader)
         try:
             leader.resume()
             if len(batch) == 1:
                 return leader.call.place_alone()
-            _search(leader.call, batch)
-            self._claim(leader.call, batch)
+            search_for(leader.call, batch)
+            claim_for(leader.call, self._begin_claim(batch))
         except BaseException:
             for member in batch:
                 member.is_alone = not member.is_claiming
@@ -237,7 +136,7 @@ class PlacingBatcher:
             self._start_next(kind, len(batch))
         return leader.finish()
 
-    def _gather(self, kind: Hashable, leader: _Member) -> list[_Member]:
+    def _gather(self, kind: Hashable, leader: BatchMember) -> list[BatchMember]:
         """Return the requests of a batch, the leader among them, once as many have come as expected."""
         with self._condition:
             seconds = self._last.time + MAX_GATHERING - monotonic()
@@ -263,76 +162,16 @@ class PlacingBatcher:
             else:
                 del self._waiting[kind]
 
-    def _claim(self, call: PlacingCall, batch: Sequence[_Member]) -> None:
-        """Claim what the search has found; after a refusal, once more without the claims that cause it."""
+    def _begin_claim(self, batch: Sequence[BatchMember]) -> list[BatchMember]:
+        """Return the requests to claim for, which cannot withdraw any more."""
         with self._condition:
             claiming = [each for each in batch if each.placement is not None and not each.is_alone]
             for each in claiming:
                 each.is_claiming = True
-        refusal = _claim_together(call, claiming)
-        if refusal is not None:
-            granted = [each for each in claiming if _is_granted(each, refusal)]
-            if len(granted) < len(claiming):
-                _claim_together(call, granted)
+            return claiming
 
 
-def _search(call: PlacingCall, batch: Sequence[_Member]) -> None:
-    """Find placements for the first members of a batch, or refuse all if there is none for the first."""
-    consumers = [consumer for each in batch for consumer in each.call.wanted.consumers]
-    for each in batch:
-        each.searches = 1
-    try:
-        found = call.find(replace(call.wanted, consumers=consumers, min_count=1))
-    except NoCandidates:
-        for each in batch:
-            each.is_refused = True
-    except (ConcurrentUpdate, Invalid):
-        # It may be the error of another member.
-        for each in batch:
-            each.is_alone = True
-    else:
-        for each, placement in zip(batch, found.placed, strict=False):
-            each.placement = placement
-
-
-def _claim_together(call: PlacingCall, members: Sequence[_Member]) -> Refusal | None:
-    """Claim what was found for members: for all, or for none, and return the refusal."""
-    if not members:
-        return None
-    try:
-        refusal = call.try_to_claim([each.claim for each in members])
-    except OutcomeUnknown as error:
-        for each in members:
-            each.error = error
-        return None
-    except (Invalid, Unavailable):
-        # Nothing was claimed. It may be the error of another member, so each claims by itself.
-        return None
-    if refusal is None:
-        for each in members:
-            each.is_granted = True
-    return refusal
-
-
-def _is_granted(member: _Member, refusal: Refusal) -> bool:
-    """Return whether a member's claim is no reason for a refusal.
-
-    If the claim would be refused alone, because others have used the amounts, forget the placement.
-    """
-    try:
-        check_generations([member.claim], refusal.generations)
-        if not refusal.is_generation_conflict:
-            check_providers([member.claim], refusal.provider_ids)
-            check_inventories([member.claim], refusal.usages)
-    except ConcurrentUpdate:
-        return False
-    except (Conflict, Invalid):
-        member.placement = None
-        return False
-    return True
-
-
-def _uuid(member: _Member) -> str:
+def _uuid(member: BatchMember) -> str:
     return member.call.wanted.consumers[0].consumer_uuid
 
 

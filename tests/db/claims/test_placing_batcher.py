@@ -8,7 +8,8 @@ from threading import Event, Semaphore
 import pytest
 
 from placement_svc.db.claims import placing_batcher
-from placement_svc.db.claims.placing_batcher import LostRace, PlacingBatcher
+from placement_svc.db.claims.placement_batch import LostRace
+from placement_svc.db.claims.placing_batcher import PlacingBatcher
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.deadline import Deadline
