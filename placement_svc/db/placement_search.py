@@ -1,46 +1,27 @@
 """Searches the candidates of several consumers in one snapshot (`docs/spec/extensions.md 5.1`)."""
 
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from placement_svc.db import consumers
-from placement_svc.db.placement_anchors import AnchorBatches, OrderedBatches, UnorderedBatches
-from placement_svc.db.search.anchors import Anchor
+from placement_svc.db.placement_trees import PlacementTrees
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.db.search.criteria_builder import resolve_criteria
-from placement_svc.db.search.ignored_consumers import read_freed_inventories
-from placement_svc.db.search.ordered_anchors import AnchorSource
-from placement_svc.db.search.random_root import random_root_uuid
-from placement_svc.db.search.sharing import find_shared_supplies
-from placement_svc.db.search.simulated_suppliers import (
-    SimulatedSuppliers,
-    read_suppliers,
-    shuffled_suppliers,
-    suppliers_by_uuid,
-)
 from placement_svc.db.stored_rule import StoredRule
 from placement_svc.domain.allocations import check_generations
 from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.claim_amounts import RootSuppliers, amounts_of
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import NoCandidates
-from placement_svc.domain.groups import CandidatesRequest, OrderMethod
 from placement_svc.domain.most_claims import MostClaims
 from placement_svc.domain.ordered_candidates import TreeSuppliers
-from placement_svc.domain.ordering import SupplierFacts
 from placement_svc.domain.placement_rule import PlacementRule, RuleRank
 from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
 from placement_svc.domain.placing import Placed, Placer, Unread
 from placement_svc.domain.ranked_placing import RankedOrder
 from placement_svc.domain.split_suppliers import divided
 from placement_svc.domain.tree_orders import Rotation, TreeOrder
-from placement_svc.observability import request_stats
-
-MAX_ROUNDED = 32
-"""The largest number of trees that is rounded up: that of the largest batch of requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,48 +92,38 @@ def _check_generations(connection: Connection, wanted: PlacementRequest) -> None
 
 
 class _PlacementSearch:
-    """One search: fetches batches of trees until the consumers are placed or no tree is left."""
+    """One search: places consumers, and reads further trees until all are placed or no tree is left."""
 
     def __init__(
         self, connection: Connection, wanted: PlacementRequest, options: PlacementSearchOptions
     ) -> None:
-        self._connection = connection
         self._options = options
         self._deadline, self._memory = options.search.deadline, options.search.memory
-        self._uuids = [consumer.consumer_uuid for consumer in wanted.consumers]
         self._consumers = wanted.consumers
         if options.rule is not None:
-            options.rule.start(connection, self._uuids)
-        request = _in_order_of_claims(wanted.request, options)
-        self._freed = read_freed_inventories(
-            connection, request.ignore_consumer, self._deadline, self._memory
+            options.rule.start(connection, [consumer.consumer_uuid for consumer in wanted.consumers])
+        self._trees = PlacementTrees(
+            connection,
+            wanted.request,
+            options.search,
+            rule=options.rule,
+            is_repeatable=options.is_repeatable,
+            limit=len(wanted.consumers) + options.spare_trees,
         )
-        self._criteria = resolve_criteria(connection, request, one_provider_per_tree=False, freed=self._freed)
-        self._supplies = find_shared_supplies(connection, self._criteria, self._deadline, self._memory)
-        self._sharing_roots = {supply.root_id for supplies in self._supplies.values() for supply in supplies}
-        self._suppliers = SimulatedSuppliers()
-        self._roots: list[RootSuppliers] = []
-        self._numbers: dict[int, int] = {}
-        """The places in `_roots` by the ids of the roots."""
-        self._facts = SupplierFacts()
-        self._text_of: Callable[[int], str] = self._facts.uuids.__getitem__
-        """What decides between roots of the same rank, by the id of a root."""
-        self._batches = self._anchor_batches(len(wanted.consumers) + options.spare_trees)
-        self._read_bytes = 0
-        """The memory that is reserved for trees which were read for a placer."""
+        self._criteria, self._suppliers = self._trees.criteria, self._trees.suppliers
 
     def run(self) -> Sequence[Placed]:
         """Place the consumers one after the other, and return the placements of the first ones."""
         rule = self._options.rule
         if rule is not None:
             if rule.favored_ids:
-                self._read(self._batches.among(rule.favored_ids))
+                self._trees.read_among(rule.favored_ids)
             # Candidates of sharing providers alone have the same roots around any tree.
-            if self._supplies and (rule.ranks_roots or rule.tries_domains):
-                self._read(self._batches.remaining())
+            if self._trees.has_sharing_supplier and (rule.ranks_roots or rule.tries_domains):
+                self._trees.read_remaining()
             if rule.tries_domains:
                 return self._place_in_one_domain(rule)
-        return self._place(self._placer(), self._roots)
+        return self._place(self._placer(), self._trees.roots)
 
     def _place_in_one_domain(self, rule: PlacementRule) -> Sequence[Placed]:
         """Try the domains in the order of their best candidates; return the first run that places most.
@@ -162,27 +133,21 @@ class _PlacementSearch:
         nearly all.
         """
         chooser = self._placer()
-        chooser.add(self._roots)
+        chooser.add(self._trees.roots)
         most = MostClaims(self._criteria.rules, self._suppliers.inventories, self._deadline, self._memory)
         best: list[Placed] = []
-        while len(best) < len(self._uuids) and (first := self._next(chooser, chooser.peek, 0)) is not None:
-            root_count = len(self._roots)
-            reserved = self._memory.reserved - self._read_bytes
-            root_ids = frozenset(rule.begin_run(first.root_ids))
-            roots: Sequence[RootSuppliers] = self._roots
-            # Candidates of sharing providers alone can be around any root.
-            if root_ids.isdisjoint(self._sharing_roots):
-                roots = [
-                    self._roots[number]
-                    for number in sorted(self._numbers[id_] for id_ in root_ids & self._numbers.keys())
-                ]
+        count = len(self._consumers)
+        while len(best) < count and (first := self._next(chooser, chooser.peek, 0)) is not None:
+            root_count = len(self._trees.roots)
+            reserved = self._memory.reserved - self._trees.reserved_by_batches
+            roots = self._trees.around(frozenset(rule.begin_run(first.root_ids)))
             if not best or most.bound(roots) > len(best):
                 placed = self._place(self._placer(), roots)
                 best = max(best, placed, key=len)
                 self._release(placed)
-                self._memory.release(self._memory.reserved - self._read_bytes - reserved)
+                self._memory.release(self._memory.reserved - self._trees.reserved_by_batches - reserved)
             rule.end_run()
-            chooser.add(self._roots[root_count:])
+            chooser.add(self._trees.roots[root_count:])
         return best
 
     def _release(self, placed: Iterable[Placed]) -> None:
@@ -194,7 +159,7 @@ class _PlacementSearch:
             self._suppliers.inventories.claim(amounts, -1)
             for (provider_id, resource_class), amount in amounts.items():
                 if resource_class == ordering_class:
-                    self._facts.free[provider_id] += amount
+                    self._trees.facts.free[provider_id] += amount
 
     def placements(self, placed: Sequence[Placed]) -> Placements:
         """Return placements with uuids instead of ids."""
@@ -202,7 +167,7 @@ class _PlacementSearch:
 
     def supplier_uuids(self) -> list[str]:
         """Return the uuids of all suppliers that were fetched."""
-        return [self._suppliers.uuids[id_] for id_ in self._suppliers.read_ids]
+        return self._trees.supplier_uuids()
 
     def _placement(self, number: int, placed: Placed) -> Placement:
         uuids, names = self._suppliers.uuids, self._suppliers.names
@@ -215,32 +180,6 @@ class _PlacementSearch:
             root=Root(uuids[root_id], names[root_id]),
             root_ids=placed.root_ids,
         )
-
-    def _anchor_batches(self, limit: int) -> AnchorBatches:
-        if self._criteria.ordering is None:
-            return UnorderedBatches(
-                self._connection,
-                self._criteria,
-                self._supplies,
-                start=None if self._options.is_repeatable else random_root_uuid(self._connection),
-                limit=limit if self._options.is_repeatable else _rounded(limit),
-                deadline=self._deadline,
-                memory=self._memory,
-            )
-        source = AnchorSource(
-            self._connection,
-            self._criteria,
-            self._criteria.ordering,
-            self._supplies,
-            self._deadline,
-            self._memory,
-            limit,
-            self._freed,
-        )
-        self._facts, self._text_of = source.facts, source.text_of
-        # With `pack`, a claim from a sharing provider makes the keys of many trees better.
-        delivers_all = self._criteria.ordering.packs and bool(self._supplies)
-        return OrderedBatches(source, limit=limit, delivers_all=delivers_all)
 
     def _placer(self) -> Placer:
         return Placer(
@@ -257,7 +196,7 @@ class _PlacementSearch:
         """Place as many consumers as possible, in their order; fetch further trees if they are needed."""
         placer.add(roots)
         found: list[Placed] = []
-        while len(found) < len(self._uuids):
+        while len(found) < len(self._consumers):
             placed = self._next(placer, placer.place, len(found))
             if placed is None:
                 break
@@ -276,31 +215,28 @@ class _PlacementSearch:
             found = find(unread)
             if found is not None or unread is None:
                 return found
-            reserved = self._memory.reserved
-            anchors = self._batches.next(placed)
-            if anchors is None:
+            roots = self._trees.read_next(placed)
+            if roots is None:
                 return None
-            roots = self._read(anchors)
-            self._read_bytes += self._memory.reserved - reserved
             placer.add(self._usable(roots))
 
     def _usable(self, roots: Sequence[RootSuppliers]) -> Sequence[RootSuppliers]:
         """Return those of the roots that the rule does not exclude, until the end of the run."""
         rule = self._options.rule
-        if rule is None or self._supplies:
+        if rule is None or self._trees.has_sharing_supplier:
             return roots
         return [root for root in roots if rule.rank(frozenset([root.id])) is not None]
 
     def _unread(self) -> Unread | None:
         """Return what precedes all trees that have not been read; None if the next consumer can use none."""
-        if self._batches.is_complete:
+        if self._trees.is_complete:
             return None
         rule = self._options.rule
         rank: RuleRank | None = ()
         # A tree that has not been read can have candidates of sharing providers, which have.
-        if rule is not None and not self._supplies:
+        if rule is not None and not self._trees.has_sharing_supplier:
             rank = rule.best_unread()
-        return None if rank is None else (rank, self._batches.horizon)
+        return None if rank is None else (rank, self._trees.horizon)
 
     def _tree_order(self) -> TreeOrder:
         rules, inventories = self._criteria.rules, self._suppliers.inventories
@@ -311,54 +247,8 @@ class _PlacementSearch:
             )
         return RankedOrder(
             self._criteria.ordering,
-            self._facts,
-            self._text_of,
+            self._trees.facts,
+            self._trees.text_of,
             lambda root: TreeSuppliers(root.id, rules, root.suppliers, inventories, deadline, memory),
             may_split=bool(rules.splittable),
         )
-
-    def _read(self, anchors: Sequence[Anchor]) -> Sequence[RootSuppliers]:
-        """Read the suppliers of further anchors, and return the roots with them."""
-        request_stats.current().trees += len(anchors)
-        read_suppliers(
-            self._connection,
-            self._criteria,
-            anchors,
-            self._options.search,
-            known=self._suppliers,
-            other_root_ids=self._sharing_roots,
-            freed=self._freed,
-        )
-        if self._options.rule is not None:
-            root_ids = self._sharing_roots.union(anchor.id for anchor in anchors)
-            self._options.rule.load_roots(self._connection, root_ids)
-        if self._options.is_repeatable:
-            roots = suppliers_by_uuid(anchors, self._suppliers.uuids, self._deadline)
-        else:
-            memory = self._options.search.memory
-            roots = [shuffled_suppliers(anchor, self._deadline, memory) for anchor in anchors]
-            random.shuffle(roots)
-        self._numbers.update((root.id, number) for number, root in enumerate(roots, len(self._roots)))
-        self._roots += roots
-        return roots
-
-
-def _rounded(tree_count: int) -> int:
-    """Return the next power of two of the number of trees of a batch, and a larger number unchanged.
-
-    So batches of different sizes have few different statements, which stay prepared.
-    """
-    return tree_count if tree_count > MAX_ROUNDED else 1 << (tree_count - 1).bit_length()
-
-
-def _in_order_of_claims(request: CandidatesRequest, options: PlacementSearchOptions) -> CandidatesRequest:
-    """Return a request with a random order of trees that the client leaves open, so that claims differ.
-
-    Without `preferred`, a search that starts at a random root suffices. A repeatable search has no random
-    order.
-    """
-    order_by = request.order_by
-    if options.is_repeatable:
-        is_random = order_by is not None and order_by.method is OrderMethod.RANDOM
-        return request.without_order if is_random else request
-    return request.in_random_order if request.preferred and order_by is None else request
