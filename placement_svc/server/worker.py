@@ -31,6 +31,7 @@ from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, limi
 from placement_svc.server.clients import is_gone
 from placement_svc.server.listener import ignore_new_clients
 from placement_svc.server.parse_errors import without_contents
+from placement_svc.server.read_deadlines import ReadDeadlines
 from placement_svc.server.reception import Reception, max_connections
 from placement_svc.server.turns import READ_TURNS, STANDBY_TURNS, Turn, Turns
 
@@ -90,8 +91,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_TURNS - standby_turns)
         self.turns = Turns(self.app.concurrency, max_long, reads=READ_TURNS, standby_reads=standby_turns)
         self.turn_by_socket: dict[socket.socket, Turn] = {}
-        self.read_deadlines: dict[socket.socket, float] = {}
-        """The clients for whose bodies threads wait, and until when they may."""
+        self.read_deadlines = ReadDeadlines(self.settings.client_timeout)
         self.keepalive_slots = BoundedSemaphore(KEEPALIVE_THREADS)
         self.probe_pool = ThreadPoolExecutor(PROBE_THREADS)
         # One more than may wait for a body, so that the next one can end the oldest.
@@ -192,11 +192,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         return keep_alive
 
     def _handle_one(self, conn: Any) -> Any:
-        self.read_deadlines[conn.sock] = time.monotonic() + self.settings.client_timeout
+        self.read_deadlines.begin(conn.sock)
         try:
             return super().handle(conn)
         finally:
-            self.read_deadlines.pop(conn.sock, None)
+            self.read_deadlines.end(conn.sock)
 
     def _next_request_arrives(self, conn: Any) -> bool:
         """Return whether the whole next request of a client arrives within `KEEPALIVE_POLL` seconds."""
@@ -270,7 +270,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                     conn.sock.sendall(CONTINUE)
                 body, is_whole = read_body(source, None if is_chunked else length, self.settings.max_body)
             finally:
-                self.read_deadlines.pop(conn.sock, None)
+                self.read_deadlines.end(conn.sock)
                 turn.resume(is_long=is_chunked or length > self.limits.body)
             req.must_close = not is_whole
             return body
@@ -279,19 +279,16 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _start_reading(self, sock: socket.socket) -> None:
         """Set the deadline for a body; disconnect the oldest client if too many send a large body."""
-        self.read_deadlines[sock] = time.monotonic() + self.settings.client_timeout
+        self.read_deadlines.begin(sock)
         if len(self.read_deadlines) > MAX_BODY_READERS:
-            # dict.copy is atomic: other threads change the dictionary.
-            oldest = next(iter(self.read_deadlines.copy()))
-            with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)
+            self.read_deadlines.disconnect_oldest()
 
     def _run_application(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         environ[probes.STOPPING] = self.stopping
         environ[keys.IS_CLIENT_GONE] = partial(is_gone, environ["gunicorn.socket"])
-        self.read_deadlines.pop(environ["gunicorn.socket"], None)
+        self.read_deadlines.end(environ["gunicorn.socket"])
         if environ["PATH_INFO"] in probes.PATHS:
             return cast(Iterable[bytes], self.application(environ, start_response))
         turn = self.turn_by_socket[environ["gunicorn.socket"]]
@@ -316,11 +313,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return
         self.next_check = now + CHECK_INTERVAL
         super().notify()
-        # dict.copy is atomic: other threads change the dictionary during the loop.
-        for sock, deadline in self.read_deadlines.copy().items():
-            if deadline < now:
-                with suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
+        self.read_deadlines.disconnect_expired()
         if self.stopping and self.accept_until <= now:
             super().handle_exit(None, None)
 

@@ -1,12 +1,9 @@
-"""A worker rejects invalid HTTP, buffers large bodies, and checks deadlines while clients connect."""
+"""A worker rejects invalid HTTP, and buffers large bodies."""
 
-import gc
 import html
 import logging
-import math
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -70,33 +67,6 @@ def test_large_body_gets_503_while_the_disk_is_full(app: Flask) -> None:
         )
     assert response.status_code == 503
     assert "no room for a body of this size" in response.get_data(as_text=True)
-
-
-@contextmanager
-def clients_connecting(worker: Worker) -> Iterator[None]:
-    """Let a client connect whenever the garbage collector runs, when other threads may run too."""
-
-    def connect(phase: str, _: Any) -> None:
-        if phase == "start":
-            worker.read_deadlines[object()] = math.inf
-
-    thresholds = gc.get_threshold()
-    gc.callbacks.append(connect)
-    gc.set_threshold(1)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.callbacks.remove(connect)
-
-
-def test_clients_may_connect_while_the_worker_checks_deadlines(worker: Worker) -> None:
-    # So many that Python cannot take all tuples from its free list, which would not run the collector.
-    earlier = {object(): math.inf for _ in range(5000)}
-    worker.read_deadlines |= earlier
-    with clients_connecting(worker):
-        worker.notify()
-    assert worker.read_deadlines.keys() > earlier.keys()
 
 
 def test_connection_made_before_gunicorn_started_sends_packets_at_once(worker: Worker) -> None:
