@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from sqlalchemy.exc import ArgumentError
 
-from placement_svc.db.urls import UrlError, check_options, parse_url
+from placement_svc.db.urls import UrlError, check_url, parse_url
 from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.limits import MAX_ID_LENGTH
 
@@ -280,31 +279,11 @@ def default_text(setting: Field[Any]) -> str:
     return str(setting.default)
 
 
-_URL_EXAMPLE = "postgresql://user:password@host:5432/placement"
-
-
 def _check_url(setting: str, url: str) -> None:
-    """Raise `SettingsError` unless psycopg2 can use a URL; the message never quotes its password."""
-    name = variable(setting)
-    found = re.match(r"([A-Za-z][\w+.-]*)://", url)
-    if found is None:
-        raise SettingsError(f"{name} is not a URL: write it like {_URL_EXAMPLE}")
-    scheme = found[1]
-    if scheme not in ("postgresql", "postgresql+psycopg2"):
-        if scheme.startswith("postgres"):
-            reason = f"begins with {scheme}://, and this service needs postgresql://"
-        else:
-            reason = f"begins with {scheme}://, and this service needs a PostgreSQL database"
-        raise SettingsError(f"{name} {reason}: write it like {_URL_EXAMPLE}")
     try:
-        check_options(parse_url(url))
+        check_url(url)
     except UrlError as error:
-        raise SettingsError(f"{name} {error}") from None
-    except (ArgumentError, ValueError):
-        raise SettingsError(
-            f"{name} is malformed: its port must be a number, as in {_URL_EXAMPLE} or, with"
-            " several hosts, postgresql://user:password@host1:5432,host2:5432/placement"
-        ) from None
+        raise SettingsError(f"{variable(setting)} {error}") from None
 
 
 def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:

@@ -58,6 +58,8 @@ _NUMBERS = (
     "tcp_user_timeout",
 )
 
+_EXAMPLE = "postgresql://user:password@host:5432/placement"
+
 _SEVERAL_HOSTS = re.compile(
     r"(?P<scheme>[A-Za-z][\w+.-]*://)(?P<user>[^@/?]*@)?(?P<hosts>[^/?@]*,[^/?@]*)"
     r"(?P<database>/[^?]*)?(?:\?(?P<query>.*))?"
@@ -136,6 +138,26 @@ def may_be_read_only(url: URL) -> bool:
 def redact_url(url: str | URL) -> str:
     """Return a URL without passwords, for logs and output."""
     return parse_url(url).difference_update_query(SECRET_OPTIONS).render_as_string(hide_password=True)
+
+
+def check_url(text: str) -> None:
+    """Raise `UrlError` unless psycopg2 can use a URL."""
+    found = re.match(r"([A-Za-z][\w+.-]*)://", text)
+    if found is None:
+        raise UrlError(f"is not a URL: write it like {_EXAMPLE}")
+    scheme = found[1]
+    if scheme not in ("postgresql", DRIVER):
+        needed = "postgresql://" if scheme.startswith("postgres") else "a PostgreSQL database"
+        raise UrlError(f"begins with {scheme}://, and this service needs {needed}: write it like {_EXAMPLE}")
+    try:
+        check_options(parse_url(text))
+    except UrlError:
+        raise
+    except (ArgumentError, ValueError):
+        raise UrlError(
+            f"is malformed: its port must be a number, as in {_EXAMPLE} or, with"
+            " several hosts, postgresql://user:password@host1:5432,host2:5432/placement"
+        ) from None
 
 
 def check_options(url: URL) -> None:
