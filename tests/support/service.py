@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.request import urlopen
 
 import orjson
@@ -22,6 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from placement_svc import config
 from tests.conftest import ADMIN
+
+T = TypeVar("T")
 
 THIS_VERSION = (sys.executable, "-m", "placement_svc")
 """The command line of the code under test."""
@@ -108,6 +110,7 @@ class Service(Program):
     """A running service."""
 
     port: int
+    worker_count: int = 1
 
     @property
     def url(self) -> str:
@@ -143,15 +146,22 @@ class Service(Program):
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def workers(self) -> list[int]:
-        """Return the process ids of the workers."""
+        """Return the process ids of the workers that have not ended."""
         pid = self.process.pid
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [int(child) for child in children if not has_ended(child)]
+
+    def wait_for_workers(self) -> list[int]:
+        """Wait until all workers run; return their process ids."""
+        return wait_until(lambda: found if len(found := self.workers()) == self.worker_count else None)
 
     def kill_worker(self) -> None:
         """Kill a worker, and wait until another one has replaced it."""
-        killed, *others = self.workers()
+        # Workers that were killed just before may not be replaced yet.
+        killed = self.wait_for_workers()[0]
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: len({*self.workers()} - {killed}) == 1 + len(others))
+        wait_until(lambda: killed not in self.workers())
+        self.wait_for_workers()
 
     def wait_until_it_responds(self) -> None:
         """Wait until the service responds; raises AssertionError if it ends or does not respond in time."""
@@ -210,7 +220,7 @@ def started(
     numbers = {"--port": port, "--workers": workers, "--threads": threads}
     options = [str(word) for option in numbers.items() for word in option]
     with program("serve", *options, command=command, **settings) as running:
-        yield Service(running.process, running.log, running.temporary, port)
+        yield Service(running.process, running.log, running.temporary, port, workers)
 
 
 @contextmanager
@@ -219,7 +229,7 @@ def serving(workers: int = 1, threads: int = 4, **settings: object) -> Iterator[
     with started(workers, threads, **settings) as service:
         service.wait_until_it_responds()
         # The service responds as soon as its first worker runs.
-        wait_until(lambda: len(service.workers()) == workers)
+        service.wait_for_workers()
         yield service
         output = service.stop()
         assert "Traceback" not in output, output
@@ -246,14 +256,23 @@ def free_port() -> int:
 _returned_ports: set[int] = set()
 
 
+def has_ended(pid: str) -> bool:
+    """Return whether a process has ended, whether or not its parent has noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def received(connection: socket.socket) -> bytes:
     """Return all bytes received until the other side closes the connection."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait until `condition()` is true; raises AssertionError after `TIMEOUT` seconds."""
+def wait_until(condition: Callable[[], T | None]) -> T:
+    """Wait until `condition()` is true, and return it; raises AssertionError after `TIMEOUT` seconds."""
     deadline = time.monotonic() + TIMEOUT
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < deadline, "timeout"
         time.sleep(0.01)
+    return value
