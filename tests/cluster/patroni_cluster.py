@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
@@ -26,6 +26,8 @@ from tests.cluster.small_disk import SmallDisk
 from tests.support.failover import make_directory
 from tests.support.service import free_port
 
+T = TypeVar("T")
+
 ROOT = Path(__file__).parents[2]
 PATRONI = ROOT / ".venv/patroni/bin/patroni"
 SETTINGS = ROOT / "deploy/patroni/patroni.yml"
@@ -35,12 +37,13 @@ START_SECONDS = 120
 """Seconds until the cluster is complete, after its start or a fault; a lost leader alone takes its TTL."""
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Wait until `condition()` is true; raises AssertionError after `START_SECONDS`."""
+def wait_for(condition: Callable[[], T | None], what: str) -> T:
+    """Wait until `condition()` is true, and return it; raises AssertionError after `START_SECONDS`."""
     deadline = time.monotonic() + START_SECONDS
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
+    return value
 
 
 def spawn(command: list[str | Path], log: Path, **environment: str) -> subprocess.Popen[bytes]:
@@ -253,10 +256,7 @@ class PatroniCluster:
 
     def wait_for_leader(self, other_than: Node | None = None) -> Node:
         """Wait for a primary, and return it."""
-        wait_for(lambda: self.leader(other_than), "no leader")
-        leader = self.leader(other_than)
-        assert leader is not None
-        return leader
+        return wait_for(lambda: self.leader(other_than), "no leader")
 
     def switch_over(self) -> Node:
         """Ask Patroni for a planned switchover; return the former primary.
