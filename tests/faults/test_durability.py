@@ -1,6 +1,5 @@
 """How durable commits are: /readyz, the metrics and PLACEMENT_REQUIRE_SYNC tell it."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from placement_svc.db.durability import Durability, read_durability
 from placement_svc.db.engine import connect
 from placement_svc.server.serve import startup_report
 from tests.support.failover import FailoverPair, failover_pair
+from tests.support.service import wait_until
 
 ROLE = "placement_ordinary"
-WAIT_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +37,14 @@ def pair(passable_dir: Path) -> Iterator[FailoverPair]:
 def synchronous(pair: FailoverPair) -> Iterator[FailoverPair]:
     """The pair while commits on the primary wait for the standby, which is running."""
     set_standby_names(pair, "ANY 1 (*)")
-    wait_for(lambda: pair.on_primary("SELECT sync_state FROM pg_stat_replication") == "quorum")
+    wait_until(lambda: pair.on_primary("SELECT sync_state FROM pg_stat_replication") == "quorum")
     yield pair
     set_standby_names(pair, "")
 
 
 def set_standby_names(pair: FailoverPair, names: str) -> None:
     pair.configure_primary(f"synchronous_standby_names = '{names}'")
-    wait_for(lambda: pair.on_primary("SHOW synchronous_standby_names") == names)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: pair.on_primary("SHOW synchronous_standby_names") == names)
 
 
 def ordinary_url(pair: FailoverPair) -> str:
@@ -124,12 +116,12 @@ def test_service_is_not_ready_without_its_synchronous_standby(
     assert ready(app)[0] == 200
     synchronous.stop_standby()
     try:
-        wait_for(lambda: ready(app)[0] == 503)
+        wait_until(lambda: ready(app)[0] == 503)
         assert "1 required, 0 connected" in ready(app)[1]
         assert ready(lenient)[0] == 200
     finally:
         synchronous.start_standby()
-    wait_for(lambda: ready(app)[0] == 200)
+    wait_until(lambda: ready(app)[0] == 200)
 
 
 def test_required_standby_that_is_not_configured_is_reported(pair: FailoverPair) -> None:

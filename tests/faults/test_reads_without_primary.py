@@ -18,19 +18,17 @@ from placement_svc.db.primary_watch import INTERVAL, PrimaryWatch
 from placement_svc.db.standbys import Standby
 from placement_svc.domain.errors import NotFound
 from tests.conftest import ADMIN
-from tests.support.failover import COMMIT, FailoverPair, failover_pair
+from tests.support.failover import COMMIT, REPLAY_AGE, FailoverPair, failover_pair
+from tests.support.service import wait_until
 
 EXTENDED = ADMIN | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
 READ = "/traits?name=in:HW_CPU_X86_AVX&stale=ok"
-AGE = "SELECT extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())"
 MAX_LAG = 10.0
 """Much longer than the time until the loss of a primary is noticed, even with a stall of some seconds."""
 
 OUTAGE_SECONDS = MAX_LAG + 4
 CHECK_SECONDS = 5
 """How long a check of a frozen primary takes at least: it waits for a connection."""
-
-WAIT_SECONDS = 60
 
 
 @contextmanager
@@ -58,13 +56,13 @@ def pair(passable_dir: Path) -> Iterator[FailoverPair]:
 @pytest.fixture
 def app(pair: FailoverPair) -> Iterator[Flask]:
     """An application with a standby that is up to date, and a primary that was idle for a while."""
-    wait_for(lambda: is_connected(pair))
+    wait_until(lambda: is_connected(pair))
     pair.wait_for_replay()
-    wait_for(lambda: pair.on_standby(AGE) > MAX_LAG)
+    wait_until(lambda: pair.on_standby(REPLAY_AGE) > MAX_LAG)
     created = create_app(
         Settings(database_url=pair.primary_url, read_url=pair.standby_url, read_max_lag=MAX_LAG)
     )
-    wait_for(lambda: get(created, READ) == 200 and is_up_to_date(created))
+    wait_until(lambda: get(created, READ) == 200 and is_up_to_date(created))
     yield created
     pair.thaw_primary()
 
@@ -93,13 +91,6 @@ def users_of_primary(app: Flask) -> set[Thread]:
     return users
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def is_connected(pair: FailoverPair) -> bool:
     return bool(pair.on_standby("SELECT count(*) FROM pg_stat_wal_receiver"))
 
@@ -107,7 +98,7 @@ def is_connected(pair: FailoverPair) -> bool:
 def freeze_primary(pair: FailoverPair) -> None:
     """Freeze the primary, and wait until the standby has noticed that."""
     pair.freeze_primary()
-    wait_for(lambda: not is_connected(pair))
+    wait_until(lambda: not is_connected(pair))
 
 
 @contextmanager
@@ -116,7 +107,7 @@ def cut_off(pair: FailoverPair) -> Iterator[None]:
     primary = pair.on_standby("SHOW primary_conninfo").replace("'", "''")
     pair.on_standby("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
     try:
-        wait_for(lambda: not is_connected(pair))
+        wait_until(lambda: not is_connected(pair))
         yield
     finally:
         pair.on_standby(f"ALTER SYSTEM SET primary_conninfo = '{primary}'", "SELECT pg_reload_conf()")
@@ -155,8 +146,10 @@ def test_lag_grows_again_when_there_is_a_primary(app: Flask, pair: FailoverPair)
     assert get(app, READ) == 200
     with cut_off(pair):
         pair.thaw_primary()
-        wait_for(lambda: get(app, READ) == 200 and standby_of(app).problem == f"lags more than {MAX_LAG:g} s")
-    wait_for(lambda: get(app, READ) == 200 and standby_of(app).problem is None)
+        wait_until(
+            lambda: get(app, READ) == 200 and standby_of(app).problem == f"lags more than {MAX_LAG:g} s"
+        )
+    wait_until(lambda: get(app, READ) == 200 and standby_of(app).problem is None)
 
 
 def test_standby_that_was_cut_off_before_the_primary_is_lost_is_not_used(
@@ -164,7 +157,7 @@ def test_standby_that_was_cut_off_before_the_primary_is_lost_is_not_used(
 ) -> None:
     standby = standby_of(app)
     with cut_off(pair):
-        wait_for(lambda: get(app, READ) == 200 and standby.problem == f"lags more than {MAX_LAG:g} s")
+        wait_until(lambda: get(app, READ) == 200 and standby.problem == f"lags more than {MAX_LAG:g} s")
         pair.freeze_primary()
         end = time.monotonic() + OUTAGE_SECONDS
         while time.monotonic() < end:
@@ -245,31 +238,31 @@ def test_unknown_name_is_unavailable_without_a_primary(pair: FailoverPair, passa
 def outage_after_check(watch: PrimaryWatch) -> float:
     """Return how long there was no primary, after a check."""
     started = time.monotonic()
-    wait_for(lambda: check_has_ended(watch))
+    wait_until(lambda: check_has_ended(watch))
     return watch.seconds_without_primary(started)
 
 
 def check_has_ended(watch: PrimaryWatch) -> bool:
     ended = watch._check_ended
     watch.check_soon()
-    wait_for(lambda: watch._check_started is None)
+    wait_until(lambda: watch._check_started is None)
     return watch._check_ended > ended
 
 
 def test_watch_of_a_frozen_primary(pair: FailoverPair) -> None:
-    wait_for(lambda: is_connected(pair))
+    wait_until(lambda: is_connected(pair))
     engine = connect(pair.primary_url)
     watch = PrimaryWatch(engine)
     assert outage_after_check(watch) == 0
     started = time.monotonic()
     pair.freeze_primary()
     try:
-        wait_for(lambda: watch.check_soon() or watch.seconds_without_primary(started) > INTERVAL)
+        wait_until(lambda: watch.check_soon() or watch.seconds_without_primary(started) > INTERVAL)
         now = time.monotonic()
         assert watch.seconds_without_primary(now) <= time.monotonic() - now
     finally:
         pair.thaw_primary()
-    wait_for(lambda: outage_after_check(watch) == 0)
+    wait_until(lambda: outage_after_check(watch) == 0)
     engine.dispose()
 
 
@@ -305,11 +298,11 @@ def test_watch_of_a_server_that_is_down(passable_dir: Path, caplog: Any) -> None
     engine = connect(f"postgresql://postgres@/placement?host={passable_dir}&port=5432")
     assert outage_after_check(PrimaryWatch(engine)) > 0
     # The check has ended a moment before its thread logs the result.
-    wait_for(lambda: "No primary is reachable" in caplog.text)
+    wait_until(lambda: "No primary is reachable" in caplog.text)
 
 
 def test_watch_does_not_wait_for_connections_that_are_in_use(pair: FailoverPair) -> None:
-    wait_for(lambda: is_connected(pair))
+    wait_until(lambda: is_connected(pair))
     engine = connect(pair.primary_url, pool_size=1)
     watch = PrimaryWatch(engine)
     with engine.connect():

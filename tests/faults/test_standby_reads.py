@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,8 +22,18 @@ from placement_svc.db.primary_watch import PrimaryWatch
 from placement_svc.db.urls import each_host
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN
-from tests.support.failover import COMMIT, FailoverPair, execute, failover_pair, start, stop, url_of
+from tests.support.failover import (
+    COMMIT,
+    REPLAY_AGE,
+    FailoverPair,
+    execute,
+    failover_pair,
+    start,
+    stop,
+    url_of,
+)
 from tests.support.postgres_proxy import PostgresProxy
+from tests.support.service import TIMEOUT, wait_until
 
 EXTENDED = ADMIN | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
 PROVIDER, CONSUMER = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
@@ -63,9 +72,6 @@ CONSOLE_PATHS = (
     "/projects",
 )
 MAX_LAG = 0.5
-WAIT_SECONDS = 30
-AGE = "SELECT extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())"
-"""The age of the last transaction that a standby has replayed, in seconds."""
 
 
 @contextmanager
@@ -140,13 +146,6 @@ def role_of(app: Flask, request: Callable[[], Any]) -> str:
     return role
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("path", STALE_PATHS)
 def test_standby_answers_a_request_with_the_key(app: Flask, path: str) -> None:
     expected = get(app, path)
@@ -202,18 +201,18 @@ def test_primary_answers_for_a_name_that_the_standby_does_not_know(app: Flask, p
 def test_standby_that_lags_too_much_is_not_used(pair: FailoverPair) -> None:
     app = new_app(pair, read_max_lag=MAX_LAG)
     server = standbys_of(app)[0].name
-    wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
+    wait_until(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
     with pair.paused_replay():
         pair.on_primary("INSERT INTO traits (name) VALUES ('CUSTOM_LAG')")
-        wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "primary")
+        wait_until(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "primary")
         assert metric(app, "placement_standby_used", server=server) == 0
         lag = metric(app, "placement_standby_lag_seconds", server=server)
         assert lag is not None
         assert lag > MAX_LAG
         assert f"standby {server}: not used, lags more than {MAX_LAG:g} s\n" in get(app, "/readyz").text
         assert get(app, "/readyz").status_code == 200
-    wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
-    wait_for(lambda: metric(app, "placement_standby_used", server=server) == 1)
+    wait_until(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
+    wait_until(lambda: metric(app, "placement_standby_used", server=server) == 1)
 
 
 def standbys_of(app: Flask) -> list[standbys.Standby]:
@@ -234,14 +233,14 @@ def test_primary_answers_while_the_standby_is_down(app: Flask, pair: FailoverPai
         pair.start_standby()
     # A standby that has started again does not know how much it has received until the primary writes more.
     pair.on_primary(COMMIT)
-    wait_for(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
-    wait_for(lambda: f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text)
+    wait_until(lambda: role_of(app, lambda: get(app, stale(CANDIDATES))) == "standby")
+    wait_until(lambda: f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text)
 
 
 def test_ready_says_that_a_standby_is_not_examined_and_examines_it(app: Flask) -> None:
     [standby] = standbys_of(app)
     assert f"standby {standby.name}: not examined yet\n" in get(app, "/readyz").text
-    wait_for(lambda: f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text)
+    wait_until(lambda: f"standby {standby.name}: used, 0.0 s behind" in get(app, "/readyz").text)
 
 
 def test_other_standby_answers_while_one_is_down(pair: FailoverPair, passable_dir: Path) -> None:
@@ -348,8 +347,8 @@ def test_a_standby_that_is_lost_at_the_end_of_its_check_is_not_used(pair: Failov
     proxy = PostgresProxy(pair.standby_url.removesuffix("&port=5432"))
     [url] = each_host(proxy.url)
     primary = PrimaryWatch(connect(pair.primary_url))
-    standby = standbys.Standby(url, MAX_LAG, primary, pool_size=1, statement_timeout=WAIT_SECONDS)
-    wait_for(lambda: problem_of(standby) is None)
+    standby = standbys.Standby(url, MAX_LAG, primary, pool_size=1, statement_timeout=TIMEOUT)
+    wait_until(lambda: problem_of(standby) is None)
     proxy.drop_connection_at("ROLLBACK", delivered=False)
     standby.check()
     assert standby.problem == "does not respond"
@@ -363,9 +362,9 @@ def checked_standby(read_url: str, database_url: str) -> Iterator[standbys.Stand
     """Yield a standby after the first check of the primary."""
     [url] = each_host(read_url)
     primary = PrimaryWatch(connect(database_url))
-    standby = standbys.Standby(url, MAX_LAG, primary, pool_size=1, statement_timeout=WAIT_SECONDS)
+    standby = standbys.Standby(url, MAX_LAG, primary, pool_size=1, statement_timeout=TIMEOUT)
     standby.check()
-    wait_for(lambda: primary.position is not None)
+    wait_until(lambda: primary.position is not None)
     yield standby
     standby.engine.dispose()
     primary._engine.dispose()
@@ -393,20 +392,22 @@ def test_standby_that_has_replayed_all_it_has_received_lags(pair: FailoverPair, 
     pair.wait_for_replay()
     as_user = [url.replace("postgres@", f"{user}@") for url in (pair.standby_url, pair.primary_url)]
     with checked_standby(*as_user) as standby:
-        wait_for(lambda: problem_of(standby) is None and standby.lag == 0)
+        wait_until(lambda: problem_of(standby) is None and standby.lag == 0)
         with frozen_sender(pair):
             pair.on_primary(COMMIT)
-            wait_for(lambda: problem_of(standby) == f"lags more than {MAX_LAG:g} s")
+            wait_until(lambda: problem_of(standby) == f"lags more than {MAX_LAG:g} s")
             assert pair.on_standby("SELECT count(*) FROM pg_stat_wal_receiver") == 1
-            wait_for(lambda: pair.on_standby("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()"))
-        wait_for(lambda: problem_of(standby) is None)
+            wait_until(
+                lambda: pair.on_standby("SELECT pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn()")
+            )
+        wait_until(lambda: problem_of(standby) is None)
 
 
 def test_standby_of_an_idle_primary_is_up_to_date(pair: FailoverPair) -> None:
     pair.wait_for_replay()
-    wait_for(lambda: pair.on_standby(AGE) > MAX_LAG)
+    wait_until(lambda: pair.on_standby(REPLAY_AGE) > MAX_LAG)
     with checked_standby(pair.standby_url, pair.primary_url) as standby:
-        wait_for(lambda: problem_of(standby) is None and standby.lag == 0)
+        wait_until(lambda: problem_of(standby) is None and standby.lag == 0)
 
 
 def test_old_primary_that_cannot_follow_the_new_one_is_not_used(passable_dir: Path) -> None:
@@ -416,19 +417,19 @@ def test_old_primary_that_cannot_follow_the_new_one_is_not_used(passable_dir: Pa
         try:
             pair.wait_for_replay()
             pair.on_standby("ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
-            wait_for(lambda: pair.on_standby("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
+            wait_until(lambda: pair.on_standby("SELECT count(*) FROM pg_stat_wal_receiver") == 0)
             pair.on_primary("INSERT INTO traits (name) VALUES ('CUSTOM_LOST')", COMMIT)
             lost = "SELECT count(*) FROM traits WHERE name = 'CUSTOM_LOST'"
-            wait_for(lambda: execute(url_of(old), lost) == 1)
+            wait_until(lambda: execute(url_of(old), lost) == 1)
             pair.promote()
             directory = make_url(pair.standby_url).query["host"]
             follow = f"ALTER SYSTEM SET primary_conninfo = 'host={directory} user=postgres'"
             execute(url_of(old), "ALTER SYSTEM SET wal_retrieve_retry_interval = '100ms'", follow)
             stop(old)
             start(old)
-            wait_for(lambda: execute(url_of(old), "SELECT status FROM pg_stat_wal_receiver") == "waiting")
+            wait_until(lambda: execute(url_of(old), "SELECT status FROM pg_stat_wal_receiver") == "waiting")
             # Until then, its data is new enough.
-            wait_for(lambda: execute(url_of(old), AGE) > MAX_LAG)
+            wait_until(lambda: execute(url_of(old), REPLAY_AGE) > MAX_LAG)
             with checked_standby(url_of(old), pair.standby_url) as standby:
                 for _ in range(50):
                     assert problem_of(standby) == f"lags more than {MAX_LAG:g} s"
