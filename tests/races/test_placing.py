@@ -1,12 +1,13 @@
 """Searches with claims that race with each other and with other writes (`docs/spec/extensions.md 5.1`)."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event
 from uuid import uuid4
 
 import pytest
 
-from tests.races.helpers import ROUNDS, allocation, code, inventories, race, statuses
+from tests.races.helpers import ROUNDS, allocation, code, inventories, race, repeatedly, statuses
 from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT
 
@@ -101,22 +102,18 @@ def test_nobody_is_refused_beside_other_writes(api, place, provider, used, put, 
     """Other clients use at most 8 VCPU of 32 at a time, and the calls at most 24."""
     before = deadlocks()
     hosts = [provider(VCPU=8) for _ in range(4)]
-    finished = Event()
     is_granted = Event()
 
-    def churn(number):
-        while not finished.is_set():
-            uuid = uuid4()
-            host = hosts[number % len(hosts)]
-            if put(uuid, allocation(host, 2))().status_code == 204:
-                is_granted.set()
-                assert api("DELETE", f"/allocations/{uuid}").status_code == 204
-            generation = api("GET", f"/resource_providers/{host}/inventories").json[
-                "resource_provider_generation"
-            ]
-            body = inventories(generation, VCPU=8)
-            response = api("PUT", f"/resource_providers/{host}/inventories", body)
-            assert response.status_code in (200, 409)
+    def churn(host):
+        uuid = uuid4()
+        if put(uuid, allocation(host, 2))().status_code == 204:
+            is_granted.set()
+            assert api("DELETE", f"/allocations/{uuid}").status_code == 204
+        generation = api("GET", f"/resource_providers/{host}/inventories").json[
+            "resource_provider_generation"
+        ]
+        response = api("PUT", f"/resource_providers/{host}/inventories", inventories(generation, VCPU=8))
+        assert response.status_code in (200, 409)
 
     def schedule():
         for _ in range(10):
@@ -127,15 +124,9 @@ def test_nobody_is_refused_beside_other_writes(api, place, provider, used, put, 
             for each in consumers:
                 assert api("DELETE", f"/allocations/{each['uuid']}").status_code == 204
 
-    with ThreadPoolExecutor(CLIENTS + 4) as threads:
-        churners = [threads.submit(churn, number) for number in range(4)]
-        try:
-            assert is_granted.wait(TIMEOUT)
-            for running in [threads.submit(schedule) for _ in range(CLIENTS)]:
-                running.result()
-        finally:
-            finished.set()
-        for running in churners:
+    with repeatedly(*(partial(churn, host) for host in hosts)), ThreadPoolExecutor(CLIENTS) as threads:
+        assert is_granted.wait(TIMEOUT)
+        for running in [threads.submit(schedule) for _ in range(CLIENTS)]:
             running.result()
     assert [used(host) for host in hosts] == [{"VCPU": 0}] * 4
     assert deadlocks() == before

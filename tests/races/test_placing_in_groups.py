@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.races.helpers import ROUNDS, allocation, code, race, statuses
+from tests.races.helpers import ROUNDS, allocation, code, race, repeatedly, statuses
 from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT
 
@@ -129,21 +129,19 @@ def test_nobody_is_refused_and_no_rule_is_broken_beside_other_writes(
     before = deadlocks()
     hosts = [provider(VCPU=8) for _ in range(CLIENTS)]
     path = group()
-    finished = Event()
     written = count()
     has_written = Event()
 
-    def churn(number):
-        while not finished.is_set():
-            uuid = str(uuid4())
-            if put(uuid, allocation(hosts[next(written) % len(hosts)], 2))().status_code == 204:
-                release(api, [{"uuid": uuid}])
-            policy = {"policy": "anti-affinity", "across": "root"}
-            assert api("PUT", path, policy).json["violations"] == []
-            # 404 if the other thread has deleted it, 409 while it has members.
-            assert api("DELETE", path).status_code in (204, 404, 409)
-            assert api("PUT", path, policy).status_code in (200, 201)
-            has_written.set()
+    def churn():
+        uuid = str(uuid4())
+        if put(uuid, allocation(hosts[next(written) % len(hosts)], 2))().status_code == 204:
+            release(api, [{"uuid": uuid}])
+        policy = {"policy": "anti-affinity", "across": "root"}
+        assert api("PUT", path, policy).json["violations"] == []
+        # 404 if the other thread has deleted it, 409 while it has members.
+        assert api("DELETE", path).status_code in (204, 404, 409)
+        assert api("PUT", path, policy).status_code in (200, 201)
+        has_written.set()
 
     def schedule():
         for _ in range(10):
@@ -158,14 +156,8 @@ def test_nobody_is_refused_and_no_rule_is_broken_beside_other_writes(
             assert len(shown["members"]) <= CLIENTS
             release(api, consumers)
 
-    with ThreadPoolExecutor(CLIENTS + 2) as threads:
-        churners = [threads.submit(churn, number) for number in range(2)]
-        try:
-            assert has_written.wait(TIMEOUT)
-            for running in [threads.submit(schedule) for _ in range(CLIENTS)]:
-                running.result()
-        finally:
-            finished.set()
-        for running in churners:
+    with repeatedly(churn, churn), ThreadPoolExecutor(CLIENTS) as threads:
+        assert has_written.wait(TIMEOUT)
+        for running in [threads.submit(schedule) for _ in range(CLIENTS)]:
             running.result()
     assert deadlocks() == before
