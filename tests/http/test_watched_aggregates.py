@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from placement_svc.db import time_limit
 from placement_svc.domain.errors import SetupError
 from placement_svc.http.watched_aggregates import read
 from placement_svc.http.watched_names import MAX_NAMES
-from placement_svc.observability import metrics, shared_results
+from placement_svc.observability import metrics
 from tests.conftest import LoadCloud, NewApp
 from tests.support import random_cloud
 from tests.support.cloud import read as read_cloud
@@ -22,14 +21,6 @@ from tests.support.statements import sent_statements
 
 SAMPLE = re.compile(r'placement_aggregate_(\w+)\{aggregate="([^"]+)",resource_class="(\w+)"\} (\S+)')
 AMOUNTS = ("capacity", "used", "reserved")
-
-
-@pytest.fixture
-def always_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each request for the metrics compute the results."""
-    monkeypatch.setattr(shared_results, "MAX_AGE_SECONDS", 0.0)
-    monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -110,10 +101,8 @@ def test_changed_file_is_read_again_unless_it_is_broken(
 
 
 def test_changed_uuid_of_a_name_never_shows_the_previous_aggregate(
-    new_app: NewApp, load_cloud: LoadCloud, file: Path, monkeypatch: pytest.MonkeyPatch
+    new_app: NewApp, load_cloud: LoadCloud, file: Path, long_metrics_timeout: None
 ) -> None:
-    monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
     load_cloud(read_cloud("n0{VCPU8}@a; n1{VCPU16}@b"))
     file.write_text(f"zone: {uuid_of('a')}")
     app = new_app(watched_aggregates=file)
@@ -127,10 +116,9 @@ def test_workers_share_the_results(
     load_cloud: LoadCloud,
     file: Path,
     tmp_path: Path,
+    long_metrics_timeout: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
     directory = tmp_path / "shared"
     directory.mkdir()
     monkeypatch.setitem(os.environ, metrics.DIRECTORY, str(directory))

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from placement_svc.db import time_limit
 from placement_svc.domain.errors import SetupError
 from placement_svc.http.watched_names import MAX_NAMES
 from placement_svc.http.watched_requests import read
-from placement_svc.observability import metrics, shared_results
+from placement_svc.observability import metrics
 from placement_svc.observability import watched_requests as metric_module
 from tests.conftest import LoadCloud, NewApp
 from tests.support.cloud import read as read_cloud
@@ -27,14 +26,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "watched.yaml"
     path.write_text(CONTENT)
     return path
-
-
-@pytest.fixture
-def always_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each request for the metrics compute the results."""
-    monkeypatch.setattr(shared_results, "MAX_AGE_SECONDS", 0.0)
-    monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -85,11 +76,10 @@ def test_workers_share_the_results(
     hosts: None,
     file: Path,
     tmp_path: Path,
+    long_metrics_timeout: None,
     monkeypatch: pytest.MonkeyPatch,
     load_cloud: LoadCloud,
 ) -> None:
-    monkeypatch.setattr(shared_results, "WAIT_SECONDS", 60.0)
-    monkeypatch.setattr(time_limit, "RESPONSE_SECONDS", 60.0)
     directory = tmp_path / "shared"
     directory.mkdir()
     monkeypatch.setitem(os.environ, metrics.DIRECTORY, str(directory))
