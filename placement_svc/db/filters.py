@@ -62,7 +62,7 @@ def is_any(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[b
     return column == func.any(literal(sorted(values), array_of(column.type)))
 
 
-def fits(
+def gives_amount(
     inventory: FromClause, resource_class_id: int, amount: int, added_provider_ids: Collection[int] = ()
 ) -> ColumnElement[bool]:
     """Return the condition that `inventory` is of this class and a new allocation can get `amount` of it.
@@ -80,7 +80,7 @@ def fits(
 
 
 def has_free_amount(inventory: FromClause, resource_class_id: int, amount: int) -> ColumnElement[bool]:
-    """Return a condition that each inventory meets for which `fits` holds without added providers.
+    """Return a condition that each inventory meets for which `gives_amount` holds without added providers.
 
     It ignores the units, so the index on (resource_class_id, root_id, provider_id) answers it alone.
     """

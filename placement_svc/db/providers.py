@@ -11,8 +11,8 @@ from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import (
     MAX_SINGLE_CONDITIONS,
     MAX_SINGLE_SETS,
-    fits,
     fits_all,
+    gives_amount,
     has_traits,
     in_any_aggregate,
     in_each_aggregate_set,
@@ -342,7 +342,7 @@ def _group_conditions(
     joined_count = MAX_SINGLE_CONDITIONS - min(len(sets), MAX_SINGLE_SETS)
     for class_id, amount in resources[:joined_count]:
         inventory = inventories.alias()
-        fitting = fits(inventory, class_id, amount)
+        fitting = gives_amount(inventory, class_id, amount)
         yield exists().where(inventory.c.provider_id == providers.c.id, fitting), "resources"
     if len(resources) > joined_count:
         yield fits_all(providers.c.id, resources[joined_count:]), "resources"

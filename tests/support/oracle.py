@@ -151,7 +151,7 @@ class Choice:
 # 3.1 Terms
 
 
-def fits(inventory: Inventory | None, amount: int) -> bool:
+def gives_amount(inventory: Inventory | None, amount: int) -> bool:
     return (
         inventory is not None
         and inventory.used + amount <= (inventory.total - inventory.reserved) * inventory.allocation_ratio
@@ -187,7 +187,7 @@ def is_in_tree(cloud: Cloud, provider: Provider, group: Group) -> bool:
 def supplies(
     cloud: Cloud, group: Group, anchor: Provider, provider: Provider, name: str, amount: int
 ) -> bool:
-    return fits(provider.inventories.get(name), amount) and may_supply(cloud, group, anchor, provider)
+    return gives_amount(provider.inventories.get(name), amount) and may_supply(cloud, group, anchor, provider)
 
 
 def may_supply(cloud: Cloud, group: Group, anchor: Provider, provider: Provider) -> bool:
@@ -281,7 +281,10 @@ def split_among(members: Sequence[Provider], name: str, amount: int) -> Parts | 
 def suffixed_choices(cloud: Cloud, group: Group, anchor: Provider) -> Iterator[Choice]:
     for provider in cloud.providers:
         if (
-            all(fits(provider.inventories.get(name), amount) for name, amount in group.resources.items())
+            all(
+                gives_amount(provider.inventories.get(name), amount)
+                for name, amount in group.resources.items()
+            )
             and all(any_of & provider.traits for any_of in group.required)
             and not provider.traits & group.forbidden
             and in_required_aggregates(provider, group)

@@ -14,7 +14,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tests.support.cloud import CONSUMERS, MAX_INT, SHARING, Cloud, Inventory, Provider, without_consumers
-from tests.support.oracle import Group, Request, anchors, combinations, fits
+from tests.support.oracle import Group, Request, anchors, combinations, gives_amount
 
 CLASSES = ["VCPU", "DISK_GB", "SRIOV_NET_VF"]
 TRAITS = ["HW_CPU_X86_AVX", "HW_NUMA_ROOT", "STORAGE_DISK_SSD", "COMPUTE_NODE"]
@@ -359,7 +359,7 @@ def _suppliable_classes(provider: Provider) -> list[str]:
 
 
 def _allocatable(inventory: Inventory | None) -> list[int]:
-    return [amount for amount in range(1, 5) if fits(inventory, amount)]
+    return [amount for amount in range(1, 5) if gives_amount(inventory, amount)]
 
 
 def _amounts(inventory: Inventory | None) -> st.SearchStrategy[int]:

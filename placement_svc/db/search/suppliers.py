@@ -9,10 +9,10 @@ from sqlalchemy.sql.visitors import iterate
 
 from placement_svc.db.filters import (
     MAX_SINGLE_CONDITIONS,
-    fits,
     fits_all,
     fits_any,
     fits_unused,
+    gives_amount,
     has_traits,
     in_any_aggregate,
     in_each_aggregate_set,
@@ -106,7 +106,9 @@ def supplier_lists_query(
     provider_id, own_root_id = _key_columns(1)
     requested = [(each, *resource) for each in all_criteria for resource in each.resources]
     arrays = [
-        func.array_agg(provider_id).filter(fits(inventory, class_id, amount, each.added_providers(class_id)))
+        func.array_agg(provider_id).filter(
+            gives_amount(inventory, class_id, amount, each.added_providers(class_id))
+        )
         for each, class_id, amount in requested
     ]
     has_class = is_any(inventory.c.resource_class_id, [class_id for _, class_id, _ in requested])
@@ -120,7 +122,7 @@ def _build_query(criteria: SupplierCriteria) -> SupplierQuery:
     count = criteria.max_joined_classes
     joined, others = criteria.resources[:count], criteria.resources[count:]
     conditions: list[ColumnElement[bool]] = [
-        fits(_inventories[number], class_id, amount, criteria.added_providers(class_id))
+        gives_amount(_inventories[number], class_id, amount, criteria.added_providers(class_id))
         for number, (class_id, amount) in enumerate(joined)
     ]
     provider_id, root_id = _key_columns(len(joined))
@@ -167,7 +169,7 @@ def unsuffixed_supplier_query(
     else:
         fits_one = or_(
             *(
-                fits(_inventories[0], class_id, amount, criteria.added_providers(class_id))
+                gives_amount(_inventories[0], class_id, amount, criteria.added_providers(class_id))
                 for criteria in all_criteria
                 for class_id, amount in criteria.resources
             )
