@@ -37,15 +37,19 @@ CHECK_SECONDS = 5.0
 
 # The data of a standby is that of the last transaction that it has replayed; `age` is the difference of two
 # clocks. `lsn` is the end of what it has both received and replayed: an old primary that was started as a
-# standby may have replayed more than it can receive. Only a role with pg_read_all_stats sees `timeline`.
+# standby may have replayed more than it can receive. After a restart, pg_last_wal_receive_lsn() is the start
+# of a WAL segment until the primary writes; `written_lsn` is the true position. Only a role with
+# pg_read_all_stats sees it, and `timeline`.
 _STATE = text("""
     SELECT pg_is_in_recovery() AS is_standby,
            pg_postmaster_start_time() AS started_at,
            EXISTS (SELECT FROM pg_stat_wal_receiver) AS is_connected,
            pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn() AS has_replayed_all,
-           (SELECT received_tli FROM pg_stat_wal_receiver) AS timeline,
-           (least(pg_last_wal_replay_lsn(), pg_last_wal_receive_lsn()) - '0/0')::bigint AS lsn,
+           received_tli AS timeline,
+           (least(pg_last_wal_replay_lsn(), greatest(pg_last_wal_receive_lsn(), written_lsn)) - '0/0')::bigint
+               AS lsn,
            extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8 AS age
+    FROM (VALUES (true)) AS always LEFT JOIN pg_stat_wal_receiver ON true
 """)
 
 
