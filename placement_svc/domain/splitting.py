@@ -197,7 +197,7 @@ def can_supply_together(
     if len(step_sizes) == 1 and all(units.min_unit <= units.step_size for units in limits):
         # The least part is one step. So those with the largest parts suffice if any do.
         [step_size] = step_sizes
-        return amount % step_size == 0 and amount <= sum(
+        return limits[0].is_multiple(amount) and amount <= sum(
             units.max_unit // step_size * step_size for units in limits
         )
     return any(True for _ in smallest_sets(list(enumerate(limits)), amount, deadline, memory))
