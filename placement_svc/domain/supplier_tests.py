@@ -18,7 +18,6 @@ from placement_svc.domain.splitting import can_supply_together, smallest_sets
 Bits = Mapping[Condition, int]
 """The number of the bit of each condition."""
 
-
 Holder = tuple[int, tuple[HeldAmount, ...]]
 """The pattern of a provider, and its inventories of the classes that may be split."""
 
@@ -34,7 +33,7 @@ class RootPattern:
     root: int
     own: tuple[int, ...]
     shared: tuple[int, ...]
-    holders: tuple["Holder", ...] = ()
+    holders: tuple[Holder, ...] = ()
 
     @cached_property
     def around(self) -> int:
@@ -111,33 +110,31 @@ class SplitTest:
 
         Sets are formed only if there is no such pattern. Raises what `smallest_sets` raises.
         """
-        if self.whole.has_supplier(root):
-            yield from self.whole.suppliers(root)
+        if whole := list(self.whole.suppliers(root)):
+            yield from whole
             return
-        bits: list[int] = []
-        limits: list[tuple[int, UnitLimits]] = []
-        for bits_of_part, limits_of_part in self._members(root):
-            bits.append(bits_of_part)
-            limits.append((len(limits), limits_of_part))
-        every = reduce(or_, bits, 0)
+        parts = list(self._parts(root))
+        every = reduce(or_, (bits for bits, _ in parts), 0)
+        limits = [(number, limits) for number, (_, limits) in enumerate(parts)]
         for members in smallest_sets(limits, self.amount, self.deadline, self.memory):
-            together = reduce(or_, (bits[member.provider_id] for member in members))
+            together = reduce(or_, (parts[member.provider_id][0] for member in members))
             yield together
             if together == every:
                 return
 
     def has_supplier(self, root: RootPattern) -> bool:
         """Return whether any provider or set of providers can supply the class; raises the same."""
-        return self.whole.has_supplier(root) or self.is_split(root)
+        return self.whole.has_supplier(root) or self._can_supply_together(root)
 
     def is_split(self, root: RootPattern) -> bool:
         """Return whether no provider can supply the whole amount, but a set can; raises the same."""
-        if self.whole.has_supplier(root):
-            return False
-        limits = [limits for _, limits in self._members(root)]
+        return not self.whole.has_supplier(root) and self._can_supply_together(root)
+
+    def _can_supply_together(self, root: RootPattern) -> bool:
+        limits = [limits for _, limits in self._parts(root)]
         return can_supply_together(limits, self.amount, self.deadline, self.memory)
 
-    def _members(self, root: RootPattern) -> Iterator[tuple[int, UnitLimits]]:
+    def _parts(self, root: RootPattern) -> Iterator[tuple[int, UnitLimits]]:
         """Yield the bits of each provider of a part, and the parts that it can supply."""
         for pattern, held in root.holders:
             if self.part.supplies(root.root, pattern, is_shared=False):

@@ -31,7 +31,7 @@ class _Place:
     @property
     def most(self) -> int:
         """An amount that the providers can not exceed together."""
-        return sum(max(each.max_unit, 0) for each in self.limits)
+        return sum(each.max_unit for each in self.limits)
 
 
 class SplitAmountSearch:
