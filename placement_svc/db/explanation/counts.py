@@ -129,7 +129,7 @@ class RootCounts:
         for each, prefix in zip(tests.group.filters, tests.prefixes(), strict=True):
             left = self.passing([prefix], remaining)
             if not tests.group.can_split:
-                # What fails some filters fails more of them, too.
+                # A root that fails these filters also fails them together with the next ones.
                 remaining = left
             counts.append(
                 Counts(

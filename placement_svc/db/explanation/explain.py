@@ -207,8 +207,8 @@ class _Explanation:
         deadline = self._options.search.deadline
         if (self._request.limit, self._options.search.max_candidates) == (None, None) and not self._has_more:
             return Answer(None, count_returned_roots(self._counts, self._combinations, deadline))
-        demands = [demand for test in self._counts.all_tests() for demand in test.demands]
-        shares = any(has_shared_suppliers(root, demands) for root in deadline.checked(self._counts.in_groups))
+        tests = self._counts.all_tests()
+        shares = any(has_shared_suppliers(root, tests) for root in deadline.checked(self._counts.in_groups))
         options = replace(self._options.search, summary_classes=frozenset())
         # Without suppliers of other trees, no candidate is one of two roots.
         distinct = 0 if shares else self._tree[-1][1].left

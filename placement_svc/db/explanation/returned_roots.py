@@ -8,19 +8,20 @@ from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.root_tests import GroupTest
 from placement_svc.domain.split_suppliers import provider_ids_of
-from placement_svc.domain.supplier_tests import SupplierTest
 
 OWN_TREE = -1
 """Stands for the trees of a group of equal roots; no provider has this id."""
 
 
-def has_shared_suppliers(root: RootGroup, demands: Sequence[SupplierTest]) -> bool:
+def has_shared_suppliers(root: RootGroup, tests: Sequence[GroupTest]) -> bool:
     """Return whether a sharing provider may supply a demand at a root, perhaps one of another tree."""
     return any(
         demand.supplies(root.pattern.root, pattern, is_shared=True)
         for pattern in root.pattern.shared
-        for demand in demands
+        for test in tests
+        for demand in test.demands
     )
 
 
@@ -48,12 +49,12 @@ class _ReturnedRoots:
 
     def count(self) -> int:
         """Return the number of roots."""
-        demands = [demand for test in self._counts.all_tests() for demand in test.demands]
+        tests = self._counts.all_tests()
         own: list[RootGroup] = []
         for root in self._deadline.checked(self._counts.in_root_filters):
             if root.root_ids[0] in self._combinations.first_failures:
                 continue
-            if not has_shared_suppliers(root, demands) or self._has_own_supplier(root):
+            if not has_shared_suppliers(root, tests) or self._has_own_supplier(root):
                 own.append(root)
         for root in own:
             self._found.difference_update(root.root_ids)
