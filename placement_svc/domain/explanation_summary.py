@@ -133,15 +133,12 @@ def _why_impossible(body: Body, group: Mapping[str, Any], possible: list[Mapping
     if failing["code"] == "inventory":
         return f"None has an inventory of {name}{where}.", "Add one, or request another class."
     wanted, best = failing["wanted"], failing["best"]
-    together = _not_together(body, group["suffix"], failing)
-    together = together and f" {together}"
     if failing["code"] == "unit":
         nearest = "" if best is None else f": the nearest allowed amount is {best}"
-        return f"No inventory allows {wanted} {name} in one allocation{where}{nearest}.{together}", ""
-    return (
-        f"No single provider has a capacity of {wanted} {name}{where}: the largest has {best}.{together}",
-        "",
-    )
+        reason = f"No inventory allows {wanted} {name} in one allocation{where}{nearest}."
+    else:
+        reason = f"No single provider has a capacity of {wanted} {name}{where}: the largest has {best}."
+    return " ".join(filter(None, [reason, _not_together(body, group["suffix"], failing)])), ""
 
 
 def _full(_: Body) -> Reason:
