@@ -70,7 +70,7 @@ def find_placements_and_suppliers(
     if len(placed) < wanted.min_count:
         _check_generations(connection, wanted)
         raise _no_candidates(connection, wanted, options, len(placed))
-    return search.placements(placed), search.supplier_uuids()
+    return search.placements(placed), search.trees.supplier_uuids()
 
 
 def _no_candidates(
@@ -102,7 +102,7 @@ class _PlacementSearch:
         self._consumers = wanted.consumers
         if options.rule is not None:
             options.rule.start(connection, [consumer.consumer_uuid for consumer in wanted.consumers])
-        self._trees = PlacementTrees(
+        self.trees = PlacementTrees(
             connection,
             wanted.request,
             options.search,
@@ -110,20 +110,20 @@ class _PlacementSearch:
             is_repeatable=options.is_repeatable,
             limit=len(wanted.consumers) + options.spare_trees,
         )
-        self._criteria, self._suppliers = self._trees.criteria, self._trees.suppliers
+        self._criteria, self._suppliers = self.trees.criteria, self.trees.suppliers
 
     def run(self) -> Sequence[Placed]:
         """Place the consumers one after the other, and return the placements of the first ones."""
         rule = self._options.rule
         if rule is not None:
             if rule.favored_ids:
-                self._trees.read_among(rule.favored_ids)
+                self.trees.read_among(rule.favored_ids)
             # Candidates of sharing providers alone have the same roots around any tree.
-            if self._trees.has_sharing_supplier and (rule.ranks_roots or rule.tries_domains):
-                self._trees.read_remaining()
+            if self.trees.has_sharing_supplier and (rule.ranks_roots or rule.tries_domains):
+                self.trees.read_remaining()
             if rule.tries_domains:
                 return self._place_in_one_domain(rule)
-        return self._place(self._placer(), self._trees.roots)
+        return self._place(self._placer(), self.trees.roots)
 
     def _place_in_one_domain(self, rule: PlacementRule) -> Sequence[Placed]:
         """Try the domains in the order of their best candidates; return the first run that places most.
@@ -133,21 +133,21 @@ class _PlacementSearch:
         nearly all.
         """
         chooser = self._placer()
-        chooser.add(self._trees.roots)
+        chooser.add(self.trees.roots)
         most = MostClaims(self._criteria.rules, self._suppliers.inventories, self._deadline, self._memory)
         best: list[Placed] = []
         count = len(self._consumers)
         while len(best) < count and (first := self._next(chooser, chooser.peek, 0)) is not None:
-            root_count = len(self._trees.roots)
-            reserved = self._memory.reserved - self._trees.reserved_by_batches
-            roots = self._trees.around(frozenset(rule.begin_run(first.root_ids)))
+            root_count = len(self.trees.roots)
+            reserved = self._memory.reserved - self.trees.reserved_by_batches
+            roots = self.trees.around(frozenset(rule.begin_run(first.root_ids)))
             if not best or most.bound(roots) > len(best):
                 placed = self._place(self._placer(), roots)
                 best = max(best, placed, key=len)
                 self._release(placed)
-                self._memory.release(self._memory.reserved - self._trees.reserved_by_batches - reserved)
+                self._memory.release(self._memory.reserved - self.trees.reserved_by_batches - reserved)
             rule.end_run()
-            chooser.add(self._trees.roots[root_count:])
+            chooser.add(self.trees.roots[root_count:])
         return best
 
     def _release(self, placed: Iterable[Placed]) -> None:
@@ -159,15 +159,11 @@ class _PlacementSearch:
             self._suppliers.inventories.claim(amounts, -1)
             for (provider_id, resource_class), amount in amounts.items():
                 if resource_class == ordering_class:
-                    self._trees.facts.free[provider_id] += amount
+                    self.trees.facts.free[provider_id] += amount
 
     def placements(self, placed: Sequence[Placed]) -> Placements:
         """Return placements with uuids instead of ids."""
         return Placements([self._placement(number, each) for number, each in enumerate(placed)])
-
-    def supplier_uuids(self) -> list[str]:
-        """Return the uuids of all suppliers that were fetched."""
-        return self._trees.supplier_uuids()
 
     def _placement(self, number: int, placed: Placed) -> Placement:
         uuids, names = self._suppliers.uuids, self._suppliers.names
@@ -215,7 +211,7 @@ class _PlacementSearch:
             found = find(unread)
             if found is not None or unread is None:
                 return found
-            roots = self._trees.read_next(placed)
+            roots = self.trees.read_next(placed)
             if roots is None:
                 return None
             placer.add(self._usable(roots))
@@ -223,20 +219,20 @@ class _PlacementSearch:
     def _usable(self, roots: Sequence[RootSuppliers]) -> Sequence[RootSuppliers]:
         """Return those of the roots that the rule does not exclude, until the end of the run."""
         rule = self._options.rule
-        if rule is None or self._trees.has_sharing_supplier:
+        if rule is None or self.trees.has_sharing_supplier:
             return roots
         return [root for root in roots if rule.rank(frozenset([root.id])) is not None]
 
     def _unread(self) -> Unread | None:
         """Return what precedes all trees that have not been read; None if the next consumer can use none."""
-        if self._trees.is_complete:
+        if self.trees.is_complete:
             return None
         rule = self._options.rule
         rank: RuleRank | None = ()
         # A tree that has not been read can have candidates of sharing providers, which have.
-        if rule is not None and not self._trees.has_sharing_supplier:
+        if rule is not None and not self.trees.has_sharing_supplier:
             rank = rule.best_unread()
-        return None if rank is None else (rank, self._trees.horizon)
+        return None if rank is None else (rank, self.trees.horizon)
 
     def _tree_order(self) -> TreeOrder:
         rules, inventories = self._criteria.rules, self._suppliers.inventories
@@ -247,8 +243,8 @@ class _PlacementSearch:
             )
         return RankedOrder(
             self._criteria.ordering,
-            self._trees.facts,
-            self._trees.text_of,
+            self.trees.facts,
+            self.trees.text_of,
             lambda root: TreeSuppliers(root.id, rules, root.suppliers, inventories, deadline, memory),
             may_split=bool(rules.splittable),
         )
