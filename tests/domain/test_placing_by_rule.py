@@ -1,7 +1,7 @@
 """Each consumer of a placement group gets the best of all candidates around all roots."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -204,22 +204,16 @@ def test_each_consumer_gets_the_best_of_all_candidates(
             assert possible[parts_of(placed.candidate)] == min(possible.values())
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("method", [None, OrderMethod.SPREAD, OrderMethod.PACK])
-def test_a_placement_does_not_examine_all_trees_of_its_domain(
-    policy: str, method: OrderMethod | None
-) -> None:
-    consumer_count = 30
+def placer_of(free: Mapping[int, int], rule: Rule, method: OrderMethod | None) -> Placer:
+    """Return a placer of one disk at roots without children; `free` has their amounts by id."""
+    rules = CombinationRules((Demand("1", ((DISK, 1),)),), group_policy=GroupPolicy.NONE)
     inventories = SimulatedInventories()
-    root_ids = range(1, 121)
-    for root_id in root_ids:
+    for root_id, amount in free.items():
         inventories.paths[root_id] = (root_id,)
         inventories.traits[root_id] = frozenset()
         inventories.uuids[root_id] = f"{root_id:03}"
-        inventories.free[root_id, DISK] = inventories.max_unit[root_id, DISK] = 30
+        inventories.free[root_id, DISK] = inventories.max_unit[root_id, DISK] = amount
         inventories.min_unit[root_id, DISK] = inventories.step_size[root_id, DISK] = 1
-    rules = CombinationRules((Demand("1", ((DISK, 1),)),), group_policy=GroupPolicy.NONE)
-    rule = Rule(policy, domain_count=3)
     placer = Placer(
         rules,
         inventories,
@@ -229,7 +223,19 @@ def test_a_placement_does_not_examine_all_trees_of_its_domain(
         deadline=Deadline.of(60),
         memory=MemoryBudget(MEMORY),
     )
-    placer.add([RootSuppliers(root_id, [[root_id]]) for root_id in root_ids])
+    placer.add([RootSuppliers(root_id, [[root_id]]) for root_id in free])
+    return placer
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("method", [None, OrderMethod.SPREAD, OrderMethod.PACK])
+def test_a_placement_does_not_examine_all_trees_of_its_domain(
+    policy: str, method: OrderMethod | None
+) -> None:
+    consumer_count = 30
+    root_ids = range(1, 121)
+    rule = Rule(policy, domain_count=3)
+    placer = placer_of(dict.fromkeys(root_ids, 30), rule, method)
     placed = sum(placer.place(None) is not None for _ in range(consumer_count))
     assert placed == (3 if policy == "anti-affinity" else consumer_count)
     assert rule.asked < 10 * consumer_count + len(root_ids)
@@ -240,16 +246,8 @@ def test_a_better_domain_moves_in_the_order_without_its_trees(
     method: OrderMethod | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer_count = 20
-    rules = CombinationRules((Demand("1", ((DISK, 1),)),), group_policy=GroupPolicy.NONE)
     rule = Rule("soft-affinity", domain_count=2)
     root_ids = range(1, 101)
-    inventories = SimulatedInventories()
-    for root_id in root_ids:
-        inventories.paths[root_id] = (root_id,)
-        inventories.uuids[root_id] = f"{root_id:03}"
-        inventories.traits[root_id] = frozenset()
-        inventories.free[root_id, DISK] = inventories.max_unit[root_id, DISK] = 30 * (root_id % 2)
-        inventories.min_unit[root_id, DISK] = inventories.step_size[root_id, DISK] = 1
     # The domain without free amounts has more members throughout.
     for _ in range(consumer_count):
         rule.occupancy.add(["0"])
@@ -259,16 +257,7 @@ def test_a_better_domain_moves_in_the_order_without_its_trees(
         return root_ids
 
     monkeypatch.setattr(rule, "record", record)
-    placer = Placer(
-        rules,
-        inventories,
-        sharing_ids=(),
-        order=order_of(method, rules, inventories),
-        rule=rule,
-        deadline=Deadline.of(60),
-        memory=MemoryBudget(MEMORY),
-    )
-    placer.add([RootSuppliers(root_id, [[root_id]]) for root_id in root_ids])
+    placer = placer_of({root_id: 30 * (root_id % 2) for root_id in root_ids}, rule, method)
     pushed = 0
     push = Placer._push
 
