@@ -142,14 +142,15 @@ def test_texts_are_not_squeezed_on_narrow_screens(new_page: NewPage, cloud: None
 
 def test_marks_of_a_name_cover_nothing_else(new_page: NewPage, hostile_cloud: None) -> None:
     page = new_page()
-    marked = uuid_of(f"hostile {HOSTILE.index(MARKS)}")
-    shots = []
-    for uuid in (uuid_of("hostile 1"), marked):
-        page.goto(f"/console/hosts?text={uuid}")
+
+    def shots_beside_name(host: str) -> tuple[bytes, bytes]:
+        page.goto(f"/console/hosts?text={uuid_of(host)}")
         in_list = page.locator(".summary").screenshot()
-        page.goto(f"/console/hosts/{uuid}")
-        shots.append((in_list, page.locator("header").screenshot()))
-    assert shots[0] == shots[1]
+        page.goto(f"/console/hosts/{uuid_of(host)}")
+        return in_list, page.locator("header").screenshot()
+
+    # Chromium can round the colors of an edge differently from frame to frame; marks are in each frame.
+    wait_until(lambda: shots_beside_name("hostile 1") == shots_beside_name(f"hostile {HOSTILE.index(MARKS)}"))
 
 
 def test_views_work_without_script(new_page: NewPage, hostile_cloud: None) -> None:
