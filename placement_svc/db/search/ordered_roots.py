@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from operator import itemgetter
 
-from sqlalchemy import ColumnElement, Connection, String, bindparam, select, true
+from sqlalchemy import ColumnElement, Connection, Select, String, bindparam, select, true
 
 from placement_svc.db.filters import any_id, free_amount, ids_text
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
@@ -36,6 +36,17 @@ MAX_READS = 5
 
 MIN_TIED = 1 / 4
 """The part of the inventories read that must have one amount, so that their roots are read by uuid."""
+
+MIN_TESTED = 200
+"""The number of roots wanted by uuid from which on the next ones are tested for an amount, one by one.
+
+PostgreSQL does so for fewer roots. But it does not know how many inventories of a class have an amount. In a
+cloud of 10,000 hosts that all had the same free, it expected a sixth, read all inventories, and took 14 ms
+for a thousand roots, not 3.
+"""
+
+TESTS_PER_ROOT = 2
+"""At most how many roots are tested for each one wanted. If that is not enough, PostgreSQL decides again."""
 
 STATEMENT_CACHE_SIZE = 64
 """Statements of one kind whose texts are cached: schedulers repeat the requests for the same flavors."""
@@ -77,6 +88,8 @@ class OrderedRoots:
         """The roots with so much free, or a better amount, have been returned."""
         self._tied_free: int | None = None
         """The amount whose roots are being returned by uuid, as there are more than a batch of them."""
+        self._tests_roots = True
+        """Whether the next roots by uuid are tested for an amount; not if few of those tested had it."""
         self._after_uuid = ""
         self._sets: OrderedSets | None = None
         """The sets whose roots alone are returned."""
@@ -212,7 +225,15 @@ class OrderedRoots:
 
     def _next_tied(self, class_id: int, free: int, size: int) -> Sequence[int]:
         """Return the next roots of one key by uuid."""
-        root_ids = self._after(_by_uuid_of_free(class_id, free, size), size, key=self._sign * free)
+        key = self._sign * free
+        if self._tests_roots and size >= MIN_TESTED:
+            root_ids = self._after(_tested_for_free(class_id, free, size), size, key=key)
+            if self.exhausted:
+                # All roots have been tested, or too few of them have the amount.
+                self.exhausted = self._tests_roots = False
+                self.next_position = (key, self._after_uuid)
+            return root_ids
+        root_ids = self._after(_by_uuid_of_free(class_id, free, size), size, key=key)
         if self.exhausted:
             self.exhausted = False
             self._after_free, self._tied_free = free, None
@@ -250,7 +271,22 @@ def _by_free(class_id: int, least_amount: int, after: int | None, size: int, *, 
 @lru_cache(STATEMENT_CACHE_SIZE)
 def _by_uuid(size: int) -> FixedStatement:
     """Return the statement for the next roots by uuid."""
-    return _in_order_of_uuids(true(), size)
+    return _by_uuid_statement(_in_order_of_uuids(true(), size))
+
+
+@lru_cache(STATEMENT_CACHE_SIZE)
+def _tested_for_free(class_id: int, free: int, size: int) -> FixedStatement:
+    """Return the statement for those of the next roots by uuid that have an inventory with so much free.
+
+    It tests a limited number of roots, one by one until it has enough: the offset keeps PostgreSQL from
+    reading all such inventories.
+    """
+    has_inventory = _inventories_with_free(class_id, free).offset(0).exists()
+    roots = _in_order_of_uuids(true(), TESTS_PER_ROOT * size)
+    tested = roots.add_columns(has_inventory.label("has_inventory")).subquery("tested").c
+    return _by_uuid_statement(
+        select(tested.id, tested.uuid).where(tested.has_inventory).order_by(tested.uuid).limit(size)
+    )
 
 
 @lru_cache(STATEMENT_CACHE_SIZE)
@@ -260,24 +296,31 @@ def _by_uuid_of_free(class_id: int, free: int, size: int) -> FixedStatement:
     PostgreSQL tests the next roots by uuid, or sorts the roots with such inventories: its statistics say how
     many there are, as the amount is a part of the text.
     """
-    has_inventory = select(_inventory.root_id).where(
+    has_inventory = _inventories_with_free(class_id, free).exists()
+    return _by_uuid_statement(_in_order_of_uuids(has_inventory, size))
+
+
+def _inventories_with_free(class_id: int, free: int) -> Select[tuple[int]]:
+    return select(_inventory.root_id).where(
         _inventory.root_id == _root.id, _inventory.resource_class_id == class_id, _free == free
     )
-    return _in_order_of_uuids(has_inventory.exists(), size)
 
 
-def _in_order_of_uuids(condition: ColumnElement[bool], size: int) -> FixedStatement:
-    """Return a statement that tests roots by uuid until it has enough.
-
-    With two parallel workers, which had to start and tested more roots than needed, PostgreSQL found 31 of
-    250,000 hosts in 22 ms instead of 6.
-    """
-    query = (
+def _in_order_of_uuids(condition: ColumnElement[bool], size: int) -> Select[tuple[int, str]]:
+    return (
         select(_root.id, _root.uuid)
         .where(condition, _root.parent_id.is_(None), _root.uuid > bindparam("after_uuid", type_=String))
         .order_by(_root.uuid)
         .limit(size)
     )
+
+
+def _by_uuid_statement(query: Select[tuple[int, str]]) -> FixedStatement:
+    """Return a statement that tests roots by uuid until it has enough.
+
+    With two parallel workers, which had to start and tested more roots than needed, PostgreSQL found 31 of
+    250,000 hosts in 22 ms instead of 6.
+    """
     return FixedStatement(query, {"after_uuid": "text"}, is_common=False, preceding=SERIAL_PLANS)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from placement_svc.db.search import ordered_anchors, ordered_search
+from placement_svc.db.search import ordered_anchors, ordered_roots, ordered_search
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
 from tests.conftest import LoadCloud, examples
@@ -23,8 +23,18 @@ EXTENDED = "1.39, placement-svc 1.0"
 TRAIT = "HW_CPU_X86_SGX"
 
 
-WAYS = ("all at once", "in order", "in order, then all at once", "in small sets", "in order, then in sets")
-"""The ways to find the anchors; the last two are "in order" if filters do not limit the roots to sets."""
+WAYS = (
+    "all at once",
+    "in order",
+    "in order, tested by uuid",
+    "in order, then all at once",
+    "in small sets",
+    "in order, then in sets",
+)
+"""The ways to find the anchors; the last two are "in order" if filters do not limit the roots to sets.
+
+The third one tests roots by uuid for an amount, instead of reading those that have it.
+"""
 
 
 @contextmanager
@@ -46,6 +56,8 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
         patch.setattr(ordered_anchors, "MAX_USELESS", 10_000)
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
+        if way == "in order, tested by uuid":
+            patch.setattr(ordered_roots, "MIN_TESTED", 1)
         leaves = way == "in order, then all at once"
         patch.setattr(
             ordered_search.OrderedSearch, "_most_lack_candidates", lambda search: leaves and search._combined
