@@ -146,13 +146,15 @@ def is_surely_candidate(rules: CombinationRules, combination: Candidate, provide
 def _combine_constrained(combining: Combining, constraints: Sequence[Constraint]) -> Iterator[Candidate]:
     """Yield each candidate; if the first combination is one, the search begins only when the next is wanted.
 
-    A limited search wants one candidate of most trees.
+    A limited search wants one candidate of most trees. The only combination often needs no search either.
     """
     first = first_combination(combining.suppliers)
-    is_candidate = all(constraint.accepts(first) for constraint in constraints)
+    accepts_first = [constraint.accepts(first) for constraint in constraints]
+    is_candidate = all(accepts_first)
     if is_candidate:
         yield first
-    yield from itertools.islice(_DepthFirstSearch(combining, constraints).run(), int(is_candidate), None)
+    if None in accepts_first or max(map(len, combining.suppliers), default=1) > 1:
+        yield from itertools.islice(_DepthFirstSearch(combining, constraints).run(), int(is_candidate), None)
 
 
 @lru_cache

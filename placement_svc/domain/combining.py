@@ -92,12 +92,12 @@ class Constraint(ABC):
     def state(self, depth: int) -> Hashable:
         """Return everything about the assignments that affects the demands from step `depth` on."""
 
-    def accepts(self, candidate: Sequence[int]) -> bool:
-        """Return True if the suppliers of all demands meet the constraint; False if not, or if unknown.
+    def accepts(self, candidate: Sequence[int]) -> bool | None:
+        """Return whether the suppliers of all demands meet the constraint; None if unknown.
 
         It needs no assignments.
         """
-        return False
+        return None
 
     def is_feasible(self) -> bool:
         """Return False if no assignment of all demands can satisfy the constraint; True if unknown."""

@@ -1,13 +1,13 @@
 """The candidates of one tree, or of several, in the order of their ranks (`docs/spec/extensions.md 2`)."""
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
-from itertools import combinations, islice
+from itertools import combinations
 from math import inf
-from operator import eq, ge, gt
+from operator import ge, gt
 from typing import NamedTuple, TypeVar
 
 from placement_svc.domain.candidates import Candidate, combine
@@ -26,6 +26,12 @@ from placement_svc.domain.ordering import (
 )
 from placement_svc.domain.split_suppliers import SplitSupplier, provider_ids_of
 from placement_svc.domain.splitting import SplittingTask, all_suppliers
+
+UNCHECKED_LEVELS = 2
+"""How many lists of suppliers are combined for a key before it is known whether the tree has any candidate.
+
+Most trees have one. Those without one may have thousands of keys, each with its own list.
+"""
 
 LISTED_SUPPLIER_SIZE = 100
 """Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
@@ -98,7 +104,7 @@ def by_score(trees: Iterable[tuple[TreePosition, RankedCandidates]]) -> Iterator
 def ordered_candidates(
     ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best: Rank
 ) -> RankedCandidates:
-    """Yield the candidates of a tree by rank, with their ranks.
+    """Return a generator of the candidates of a tree by rank, with their ranks.
 
     The cost depends on how many are taken. `best` is the `best_rank` of the suppliers. Candidates of the same
     rank are in an order that depends on uuids only. The candidates of each rank are found by themselves: a
@@ -107,64 +113,50 @@ def ordered_candidates(
     if tree.rules.splittable:
         with_splits = tree.with_splits()
         if with_splits is None:
-            return
+            return iter(())
         tree = with_splits
         facts = _facts_with_splits(ordering, facts, tree.suppliers)
         best = best_rank(ordering, facts, tree.suppliers, tree.deadline)
     if not all(tree.suppliers):
-        return
+        return iter(())
     if max(map(len, tree.suppliers), default=1) == 1:
-        for candidate in tree.combine(tree.suppliers):
-            yield best, candidate
-        return
-    found = 0
-    if not ordering.preferred:
-        # A limited search wants one candidate of most trees.
-        combination = _best_combination(ordering, facts, tree, best[1])
-        for candidate in tree.combine([(id_,) for id_ in combination]):
-            found += 1
-            yield best, candidate
-    # Otherwise, the candidates of each rank would be searched by themselves.
-    if found or tree.has_candidate(tree.suppliers):
-        yield from islice(_by_rank(ordering, facts, tree), found, None)
+        return ((best, candidate) for candidate in tree.combine(tree.suppliers))
+    if ordering.preferred:
+        # Otherwise, the candidates of each rank would be searched by themselves.
+        return _by_rank(ordering, facts, tree) if tree.has_candidate(tree.suppliers) else iter(())
+    if _have_one_key(ordering, facts, tree):
+        return ((best, candidate) for candidate in tree.combine(_sorted_by_uuid(facts, tree)))
+    return _by_key(ordering, facts, tree)
 
 
-def _best_combination(
-    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best_key: float
-) -> Sequence[int]:
-    """Return the suppliers of the first candidate, unless a constraint excludes them.
+def _have_one_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> bool:
+    """Return whether all candidates of a tree have the same key, as in a cloud without allocations."""
+    of_class = (tree.suppliers[demand] for demand in ordering.class_demands)
+    free = {facts.free[id_] for ids in of_class for id_ in tree.deadline.checked(ids)}
+    return len(free) <= 1
 
-    The request prefers no traits.
-    """
 
-    def first(ids: Sequence[int]) -> int:
-        return ids[0] if len(ids) == 1 else min(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
-
-    best = _each_list(tree.suppliers, first)
-    for demand in ordering.class_demands:
-        ids = tree.suppliers[demand]
-        equal = [id_ for id_ in tree.deadline.checked(ids) if key_of(ordering, facts, id_) == best_key]
-        if equal:
-            best[demand] = first(equal)
-            break
-    return best
+def _by_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
+    """Yield the candidates of a tree by rank, with their ranks, if the request prefers no traits."""
+    levels = _key_levels(ordering, facts, tree.deadline, [(frozenset(), _sorted_by_uuid(facts, tree))])
+    has_candidate = False
+    for number, (key, _, suppliers) in enumerate(levels):
+        if number == UNCHECKED_LEVELS and not has_candidate and not tree.has_candidate(tree.suppliers):
+            return
+        for candidate in tree.combine(suppliers):
+            has_candidate = True
+            yield (0, key), candidate
 
 
 def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
-    """Yield the candidates of a tree by rank, with their ranks, whose classes are not split."""
-    tree.memory.reserve(
-        LISTED_SUPPLIER_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values()))
-    )
-    by_uuid = _each_list(
-        tree.suppliers,
-        lambda ids: ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__),
-    )
+    """Yield the candidates of a tree by rank, with their ranks, if the request prefers traits."""
+    by_uuid = _sorted_by_uuid(facts, tree)
     by_size: dict[int, list[tuple[frozenset[int], SuppliersByDemand]]] = {}
     for traits, suppliers in _trait_levels(ordering, facts, tree, by_uuid):
         by_size.setdefault(len(traits), []).append((traits, suppliers))
     for size in sorted(by_size, reverse=True):
         levels = by_size[size]
-        if ordering.preferred and ordering.class_demands:
+        if ordering.class_demands:
             # A set of traits without a candidate has none for any of its keys.
             levels = [
                 (traits, suppliers) for traits, suppliers in levels if tree.has_candidate(suppliers, traits)
@@ -172,6 +164,17 @@ def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> R
         for key, traits, suppliers in _key_levels(ordering, facts, tree.deadline, levels):
             for candidate in tree.combine(suppliers, traits):
                 yield (-size, key), candidate
+
+
+def _sorted_by_uuid(facts: SupplierFacts, tree: TreeSuppliers) -> SuppliersByDemand:
+    """Return the suppliers of a tree with each list in the order of the uuids."""
+    tree.memory.reserve(
+        LISTED_SUPPLIER_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values()))
+    )
+    return _each_list(
+        tree.suppliers,
+        lambda ids: ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__),
+    )
 
 
 def _facts_with_splits(
@@ -209,9 +212,6 @@ def _trait_levels(
 
     These suppliers have no other preferred traits, so no candidate appears for two sets.
     """
-    if not ordering.preferred:
-        yield frozenset(), suppliers
-        return
     unsuffixed = [suppliers[n] for n in ordering.unsuffixed_demands]
     nothing = frozenset[int]()
     present = nothing.union(*(facts.preferred.get(id_, nothing) for ids in unsuffixed for id_ in ids))
@@ -243,11 +243,9 @@ def _key_levels(
     appears twice.
     """
     of_classes = [suppliers[n] for _, suppliers in trait_levels for n in ordering.class_demands]
-    keys = {
-        id_: key_of(ordering, facts, id_)
-        for ids in {id(ids): ids for ids in of_classes}.values()
-        for id_ in deadline.checked(ids)
-    }
+    distinct = {id(ids): ids for ids in of_classes}
+    keys = {id_: key_of(ordering, facts, id_) for ids in distinct.values() for id_ in deadline.checked(ids)}
+    with_equal_key = {list_id: _grouped(ids, keys, deadline) for list_id, ids in distinct.items()}
     different = sorted(set(keys.values())) or [0]
     if len(different) == 1:
         # All candidates have this key; it is 0 if no demand has the class.
@@ -261,12 +259,23 @@ def _key_levels(
 
         for traits, suppliers in trait_levels:
             of_class = [suppliers[n] for n in ordering.class_demands]
-            equal, worse, not_better = (
-                _each_list(of_class, partial(with_key, holds=holds)) for holds in (eq, gt, ge)
-            )
-            for first in range(len(of_class)):
-                lists = [*worse[:first], equal[first], *not_better[first + 1 :]]
+            worse = not_better = of_class
+            if len(of_class) > 1:
+                worse = _each_list(of_class, partial(with_key, holds=gt))
+                not_better = _each_list(of_class, partial(with_key, holds=ge))
+            for first, ids in enumerate(of_class):
+                equal = with_equal_key[id(ids)].get(key, ())
+                lists = [*worse[:first], equal, *not_better[first + 1 :]]
                 if all(lists):
-                    restricted = dict(enumerate(suppliers))
-                    restricted.update(zip(ordering.class_demands, lists, strict=True))
-                    yield key, traits, list(restricted.values())
+                    restricted = list(suppliers)
+                    for demand, of_demand in zip(ordering.class_demands, lists, strict=True):
+                        restricted[demand] = of_demand
+                    yield key, traits, restricted
+
+
+def _grouped(ids: Sequence[int], keys: Mapping[int, int], deadline: Deadline) -> Mapping[int, Sequence[int]]:
+    """Return the suppliers of each key, in the order of the list."""
+    groups: dict[int, list[int]] = {}
+    for id_ in deadline.checked(ids):
+        groups.setdefault(keys[id_], []).append(id_)
+    return groups
