@@ -2,6 +2,8 @@
 
 from sqlalchemy import Engine, text
 
+from placement_svc.db.maintenance import disable_timeouts
+
 PROVIDERS_PER_HOST = 4
 """A host, its two NUMA nodes and a network card."""
 
@@ -99,6 +101,7 @@ def fill(engine: Engine, hosts: int) -> None:
     """Create that many hosts, with five consumers on most of them, in an empty database."""
     values = {"hosts": hosts, "racks": min(RACKS, hosts), "projects": PROJECTS}
     with engine.begin() as connection:
+        disable_timeouts(connection)
         for statement in _STATEMENTS:
             used = {name: value for name, value in values.items() if f":{name}" in statement}
             connection.execute(text(statement), used)
