@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
-from itertools import combinations
+from itertools import combinations, islice
 from math import inf
 from operator import ge, gt
 from typing import NamedTuple, TypeVar
@@ -26,6 +26,12 @@ from placement_svc.domain.ordering import (
 )
 from placement_svc.domain.split_suppliers import SplitSupplier, provider_ids_of
 from placement_svc.domain.splitting import SplittingTask, all_suppliers
+
+MAX_SORTED_SUPPLIERS = 64
+"""The suppliers of a tree up to which they are sorted before its first candidate is known.
+
+A limited search wants one candidate of most trees, and thousands of sharing providers can supply to each.
+"""
 
 UNCHECKED_LEVELS = 2
 """How many lists of suppliers are combined for a key before it is known whether the tree has any candidate.
@@ -124,9 +130,48 @@ def ordered_candidates(
     if ordering.preferred:
         # Otherwise, the candidates of each rank would be searched by themselves.
         return _by_rank(ordering, facts, tree) if tree.has_candidate(tree.suppliers) else iter(())
+    if sum(map(len, tree.suppliers)) > MAX_SORTED_SUPPLIERS:
+        return _best_first(ordering, facts, tree, best)
+    return _by_key(ordering, facts, tree, best)
+
+
+def _best_first(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best: Rank
+) -> RankedCandidates:
+    """Yield the same as `_by_key`, but sort the suppliers only if the best combination is not enough."""
+    found = 0
+    combination = _best_combination(ordering, facts, tree, best[1])
+    for candidate in tree.combine([(id_,) for id_ in combination]):
+        found += 1
+        yield best, candidate
+    if found or tree.has_candidate(tree.suppliers):
+        yield from islice(_by_key(ordering, facts, tree, best), found, None)
+
+
+def _best_combination(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best_key: float
+) -> Sequence[int]:
+    """Return the suppliers of the first candidate, unless a constraint excludes them."""
+
+    def first(ids: Sequence[int]) -> int:
+        return ids[0] if len(ids) == 1 else min(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
+
+    best = _each_list(tree.suppliers, first)
+    for demand in ordering.class_demands:
+        ids = tree.suppliers[demand]
+        equal = [id_ for id_ in tree.deadline.checked(ids) if key_of(ordering, facts, id_) == best_key]
+        if equal:
+            best[demand] = first(equal)
+            break
+    return best
+
+
+def _by_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best: Rank) -> RankedCandidates:
+    """Return a generator of the candidates of a tree by rank, if the request prefers no traits."""
+    by_uuid = _sorted_by_uuid(facts, tree)
     if _have_one_key(ordering, facts, tree):
-        return ((best, candidate) for candidate in tree.combine(_sorted_by_uuid(facts, tree)))
-    return _by_key(ordering, facts, tree)
+        return ((best, candidate) for candidate in tree.combine(by_uuid))
+    return _by_different_keys(ordering, facts, tree, by_uuid)
 
 
 def _have_one_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> bool:
@@ -136,9 +181,11 @@ def _have_one_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers)
     return len(free) <= 1
 
 
-def _by_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
-    """Yield the candidates of a tree by rank, with their ranks, if the request prefers no traits."""
-    levels = _key_levels(ordering, facts, tree.deadline, [(frozenset(), _sorted_by_uuid(facts, tree))])
+def _by_different_keys(
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, by_uuid: SuppliersByDemand
+) -> RankedCandidates:
+    """Yield the candidates of a tree with these suppliers by rank, if the request prefers no traits."""
+    levels = _key_levels(ordering, facts, tree.deadline, [(frozenset(), by_uuid)])
     has_candidate = False
     for number, (key, _, suppliers) in enumerate(levels):
         if number == UNCHECKED_LEVELS and not has_candidate and not tree.has_candidate(tree.suppliers):
