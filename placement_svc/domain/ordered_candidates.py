@@ -22,6 +22,7 @@ from placement_svc.domain.ordering import (
     SupplierFacts,
     TreePosition,
     best_rank,
+    distinct_suppliers,
     key_of,
 )
 from placement_svc.domain.split_suppliers import SplitSupplier, provider_ids_of
@@ -176,9 +177,8 @@ def _by_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best:
 
 def _have_one_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> bool:
     """Return whether all candidates of a tree have the same key, as in a cloud without allocations."""
-    of_class = (tree.suppliers[demand] for demand in ordering.class_demands)
-    free = {facts.free[id_] for ids in of_class for id_ in tree.deadline.checked(ids)}
-    return len(free) <= 1
+    of_class = distinct_suppliers(tree.suppliers, ordering.class_demands)
+    return len({facts.free[id_] for id_ in tree.deadline.checked(of_class)}) <= 1
 
 
 def _by_different_keys(

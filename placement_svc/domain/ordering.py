@@ -93,14 +93,15 @@ def best_rank(
     """
     score = 0
     if ordering.preferred:
-        unsuffixed = _distinct(suppliers, ordering.unsuffixed_demands)
+        unsuffixed = distinct_suppliers(suppliers, ordering.unsuffixed_demands)
         score = len(frozenset[int]().union(*(facts.preferred.get(id_, ()) for id_ in unsuffixed)))
-    free = [facts.free[id_] for id_ in deadline.checked(_distinct(suppliers, ordering.class_demands))]
+    of_class = distinct_suppliers(suppliers, ordering.class_demands)
+    free = [facts.free[id_] for id_ in deadline.checked(of_class)]
     key = (-max(free) if ordering.spreads else min(free)) if free else 0
     return -score, key
 
 
-def _distinct(suppliers: SuppliersByDemand, demands: Sequence[int]) -> Collection[int]:
+def distinct_suppliers(suppliers: SuppliersByDemand, demands: Sequence[int]) -> Collection[int]:
     """Return all suppliers of these demands; many demands can share a list."""
     if len(demands) == 1:
         return suppliers[demands[0]]
