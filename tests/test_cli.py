@@ -158,6 +158,13 @@ def test_unreachable_service_creates_no_database(tmp_path: Path, options: list[s
     assert list(tmp_path.iterdir()) == []
 
 
+def test_refused_token_creates_no_database(live: str, tmp_path: Path) -> None:
+    line = error_message(run("import", "--from", live, "--token", "nobody", data_dir=tmp_path / "data"))
+    assert line.startswith(f"Error: GET {live}/resource_providers?uuid=")
+    assert " returned 403: " in line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_embedded_database_is_upgraded_before_an_export(passable_dir: Path) -> None:
     data_dir = passable_dir / "older"
     assert run("db", "upgrade", "0007", data_dir=data_dir).exit_code == 0

@@ -53,7 +53,7 @@ def import_data(
         raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
     if file is not None:
         check_input(file)
-    # A service that cannot be reached is an error before a database is created.
+    # A service that cannot be reached, or refuses the token, is an error before a database is created.
     client = None if url is None else PlacementClient(url, str(token))
     with opened_database(create=True) as database:
         if client is not None:

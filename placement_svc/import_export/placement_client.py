@@ -50,10 +50,12 @@ class PlacementClient(ServiceClient):
     """A client of a running Placement service, at the newest microversion that both services support."""
 
     def __init__(self, url: str, token: str) -> None:
-        """Negotiate the microversion; raises `ClientError`."""
+        """Negotiate the microversion and check that the service accepts the token; raises `ClientError`."""
         super().__init__(url, token, connections=THREADS)
         self._version = self._negotiate_version()
         self.select_version(str(self._version))
+        # The list of microversions needs no token.
+        self.get(f"/resource_providers?uuid={NOBODY}")
 
     def _negotiate_version(self) -> microversion_parse.Version:
         try:

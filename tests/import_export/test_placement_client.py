@@ -192,7 +192,7 @@ def test_a_missing_token_is_an_error(run: Run) -> None:
 def test_a_token_without_permission_is_an_error(source: str, run: Run) -> None:
     refused = run("--from", source, "--token", "nobody")
     assert refused.exit_code == 1
-    assert f"Error: GET {source}/traits?name=startswith:CUSTOM_ returned 403: " in refused.stderr
+    assert f"Error: GET {source}/resource_providers?uuid={config.NOBODY} returned 403: " in refused.stderr
 
 
 def test_data_that_cannot_be_imported_is_reported(source: str, run: Run, other: Engine) -> None:
