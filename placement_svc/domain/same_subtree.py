@@ -8,11 +8,15 @@ the head. The search never enters a subtree without such a provider.
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 
 from placement_svc.domain.combining import Combining, Constraint
 from placement_svc.domain.deadline import CHECKED_ITEMS, Deadline
+
+PathLookup = Callable[[int], tuple[int, ...]]
+"""The function that returns the ids from a provider's root down to itself."""
 
 MAX_UNPREPARED_SUPPLIERS = 64
 """The sum of the numbers of suppliers around an anchor up to which no index is made."""
@@ -31,6 +35,25 @@ def same_subtree_constraints(combining: Combining) -> Iterator[Constraint]:
     """
     kind = _SmallTree if sum(map(len, combining.suppliers)) <= MAX_UNPREPARED_SUPPLIERS else _LargeTree
     return (kind(combining, demands) for demands in combining.rules.same_subtree)
+
+
+def suppliers_in_subtrees(
+    demands: Collection[int],
+    suppliers: tuple[tuple[int, ...], ...],
+    path: PathLookup,
+    deadline: Deadline,
+) -> tuple[tuple[int, ...], ...]:
+    """Return the suppliers around an anchor without those that the `same_subtree` of `demands` excludes.
+
+    These have no possible head at or above them, whichever suppliers the other demands have.
+    """
+    lists = {id(ids): ids for ids in map(suppliers.__getitem__, demands)}
+    heads = _above_all(lists.values(), path, deadline).intersection(chain.from_iterable(lists.values()))
+    inside = {
+        key: tuple([id_ for id_ in deadline.checked(ids) if not heads.isdisjoint(path(id_))])
+        for key, ids in lists.items()
+    }
+    return tuple([inside[id(ids)] if demand in demands else ids for demand, ids in enumerate(suppliers)])
 
 
 class _SmallTree(Constraint):
@@ -286,13 +309,7 @@ def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[i
         ids = combining.suppliers[demand]
         lists[id(ids)] = ids
         masks[id(ids)] = masks.get(id(ids), 0) | 1 << demand
-    above_all = set[int]()
-    for number, ids in enumerate(sorted(lists.values(), key=len)):
-        above = set[int]()
-        for start in range(0, len(ids), CHECKED_ITEMS):
-            combining.deadline.check()
-            above.update(*map(combining.providers.path, ids[start : start + CHECKED_ITEMS]))
-        above_all = above_all & above if number else above
+    above_all = _above_all(lists.values(), combining.providers.path, combining.deadline)
     supplied: dict[int, int] = {}
     for key, ids in lists.items():
         combining.deadline.check()
@@ -303,6 +320,18 @@ def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[i
         needed = isolated + (isolated < len(demands))
         return _with_enough_suppliers(combining, supplied, lists.values(), needed)
     return supplied
+
+
+def _above_all(lists: Iterable[Sequence[int]], path: PathLookup, deadline: Deadline) -> set[int]:
+    """Return the providers at or above a supplier of each list."""
+    above_all = set[int]()
+    for number, ids in enumerate(sorted(lists, key=len)):
+        above = set[int]()
+        for start in range(0, len(ids), CHECKED_ITEMS):
+            deadline.check()
+            above.update(*map(path, ids[start : start + CHECKED_ITEMS]))
+        above_all = above_all & above if number else above
+    return above_all
 
 
 def _with_enough_suppliers(

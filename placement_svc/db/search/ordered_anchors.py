@@ -1,7 +1,7 @@
 """The anchors of an ordered search, delivered in batches in the order of their bounds."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from sqlalchemy import Connection
 
@@ -10,6 +10,7 @@ from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.search.ordered_roots import OrderedRoots
 from placement_svc.db.search.ordered_sets import OrderedSets
+from placement_svc.db.search.ordered_subtrees import OrderedSubtrees
 from placement_svc.db.search.root_sets import facts_about_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import FactsReader
@@ -119,7 +120,10 @@ class AnchorSource:
         freed_of_class = freed.get(ordering.resource_class or "", {})
         self._freed_roots = frozenset(each.root_id for each in freed_of_class.values())
         """The roots of the trees with wrong amounts."""
-        self._reader = FactsReader(connection, ordering, self._class_id, freed_of_class, deadline, memory)
+        self._subtrees = OrderedSubtrees(criteria, ordering, shared_supplies, deadline)
+        self._reader = FactsReader(
+            connection, ordering, self._class_id, freed_of_class, self._subtrees, deadline, memory
+        )
         self.facts = self._reader.facts
         self._orders_roots = limit is not None and self._can_order_roots()
         self._begin_score(len(ordering.preferred) if self._orders_roots else 0)
@@ -333,13 +337,22 @@ class AnchorSource:
 
     def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[TreePosition, Anchor]]:
         new = [anchor for anchor in anchors if anchor.id not in self._delivered]
-        self._reader.read(new)
+        sample = self._subtrees.sample_left
+        with_ranks = [*self._with_ranks(new[:sample]), *self._with_ranks(new[sample:])]
         drawn = self._roots.drawn
         # The root can supply to trees that are combined already, in an order that must not change.
         self._drawn.update({each.id: drawn[each.id] for each in new if each.id in drawn})
         self._delivered.update(anchor.id for anchor in new)
-        with_bounds = []
-        for each in new:
-            rank = best_rank(self.ordering, self.facts, each.supplier_ids, self.deadline)
-            with_bounds.append((self.position(each, rank), each))
-        return with_bounds
+        return [(self.position(each, rank), each) for rank, each in with_ranks]
+
+    def _with_ranks(self, anchors: Sequence[Anchor]) -> Iterator[tuple[Rank, Anchor]]:
+        """Yield the best rank that each anchor can have, and the anchor, without some excluded suppliers."""
+        self._reader.read(anchors)
+        for anchor in anchors:
+            rank = best_rank(self.ordering, self.facts, anchor.supplier_ids, self.deadline)
+            if self._subtrees:
+                restricted = self._subtrees.restricted(anchor)
+                restricted_rank = best_rank(self.ordering, self.facts, restricted.supplier_ids, self.deadline)
+                self._subtrees.count(changed=restricted_rank != rank)
+                rank, anchor = restricted_rank, restricted
+            yield rank, anchor

@@ -82,7 +82,8 @@ class OrderedSearch:
     def _trees(self, limit: int | None) -> Iterator[tuple[TreePosition, RankedCandidates]]:
         """Yield the candidates of each tree, tree by tree in order.
 
-        At most `limit` trees are combined at first (None: all), of however many batches.
+        At most `limit` trees are combined at first (None: all), of however many batches. No tree is combined
+        before there are as many as are wanted: to fetch them in two parts takes longer.
         """
         source = self._source
         chunk = left = limit
@@ -93,7 +94,9 @@ class OrderedSearch:
                 position, _, anchor, candidates = heappop(self._found)
                 delivered += 1
                 yield position, self._first_anchors.new_candidates(anchor, candidates)
-            if self._pending and self._pending[0][0] <= source.horizon:
+            wanted = max(1, (limit or 0) - delivered)
+            pending, found = self._before_horizon(self._pending), self._before_horizon(self._found)
+            if pending and (pending + found >= wanted or source.horizon == END):
                 combined = self._combine_next(left)
                 left = left and left - combined
                 if left == 0:
@@ -102,10 +105,14 @@ class OrderedSearch:
                 self._fetcher.wait()
                 if self._most_lack_candidates():
                     source.leave_order()
-                for bound, anchor in source.next_batch(max(1, (limit or 0) - delivered)):
+                for bound, anchor in source.next_batch(wanted - pending):
                     heappush(self._pending, (bound, next(self._numbers), anchor))
             else:
                 return
+
+    def _before_horizon(self, heap: Iterable[tuple[TreePosition, *tuple[object, ...]]]) -> int:
+        """Return how many trees of a heap have places that no tree can precede that is not delivered yet."""
+        return sum(position <= self._source.horizon for position, *_ in heap)
 
     def _most_lack_candidates(self) -> bool:
         """Return whether so many trees had no candidate that it is faster to find all anchors at once."""

@@ -4,12 +4,25 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, null, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    null,
+    select,
+)
 
 from placement_svc.db.filters import any_id, free_amount, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.ignored_consumers import FreedInventory
+from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, OrderedSubtrees
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.memory import MemoryBudget
@@ -24,12 +37,16 @@ TEXT_SIZE = 200
 FACTS_SIZE = 400
 """Bytes of memory that the facts of a provider need, approximately."""
 
+PATH_SIZE = 300
+"""Bytes of memory that a path needs, approximately."""
+
 
 class FactsReader:
     """Reads the facts about the suppliers of anchors into `facts`, those of each supplier once.
 
     `class_id` is that of the class of `order_by` (None: there is none), and `freed` are the inventories of
-    this class from which ignored consumers have allocations, by provider id.
+    this class from which ignored consumers have allocations, by provider id. The paths that `subtrees` needs
+    are added to it.
     """
 
     def __init__(
@@ -38,6 +55,7 @@ class FactsReader:
         ordering: Ordering,
         class_id: int | None,
         freed: Mapping[int, FreedInventory],
+        subtrees: OrderedSubtrees,
         deadline: Deadline,
         memory: MemoryBudget,
     ) -> None:
@@ -46,6 +64,7 @@ class FactsReader:
         self._ordering = ordering
         self._class_id = class_id
         self._freed = freed
+        self._subtrees = subtrees
         self._deadline = deadline
         self._memory = memory
         self._known: set[int] = set()
@@ -64,6 +83,7 @@ class FactsReader:
             lists = {id(all_ids[demand]): all_ids[demand] for demand in ranking}
             if needs_uuids:
                 lists.update((id(ids), ids) for ids in all_ids if len(ids) > 1)
+            lists.update((id(ids), ids) for ids in self._subtrees.needed(anchor))
             wanted.update(*lists.values())
         wanted -= self._known
         if not wanted:
@@ -79,16 +99,22 @@ class FactsReader:
             "provider_ids": ids_text(provider_ids),
             "trait_ids": ids_text(ordering.preferred),
         }
-        rows = fetch_rows(self._connection, _FACTS_WITH_TRAITS if ordering.preferred else _FACTS, values)
+        statement = _FACTS[bool(ordering.preferred), bool(self._subtrees)]
+        rows = fetch_rows(self._connection, statement, values)
         self._memory.reserve(FACTS_SIZE * len(rows))
         self._deadline.check()
-        free = {id_: amount for id_, _, amount, _ in rows if amount is not None}
+        free = {id_: amount for id_, _, amount, _, _ in rows if amount is not None}
         free.update((id_, self._freed[id_].free) for id_ in self._freed.keys() & free.keys())
         facts.free.update(free)
-        facts.preferred.update((id_, frozenset(trait_ids)) for id_, _, _, trait_ids in rows if trait_ids)
+        facts.preferred.update((id_, frozenset(trait_ids)) for id_, _, _, trait_ids, _ in rows if trait_ids)
         if not ordering.is_random:
             # `RandomTexts` decide ties otherwise.
-            facts.uuids.update((id_, uuid) for id_, uuid, _, _ in rows)
+            facts.uuids.update((id_, uuid) for id_, uuid, _, _, _ in rows)
+        if self._subtrees:
+            self._memory.reserve(PATH_SIZE * len(rows))
+            self._subtrees.paths.update(
+                (id_, tuple(map(int, path[1:-1].split(",")))) for id_, _, _, _, path in rows if path
+            )
 
 
 class RandomTexts(dict[int, str]):
@@ -103,19 +129,27 @@ class RandomTexts(dict[int, str]):
         return text
 
 
-def _select_facts(preferred_traits: ColumnElement[Any]) -> FixedStatement:
+def _select_facts(*, with_traits: bool, with_paths: bool) -> FixedStatement:
     provider, inventory = resource_providers.c, inventories.c
     is_of_class = and_(
         inventory.provider_id == provider.id,
         inventory.resource_class_id == bindparam("class_id", type_=Integer),
     )
+    preferred_traits: ColumnElement[Any] = held_among("trait_ids") if with_traits else null()
+    path: ColumnElement[Any] = null()
+    if with_paths:
+        # psycopg2 takes longer to parse an array than Python takes to split its text.
+        path = case((func.cardinality(provider.path) <= MAX_LEVELS, cast(provider.path, Text)))
     query = (
-        select(provider.id, provider.uuid, free_amount(inventories), preferred_traits)
+        select(provider.id, provider.uuid, free_amount(inventories), preferred_traits, path)
         .select_from(resource_providers.outerjoin(inventories, is_of_class))
         .where(provider.id == any_id("provider_ids"))
     )
     return FixedStatement(query, {"class_id": "integer", "provider_ids": "text", "trait_ids": "text"})
 
 
-_FACTS_WITH_TRAITS = _select_facts(held_among("trait_ids"))
-_FACTS = _select_facts(null())
+_FACTS = {
+    (with_traits, with_paths): _select_facts(with_traits=with_traits, with_paths=with_paths)
+    for with_traits in (False, True)
+    for with_paths in (False, True)
+}

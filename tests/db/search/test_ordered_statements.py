@@ -7,9 +7,10 @@ from sqlalchemy import Engine, text
 from bench import large_cloud
 from placement_svc.db.search import ordered_anchors
 from placement_svc.db.search.name_lookup import NamesLookup
+from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, SAMPLE
 from placement_svc.observability import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
-from tests.support.cloud import read
+from tests.support.cloud import read, uuid_of
 from tests.support.statements import sent_statements
 
 HOSTS = 1_000
@@ -187,6 +188,65 @@ def test_sets_are_not_listed_if_fewer_roots_have_to_be_examined(
     if "random" not in order:
         assert limited["allocation_requests"] == every["allocation_requests"][:3]
     assert not any("roots_in_sets" in each.text for each in statements)
+
+
+@pytest.mark.parametrize(("order", "first"), [("spread", 19), ("pack", 0)])
+def test_child_that_same_subtree_excludes_does_not_decide_which_trees_are_combined(
+    api: Api, load_cloud: LoadCloud, order: str, first: int
+) -> None:
+    """Each host has a node with a card, and one without a card that has the best amount for every order."""
+    hosts = [
+        f"h{n}{{}}; a{n}<h{n}{{VCPU{20 + n}}}; c{n}<a{n}{{SRIOV_NET_VF8}}"
+        f"; b{n}<h{n}{{VCPU{90 if order == 'spread' else 9}}}"
+        for n in range(20)
+    ]
+    load_cloud(read("; ".join(hosts)))
+    response = api(
+        "GET",
+        "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
+        f"&group_policy=none&order_by={order}:VCPU&limit=1",
+        version=EXTENDED,
+    )
+    [candidate] = response.json["allocation_requests"]
+    assert candidate["mappings"]["_C"] == [uuid_of(f"a{first}")]
+    assert request_stats.current().trees == 1
+
+
+def test_paths_are_read_of_few_trees_if_same_subtree_excludes_nothing(
+    new_app: NewApp, load_cloud: LoadCloud
+) -> None:
+    nodes = "a{0}<h{0}{{VCPU8}}; c{0}<a{0}{{SRIOV_NET_VF8}}; b{0}<h{0}{{VCPU9}}; d{0}<b{0}{{SRIOV_NET_VF8}}"
+    load_cloud(read("; ".join(f"h{number}{{}}; {nodes.format(number)}" for number in range(60))))
+    # The text, and not that of EXECUTE.
+    app = new_app(prepared_statements=False)
+    path = (
+        "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
+        "&group_policy=none&order_by=spread:VCPU&limit=50"
+    )
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = app.test_client().get(
+            path, headers=ADMIN | {"OpenStack-API-Version": f"placement {EXTENDED}"}
+        )
+    assert response.status_code == 200
+    of_facts = [each for each in statements if "provider_ids" in (each.parameters or {})]
+    [with_paths] = [each.parameters for each in of_facts if "resource_providers.path" in each.text]
+    assert len(with_paths["provider_ids"].split(",")) == 5 * SAMPLE
+    assert len(of_facts) == 2
+
+
+def test_node_below_many_levels_has_its_place(api: Api, load_cloud: LoadCloud) -> None:
+    """The paths of its providers are not read, so the amount of the other node is the bound of the host."""
+    levels = [f"l{n}<{f'l{n - 1}' if n else 'h'}{{}}" for n in range(MAX_LEVELS)]
+    node = f"a<l{MAX_LEVELS - 1}{{VCPU50}}; c<a{{SRIOV_NET_VF8}}; b<h{{VCPU90}}"
+    load_cloud(read("; ".join(["h{}", *levels, node, "k{VCPU60}; d<k{SRIOV_NET_VF8}"])))
+    path = (
+        "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
+        "&group_policy=none&order_by=spread:VCPU"
+    )
+    for limit, expected in (("", ["k", "a"]), ("&limit=1", ["k"])):
+        response = api("GET", path + limit, version=EXTENDED).json
+        nodes = [each["mappings"]["_C"] for each in response["allocation_requests"]]
+        assert nodes == [[uuid_of(name)] for name in expected]
 
 
 def test_random_search_draws_few_ids_where_roots_are_rare(app: Flask, api: Api, engine: Engine) -> None:
