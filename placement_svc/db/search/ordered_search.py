@@ -111,7 +111,7 @@ class OrderedSearch:
                 return
 
     def _before_horizon(self, heap: Iterable[tuple[TreePosition, *tuple[object, ...]]]) -> int:
-        """Return how many trees of a heap have places that no tree can precede that is not delivered yet."""
+        """Return how many trees of a heap come before all trees that have not been delivered."""
         return sum(position <= self._source.horizon for position, *_ in heap)
 
     def _most_lack_candidates(self) -> bool:

@@ -13,10 +13,8 @@ from placement_svc.domain.same_subtree import suppliers_in_subtrees
 MAX_LEVELS = 16
 """The most ids of a path that is read: in a tree of thousands of levels, all paths together are too long."""
 
-
 MAX_SETS = 8
 """The most sets of demands whose suppliers are restricted: combining a tree checks all of them anyway."""
-
 
 SAMPLE = 32
 """How many anchors show whether restricting suppliers is worthwhile."""
