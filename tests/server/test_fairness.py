@@ -20,12 +20,6 @@ pytestmark = pytest.mark.long
 LONG_REQUESTS = 12
 SHORT_REQUESTS = 100
 
-MAX_SECONDS = 2
-"""The most seconds that the 99th percentile of short requests may take beside long ones."""
-
-ROUNDS = 3
-"""How often it may be measured: long requests delay each round, a busy machine hardly all of them."""
-
 CHILDREN = 10
 GROUPS = "&".join(f"resources_{n}=VCPU:1" for n in range(8))
 UNLIMITED = f"/allocation_candidates?{GROUPS}&group_policy=none"
@@ -120,17 +114,12 @@ def p99_beside(service: Service, requests: list[Callable[[Event], None]]) -> flo
     return p99
 
 
-def answers_soon_beside(service: Service, requests: list[Callable[[Event], None]]) -> bool:
-    """Return whether long requests do not delay short ones."""
-    return any(p99_beside(service, requests) < MAX_SECONDS for _ in range(ROUNDS))
-
-
 @pytest.mark.parametrize("paths", [[UNLIMITED], [IMPOSSIBLE], [UNLIMITED, IMPOSSIBLE]])
 def test_long_searches_do_not_delay_short_requests(service: Service, paths: list[str]) -> None:
     def search(path: str) -> Callable[[Event], None]:
         return lambda stop: read_until(service, path, stop)
 
-    assert answers_soon_beside(service, [search(path) for path in paths])
+    assert p99_beside(service, [search(path) for path in paths]) < 2
 
 
 def test_no_request_is_refused_because_others_are_long(service: Service, database_url: str) -> None:
@@ -152,4 +141,4 @@ def test_large_bodies_do_not_delay_short_requests(service: Service, reshape: byt
         write("/reshaper", DENSE, 400),
         write("/resource_providers", LONG_NAME, 400),
     ]
-    assert answers_soon_beside(service, requests)
+    assert p99_beside(service, requests) < 2
