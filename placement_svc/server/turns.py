@@ -5,10 +5,10 @@ seconds. The threads of a process share one interpreter lock, so several of thes
 the others, and they would occupy all threads that run the application.
 
 A request begins with a short turn, of which there are as many as threads. A request that has taken 0.1 s
-needs the long turn to continue, and gives back its short turn. The requests that need the long turn get it
-in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so that
-short requests always find a connection. One more gets `NoLongTurn`: it drops what it has, waits without a
-connection until it is its turn, and starts again.
+needs the long turn to continue, and gives back its short turn. A request with a large body needs it once the
+body is read. The requests that need the long turn get it in order, for 0.1 s each. They keep their database
+connections meanwhile: their number is bounded, so that short requests always find a connection. One more gets
+`NoLongTurn`: it drops what it has, waits without a connection until it is its turn, and starts again.
 
 A request that waits for others of its worker gives back its turn, and gets one again within its deadline.
 
@@ -141,7 +141,7 @@ class Turn:
 
         Raises `Unavailable` if the time is over, and `NoLongTurn` if too many requests share the long turns.
         """
-        if not self.is_long and not self._has_response:
+        if not self._is_counted and not self._has_response:
             if not self._turns.long_requests.acquire(0):
                 raise NoLongTurn(_LONG_TURNS_ARE_TAKEN)
             self._is_counted = True

@@ -13,12 +13,20 @@ from uuid import uuid4
 import pytest
 
 from tests.conftest import ADMIN
+from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT, Service, serving
 
 pytestmark = pytest.mark.long
 
-LONG_REQUESTS = 12
+LONG_REQUESTS = 20
+"""The clients that send long requests: more than a worker has database connections."""
+
 SHORT_REQUESTS = 100
+
+HEADERS = ADMIN | {
+    "Content-Type": "application/json",
+    "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
+}
 
 CHILDREN = 10
 GROUPS = "&".join(f"resources_{n}=VCPU:1" for n in range(8))
@@ -42,6 +50,9 @@ DENSE = b"[" + b"1," * (MAX_BODY // 2 - 2) + b"1]"
 
 LONG_NAME = b'{"name":"' + b"A" * (MAX_BODY - 20) + b'"}'
 """A body of the maximum size that is parsed."""
+
+LARGE = 1_200_000
+"""The size in bytes of a body for which a worker waits only when the application asks for it."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +100,7 @@ def write_until(service: Service, path: str, body: bytes, statuses: set[int], st
     """Send a request with a large body again and again; it is refused with one of the statuses."""
     while not stop.is_set():
         with closing(HTTPConnection("127.0.0.1", service.port, timeout=TIMEOUT)) as connection:
-            connection.request("POST", path, body, headers=ADMIN | {"Content-Type": "application/json"})
+            connection.request("POST", path, body, headers=HEADERS)
             assert connection.getresponse().status in statuses
 
 
@@ -142,3 +153,13 @@ def test_large_bodies_do_not_delay_short_requests(service: Service, reshape: byt
         write("/resource_providers", LONG_NAME, 400),
     ]
     assert p99_beside(service, requests) < 2
+
+
+def test_long_calls_with_large_bodies_do_not_delay_short_requests(service: Service) -> None:
+    call = {"request": IMPOSSIBLE.partition("?")[2], "consumers": [consumer(str(uuid4()))], "dry_run": True}
+    body = json.dumps(call).encode().ljust(LARGE)
+
+    def place(stop: Event) -> None:
+        write_until(service, "/claims", body, {409}, stop)
+
+    assert p99_beside(service, [place]) < 2

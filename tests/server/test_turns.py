@@ -114,6 +114,19 @@ def test_request_that_becomes_long_beside_too_many_others_waits_and_starts_again
         last.share(TIMEOUT)
 
 
+def test_request_with_a_large_body_counts_as_long_once_it_shares_its_turn() -> None:
+    turns = Turns(concurrency=2, max_long=1)
+    first, second = Turn(turns), Turn(turns)
+    first.resume(is_long=True)
+    first.share(TIMEOUT)
+    first.pause()
+    second.resume(is_long=True)
+    with pytest.raises(NoLongTurn):
+        second.share(TIMEOUT)
+    first.leave()
+    second.share(TIMEOUT)
+
+
 def test_semaphore_for_which_too_many_wait() -> None:
     lock = FairSemaphore(1, max_waiting=1)
     assert lock.acquire()
