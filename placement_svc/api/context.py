@@ -14,6 +14,7 @@ from placement_svc.db.standbys import Reader, StandbyReads
 from placement_svc.domain.deadline import Deadline
 from placement_svc.http.body import read_json
 from placement_svc.http.environ import IS_CLIENT_GONE, TURN
+from placement_svc.observability.request_stats import work_seconds
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
 from placement_svc.schemas.staleness import split_stale
@@ -73,6 +74,7 @@ def install_deadline(app: Flask) -> None:
             settings().request_deadline,
             is_abandoned=environ.get(IS_CLIENT_GONE),
             turn=environ.get(TURN),
+            work_seconds=work_seconds,
         )
         set_deadline(g.deadline if request.method == "GET" else None)
 

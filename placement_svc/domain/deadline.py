@@ -15,6 +15,13 @@ CLIENT_CHECK_INTERVAL = 0.1
 ADVICE = "ask for less, or with a limit"
 """What the client of a read can do if the time does not suffice."""
 
+MIN_WORK = CLIENT_CHECK_INTERVAL / 2
+"""Seconds of work after which a request shares its turn.
+
+On a busy machine, or beside many threads that need the interpreter lock, a request can take more than
+`CLIENT_CHECK_INTERVAL` although it has done almost nothing. It must not wait for those that work for long.
+"""
+
 CHECKED_ITEMS = 100
 """Items of `Deadline.checked` between two checks."""
 
@@ -52,6 +59,7 @@ class Deadline:
 
     `is_abandoned` returns whether the client has disconnected (None: unknown). `turn` is the turn of the
     request, None if it need not share one. `advice` is what the client can do if the time does not suffice.
+    `work_seconds` returns a time that passes only while the request works.
     """
 
     seconds: float
@@ -61,6 +69,9 @@ class Deadline:
     """The time at which `check` has something to do: the end, or the next check of the client."""
     turn: Turn | None = None
     advice: str = ADVICE
+    work_seconds: Callable[[], float] = time.thread_time
+    turn_started: float = 0.0
+    """What `work_seconds` returned when the request got its turn."""
 
     @classmethod
     def of(
@@ -68,12 +79,16 @@ class Deadline:
         seconds: float,
         is_abandoned: Callable[[], bool] | None = None,
         turn: Turn | None = None,
+        work_seconds: Callable[[], float] = time.thread_time,
     ) -> "Deadline":
         """Return a deadline that many seconds from now."""
         now = time.monotonic()
         end = now + seconds
         next_event = min(end, now + CLIENT_CHECK_INTERVAL)
-        return cls(seconds, end, is_abandoned, next_event, turn)
+        started = 0.0 if turn is None else work_seconds()
+        return cls(
+            seconds, end, is_abandoned, next_event, turn, work_seconds=work_seconds, turn_started=started
+        )
 
     def check(self) -> None:
         """Raise `Unavailable` if the deadline has passed, `ClientDisconnected` if the client has gone.
@@ -82,9 +97,11 @@ class Deadline:
         """
         if time.monotonic() >= self.next_event:
             self.raise_if_over()
-            if self.turn is not None:
+            if self.turn is not None and self.work_seconds() - self.turn_started >= MIN_WORK:
                 self.turn.share(self.end - time.monotonic())
-            self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
+                self._turn_starts()
+            else:
+                self._set_next_event()
 
     def raise_if_over(self) -> None:
         """Raise what `check` raises, without regard to the time of the last check."""
@@ -108,7 +125,7 @@ class Deadline:
         self.raise_if_over()
         if self.turn is not None:
             self.turn.resume_within(max(0.0, self.remaining()))
-        self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
+        self._turn_starts()
 
     def wait_for(self, semaphore: FairSemaphore) -> None:
         """Get a semaphore; others have the turn of the request while it waits.
@@ -165,6 +182,13 @@ class Deadline:
             except Unavailable:
                 self.raise_if_over()
                 raise
+        self._turn_starts()
+
+    def _turn_starts(self) -> None:
+        self.turn_started = self.work_seconds()
+        self._set_next_event()
+
+    def _set_next_event(self) -> None:
         self.next_event = min(self.end, time.monotonic() + CLIENT_CHECK_INTERVAL)
 
     def remaining(self) -> float:

@@ -5,7 +5,7 @@ The layers update them where the events happen; the access log and the metrics r
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 
@@ -40,6 +40,11 @@ def start() -> RequestStats:
 def current() -> RequestStats:
     """Return the statistics of the current request, or unused ones outside of a request."""
     return _current.get()
+
+
+def work_seconds() -> float:
+    """Return a time that passes while the request of this thread computes, or waits for a statement."""
+    return thread_time() + _current.get().statement_seconds
 
 
 def statement_starts(*_: Any) -> None:

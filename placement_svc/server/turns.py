@@ -4,11 +4,12 @@ Most requests take milliseconds. A few, such as a search for all candidates of a
 seconds. The threads of a process share one interpreter lock, so several of these would delay each step of
 the others, and they would occupy all threads that run the application.
 
-A request begins with a short turn, of which there are as many as threads. A request that has taken 0.1 s
-needs the long turn to continue, and gives back its short turn. A request with a large body needs it once the
-body is read. The requests that need the long turn get it in order, for 0.1 s each. They keep their database
-connections meanwhile: their number is bounded, so that short requests always find a connection. One more gets
-`NoLongTurn`: it drops what it has, waits without a connection until it is its turn, and starts again.
+A request begins with a short turn, of which there are as many as threads. A request that has taken 0.1 s,
+and has computed or waited for statements for half of it, needs the long turn to continue, and gives back its
+short turn. A request with a large body needs it once the body is read. The requests that need the long turn
+get it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so
+that short requests always find a connection. One more gets `NoLongTurn`: it drops what it has, waits without
+a connection until it is its turn, and starts again.
 
 A request that waits for others of its worker gives back its turn, and gets one again within its deadline.
 

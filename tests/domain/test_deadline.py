@@ -54,6 +54,16 @@ def test_checked_ends_at_the_deadline():
             pass
 
 
+def test_request_that_has_hardly_worked_keeps_its_turn() -> None:
+    events: list[str] = []
+    work = itertools.accumulate([7, 0.3 * module.MIN_WORK, 0.8 * module.MIN_WORK, 0, 0.9 * module.MIN_WORK])
+    deadline = Deadline.of(60, turn=RecordedTurn(events), work_seconds=lambda: next(work))
+    for expected in ([], ["share"], ["share"]):
+        deadline.next_event = 0.0
+        deadline.check()
+        assert events == expected
+
+
 def test_wait_without_the_turn_is_not_shared() -> None:
     events: list[str] = []
     deadline = Deadline.of(60, turn=RecordedTurn(events))
