@@ -86,9 +86,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.settings = self.app.settings
         self.limits = Limits.of(self.cfg, self.settings.max_body)
-        # Each short turn finds a free database connection.
+        # Each short turn finds a free database connection, and so does a request with a large body, which
+        # counts as long only when its first long turn has ended.
         standby_turns = STANDBY_TURNS if self.settings.read_url else 0
-        max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_TURNS - standby_turns)
+        max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_TURNS - standby_turns - 1)
         self.turns = Turns(self.app.concurrency, max_long, reads=READ_TURNS, standby_reads=standby_turns)
         self.turn_by_socket: dict[socket.socket, Turn] = {}
         self.read_deadlines = ReadDeadlines(self.settings.client_timeout)

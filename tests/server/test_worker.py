@@ -20,7 +20,7 @@ from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
 from placement_svc.server.arrivals import MAX_BODY_IN_MEMORY
 from placement_svc.server.bodies import BodyOnDemand, read_body
-from placement_svc.server.turns import Turn
+from placement_svc.server.turns import READ_TURNS, Turn
 from placement_svc.server.worker import Worker
 from tests.support.service import received
 
@@ -33,6 +33,14 @@ def worker() -> Iterator[Worker]:
     worker = Worker(0, 0, [], SimpleNamespace(settings=Settings(), concurrency=1), 30, Config(), None)
     yield worker
     worker.tmp.close()
+
+
+def test_database_connections_suffice(worker: Worker) -> None:
+    """For the short requests, the long ones, and one with a large body that does not count as long yet."""
+    long = 0
+    while worker.turns.long_requests.acquire(0):
+        long += 1
+    assert worker.settings.pool_size == worker.app.concurrency + READ_TURNS + long + 1
 
 
 def buffered(body: bytes) -> BinaryIO:
