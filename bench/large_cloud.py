@@ -2,6 +2,7 @@
 
 from sqlalchemy import Engine, text
 
+from placement_svc.db.import_statements import ANALYZE_INVENTORIES
 from placement_svc.db.maintenance import disable_timeouts
 
 PROVIDERS_PER_HOST = 4
@@ -61,6 +62,7 @@ _STATEMENTS = (
     SELECT 'project-' || number FROM generate_series(1, :projects) AS number
     """,
     "INSERT INTO users (external_id) VALUES ('nova')",
+    ANALYZE_INVENTORIES,
     "INSERT INTO consumer_types (name) VALUES ('INSTANCE'), ('MIGRATION')",
     """
     CREATE TEMPORARY TABLE claim ON COMMIT DROP AS

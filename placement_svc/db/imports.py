@@ -62,6 +62,7 @@ def load(
         connection.execute(text(statements.COMPUTE_PATHS))
         _refuse(_find_problems(connection, [statements.FIND_CYCLES]))
         connection.execute(text(statements.INSERT_PROVIDERS))
+        connection.execute(text(statements.ANALYZE_INVENTORIES))
         connection.execute(text(statements.INSERT_CONSUMERS))
         connection.execute(text(statements.INSERT_PLACEMENT_GROUPS))
         overcommitted = _find_problems(connection, statements.FIND_OVERCOMMITTED)

@@ -10,6 +10,7 @@ from placement_svc.cli import main
 from placement_svc.db.import_statements import FILLED_TABLES
 from tests.support.cloud import uuid_of
 from tests.support.records import consumer, lines, provider, vcpus
+from tests.support.service import wait_until
 from tests.support.snapshot import snapshot
 
 Run = Callable[..., Result]
@@ -19,6 +20,22 @@ FILE = lines(
     *(provider(f"host {n}", **FIELDS) for n in range(500)),
     *(consumer(f"c{n}", {f"host {n}": {"VCPU": 1}}) for n in range(500)),
 )
+
+
+UNCOMMITTED = (
+    """
+    INSERT INTO resource_providers (id, uuid, name, root_id, path) OVERRIDING SYSTEM VALUE
+    SELECT id, gen_random_uuid()::text, id::text, id, ARRAY[id] FROM generate_series(1, 500) AS id
+    """,
+    """
+    INSERT INTO inventories (provider_id, root_id, resource_class_id, total, reserved, min_unit, max_unit,
+                             step_size, allocation_ratio)
+    SELECT provider.id, provider.id, class.id, 8, 0, 1, 8, 1, 1
+      FROM resource_providers AS provider
+      JOIN resource_classes AS class ON class.name = 'VCPU'
+    """,
+)
+"""Statements that insert as many inventories as the import."""
 
 
 def truncate(engine: Engine) -> None:
@@ -43,6 +60,27 @@ def test_an_import_marks_the_new_rows_as_visible(app: Any, run: Run, engine: Eng
     assert (imported.exit_code, imported.stderr) == (0, "")
     assert len(snapshot(engine)["allocations"]) == 500
     assert not_visible(engine) == set()
+
+
+def test_inventories_are_found_although_they_were_analyzed_before_their_commit(
+    app: Any, run: Run, engine: Engine
+) -> None:
+    """PostgreSQL then expects no inventory, so that it would read all of a class for each allocation."""
+    truncate(engine)
+    with engine.connect() as writer, engine.connect() as autovacuum:
+        for statement in UNCOMMITTED:
+            writer.execute(text(statement))
+        autovacuum.execute(text("ANALYZE inventories"))
+        autovacuum.commit()
+    query = text("SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'inventories_pkey'")
+
+    def lookups() -> int:
+        with engine.connect() as connection:
+            return int(connection.scalar(query) or 0)
+
+    before = lookups()
+    assert run("import", "-", input=FILE).exit_code == 0
+    wait_until(lambda: lookups() >= before + 500)
 
 
 def test_a_dry_run_does_not_vacuum(app: Any, run: Run, engine: Engine) -> None:
