@@ -62,7 +62,6 @@ _STATEMENTS = (
     SELECT 'project-' || number FROM generate_series(1, :projects) AS number
     """,
     "INSERT INTO users (external_id) VALUES ('nova')",
-    ANALYZE_INVENTORIES,
     "INSERT INTO consumer_types (name) VALUES ('INSTANCE'), ('MIGRATION')",
     """
     CREATE TEMPORARY TABLE claim ON COMMIT DROP AS
@@ -86,6 +85,7 @@ _STATEMENTS = (
       JOIN consumer_types AS type
         ON type.name = CASE WHEN claim.number % 40 = 0 THEN 'MIGRATION' ELSE 'INSTANCE' END
     """,
+    ANALYZE_INVENTORIES,
     """
     INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used)
     SELECT claim.number, host_id + node * is_on_node, class.id, size * factor

@@ -82,13 +82,10 @@ class Deadline:
         work_seconds: Callable[[], float] = time.thread_time,
     ) -> "Deadline":
         """Return a deadline that many seconds from now."""
-        now = time.monotonic()
-        end = now + seconds
-        next_event = min(end, now + CLIENT_CHECK_INTERVAL)
-        started = 0.0 if turn is None else work_seconds()
-        return cls(
-            seconds, end, is_abandoned, next_event, turn, work_seconds=work_seconds, turn_started=started
-        )
+        end = time.monotonic() + seconds
+        deadline = cls(seconds, end, is_abandoned, end, turn, work_seconds=work_seconds)
+        deadline._turn_starts()
+        return deadline
 
     def check(self) -> None:
         """Raise `Unavailable` if the deadline has passed, `ClientDisconnected` if the client has gone.
