@@ -32,7 +32,7 @@ from placement_svc.observability import metrics
 from placement_svc.provisioning.database import database_name, with_database
 from placement_svc.provisioning.leftovers import command_directory, record_data_dir, remove_leftovers
 from placement_svc.server import logs
-from placement_svc.server.worker import BUFFER_THREADS, Worker
+from placement_svc.server.worker import BUFFER_THREADS, STOP_SIGNALS, Worker
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,19 @@ class ServerError(Exception):
 
 class _Master(Arbiter):  # type: ignore[misc]
     """Gunicorn's master process, which lets the workers know that the whole service stops."""
+
+    def spawn_worker(self) -> int:
+        """Start a worker, and return its process id; stop signals wait until the worker can handle them.
+
+        A new worker has the handlers of the master, which would drop them. The master sends each signal once,
+        so it would then wait for this worker until the end of the graceful timeout. `Worker.init_signals`
+        unblocks them in the worker.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            return super().spawn_worker()  # type: ignore[no-any-return]
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers; after a reload or a failure of a worker, in contrast, others replace it."""

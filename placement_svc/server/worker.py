@@ -10,6 +10,7 @@ send a request is disconnected.
 import errno
 import mmap
 import re
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -60,6 +61,9 @@ HANDSHAKE_SECONDS = 0.1
 CHECK_INTERVAL = 0.5
 """Seconds between two checks of all deadlines."""
 
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGQUIT}
+"""The signals by which the master stops a worker."""
+
 _PROBE = re.compile(rf"(?:GET|HEAD) (?:{probes.ALIVE}|{probes.READY})[ ?]".encode())
 
 
@@ -100,6 +104,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.next_check = 0.0
         self.stopping = False
         self.accept_until = 0.0
+
+    def init_signals(self) -> None:
+        """Handle signals, beginning with those that the master has sent since the start of this worker."""
+        super().init_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
     def load_wsgi(self) -> None:
         """Load the application, and wrap it so that it gets buffered requests."""

@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -250,6 +251,30 @@ def test_service_can_be_stopped_as_soon_as_it_responds(database_url: str, number
         service.wait_until_it_responds()
         service.process.send_signal(number)
         assert "Traceback" not in service.ended()
+
+
+SLOW_START = """
+import sys, time
+from placement_svc.cli import main
+from placement_svc.server.worker import Worker
+
+def init_slowly(worker, init=Worker.init_process):
+    print("A worker starts.", flush=True)
+    time.sleep(2)
+    init(worker)
+
+Worker.init_process = init_slowly
+main(sys.argv[1:])
+"""
+
+
+def test_service_can_be_stopped_while_its_workers_start(database_url: str) -> None:
+    command = (sys.executable, "-c", SLOW_START)
+    with started(WORKERS, THREADS, command=command, database_url=database_url) as service:
+        wait_until(lambda: service.log.read_text().count("A worker starts.") == WORKERS)
+        service.process.terminate()
+        # Gunicorn kills workers that still run after the graceful timeout.
+        service.process.wait(GRACEFUL_TIMEOUT / 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
