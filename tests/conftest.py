@@ -4,7 +4,6 @@ import logging
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -28,6 +27,7 @@ from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata, resource_provider
 from placement_svc.provisioning import embedded
 from tests.support.cloud import Cloud, load
 from tests.support.postgres_proxy import PostgresProxy
+from tests.support.servers import run_in_thread
 
 DATA_DIR = "TEST_DATA_DIR_OF_PLACEMENT"
 
@@ -191,7 +191,6 @@ def postgres_proxy(database_url: str) -> Iterator[PostgresProxy]:
     """A proxy to this worker's database."""
     with PostgresProxy(database_url) as proxy:
         yield proxy
-        proxy.shutdown()
 
 
 def empty(engine: Engine) -> None:
@@ -287,13 +286,8 @@ def call(api: Api) -> Callable[..., Any]:
 def served(app: Flask) -> Iterator[str]:
     """Serve an application in a thread; yield its URL."""
     server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with run_in_thread(server):
         yield f"http://127.0.0.1:{server.port}"
-    finally:
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from placement_svc.import_export import dump
 from placement_svc.provisioning import embedded, installation
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.sample_cloud import Call, fill
+from tests.support.servers import run_in_thread
 from tests.support.service import TIMEOUT, free_port
 from tests.support.snapshot import snapshot
 from tests.support.soundness import audit_faults
@@ -429,10 +429,9 @@ def test_a_restore_is_refused_while_a_service_is_connected(
 @pytest.fixture
 def closing_port() -> Iterator[int]:
     """A port of loopback that accepts connections and closes them, as a proxy whose server is down."""
-    with ThreadingTCPServer(("127.0.0.1", 0), BaseRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = ThreadingTCPServer(("127.0.0.1", 0), BaseRequestHandler)
+    with run_in_thread(server):
         yield server.server_address[1]
-        server.shutdown()
 
 
 def after_closing_host(url: str, closing_port: int) -> URL:
@@ -497,7 +496,6 @@ def test_hosts_with_addresses_are_left_to_libpq(
         ports = "{0},{0}".format(proxy.server_address[1])
         several = {"host": "h1,h2", "port": ports, "hostaddr": "127.0.0.1,127.0.0.1"}
         _, service = dump_call(make_url(proxy.url)._replace(host=None, port=None).update_query_dict(several))
-        proxy.shutdown()
     assert {"host=h1,h2", f"port={ports}", "hostaddr=127.0.0.1,127.0.0.1"} < service
 
 

@@ -1,49 +1,19 @@
 """The HTTP client: redirects, errors, limits, and services without the extensions."""
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler, TCPServer, ThreadingTCPServer
-from threading import Event, Thread
-from typing import Any
+from threading import Event
 
 import pytest
 import urllib3
 
 from placement_svc.client import service_client
 from placement_svc.client.service_client import ClientError, ServiceClient, StatusError, UnreachableError
+from tests.support.servers import responding, run_in_thread
 
 EXTENDED = "1.39, placement-svc 1.0"
-
-
-@contextmanager
-def responding(
-    status: int, body: bytes = b"{}", headers: Mapping[str, str] | None = None
-) -> Iterator[tuple[int, list[Message]]]:
-    """Run a server with the same response to every request; yield its port and the headers that it gets."""
-    received: list[Message] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            received.append(self.headers)
-            self.send_response(status)
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: Any) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_address[1], received
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -108,13 +78,10 @@ def sending(*parts: bytes, then: bytes = b"") -> Iterator[tuple[str, list[bytes]
                 while then and not is_stopped.wait(0.001):
                     self.request.sendall(then)
 
-    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
+    server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    with run_in_thread(server):
         yield f"http://127.0.0.1:{server.server_address[1]}", connections
         is_stopped.set()
-        server.shutdown()
-        thread.join()
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -183,12 +150,8 @@ def test_tls_error_is_reported_at_the_first_attempt() -> None:
             self.request.recv(65536)
             self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with TCPServer(("127.0.0.1", 0), WithoutTls) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        with pytest.raises(UnreachableError) as raised:
-            ServiceClient(f"https://127.0.0.1:{server.server_address[1]}", "token").get("/")
-        server.shutdown()
-        thread.join()
+    server = TCPServer(("127.0.0.1", 0), WithoutTls)
+    with run_in_thread(server), pytest.raises(UnreachableError) as raised:
+        ServiceClient(f"https://127.0.0.1:{server.server_address[1]}", "token").get("/")
     assert raised.value.reason.startswith("wrong version number")
     assert len(attempts) == 1

@@ -338,7 +338,6 @@ def test_migration_whose_commit_gets_no_response_has_an_unknown_outcome(
                 migrate(proxied)
             assert schema.current(direct) == revision
         proxied.dispose()
-        proxy.shutdown()
     direct.dispose()
 
 

@@ -351,7 +351,6 @@ def test_a_standby_that_is_lost_at_the_end_of_its_check_is_not_used(pair: Failov
     standby.check()
     assert standby.problem == "does not respond"
     standby.engine.dispose()
-    proxy.shutdown()
     proxy.server_close()
 
 

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -24,6 +23,7 @@ from placement_svc.domain.errors import SetupError
 from placement_svc.http.policy import load, named_roles
 from placement_svc.http.rules import list_rules
 from tests.conftest import application
+from tests.support.servers import run_in_thread
 
 NOWHERE = "0ae00000-0000-4000-8000-0000000000ff"
 PROVIDER = f"/resource_providers/{NOWHERE}"
@@ -333,12 +333,8 @@ def verdict_server() -> Iterator[tuple[str, list[bytes]]]:
         return Response(verdicts.pop(0))
 
     server = make_server("127.0.0.1", 0, response)
-    thread = threading.Thread(target=server.serve_forever, args=[0.01])
-    thread.start()
-    yield f"http://127.0.0.1:{server.port}/", verdicts
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with run_in_thread(server):
+        yield f"http://127.0.0.1:{server.port}/", verdicts
 
 
 def test_http_check_that_cannot_be_evaluated_is_unavailable(

@@ -1,10 +1,7 @@
 """Imports from a running service, at old and new microversions."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import fields
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +17,7 @@ from placement_svc.import_export.placement_client import PlacementClient
 from tests.conftest import empty
 from tests.support.cloud import uuid_of
 from tests.support.sample_cloud import Call, fill
+from tests.support.servers import responding
 from tests.support.snapshot import snapshot
 
 Run = Callable[..., Result]
@@ -206,28 +204,6 @@ def test_data_that_cannot_be_imported_is_reported(source: str, run: Run, other: 
     assert snapshot(other) == before
 
 
-@contextmanager
-def fixed_response(status: int, body: bytes) -> Iterator[str]:
-    """Yield the URL of a server that sends the same response to every request."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: Any) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
 @pytest.mark.parametrize(
     ("status", "body", "problem"),
     [
@@ -244,8 +220,8 @@ def fixed_response(status: int, body: bytes) -> Iterator[str]:
     ],
 )
 def test_a_server_that_is_not_placement_is_an_error(run: Run, status: int, body: bytes, problem: str) -> None:
-    with fixed_response(status, body) as url:
-        result = run("--from", url)
+    with responding(status, body) as (port, _):
+        result = run("--from", f"http://127.0.0.1:{port}")
     assert result.exit_code == 1
     assert problem in result.stderr
 

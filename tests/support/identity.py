@@ -9,11 +9,10 @@ from typing import Any
 from flask import Flask, Response, jsonify, request
 from werkzeug.serving import make_server
 
+from tests.support.servers import run_in_thread
+
 USERNAME, PASSWORD = "placement", "secret"
 OWN_TOKEN = "token-of-the-service"
-
-POLL_SECONDS = 0.01
-"""Seconds between two checks of the server whether it should stop."""
 
 Json = dict[str, Any]
 
@@ -109,11 +108,5 @@ def serving(identity: Identity) -> Iterator[None]:
     """Serve `identity` at a free local port, and set its `url`."""
     server = make_server("127.0.0.1", 0, identity.app(), threaded=True)
     identity.url = f"http://127.0.0.1:{server.port}"
-    thread = threading.Thread(target=server.serve_forever, args=[POLL_SECONDS])
-    thread.start()
-    try:
+    with run_in_thread(server):
         yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 from sqlalchemy import make_url
 
+from tests.support.servers import POLL_SECONDS
+
 
 class PostgresProxy(ThreadingTCPServer):
     """Forwards connections to the PostgreSQL server of a URL; `url` connects through the proxy.
@@ -33,7 +35,12 @@ class PostgresProxy(ThreadingTCPServer):
             .update_query_dict(proxy_options)
             .render_as_string(hide_password=False)
         )
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=[POLL_SECONDS], daemon=True).start()
+
+    def server_close(self) -> None:
+        """Stop forwarding, also at the end of a `with` block."""
+        self.shutdown()
+        super().server_close()
 
     def drop_connection_at(self, prefix: str, *, delivered: bool) -> None:
         """Drop the next connection that sends a statement with this prefix.
