@@ -1,0 +1,20 @@
+"""Fixtures of the tests of the search."""
+
+from collections.abc import Callable
+
+import pytest
+
+from placement_svc.db.search import ordered_anchors
+
+
+@pytest.fixture
+def forbid_lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that lets ordered searches fail if they look up all anchors, or call the function named."""
+
+    def unexpected(*_: object, **__: object) -> None:
+        raise AssertionError("This lookup is not expected.")
+
+    def forbid(name: str = "find_anchors") -> None:
+        monkeypatch.setattr(ordered_anchors, name, unexpected)
+
+    return forbid
