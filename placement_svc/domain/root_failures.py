@@ -13,7 +13,7 @@ from placement_svc.domain.explanation import (
     TreeCondition,
 )
 from placement_svc.domain.root_tests import GroupTests
-from placement_svc.domain.supplier_tests import Bits, RootPattern, SplitTest
+from placement_svc.domain.supplier_tests import Bits, RootPattern, SplitTest, TestedRoot
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class ProviderFailures:
             for name, test in zip(self._inventories, tests.complete.demands, strict=False)
             if isinstance(test, SplitTest)
         }
+        self._found: dict[tuple[RootPattern, frozenset[str | None]], GroupFailures] = {}
 
     def failing(
         self,
@@ -128,15 +129,23 @@ class ProviderFailures:
     def _failing_clauses(self, pattern: int) -> list[Filter]:
         return [each for each in self.group.having([FilterCode.MEMBER_OF]) if not pattern & self._bits[each]]
 
-    def at_root(self, root: RootPattern) -> GroupFailures:
+    def at_root(self, root: TestedRoot) -> GroupFailures:
         """Return the filters that the group fails at a root where it has no option."""
+        split = frozenset(name for name, test in self._split_tests.items() if test.is_split(root))
+        key = root.pattern, split
+        if key not in self._found:
+            self._found[key] = self._at_pattern(root.pattern, split)
+        return self._found[key]
+
+    def _at_pattern(self, root: RootPattern, split: Collection[str | None]) -> GroupFailures:
+        """Return what the group fails if several providers can supply each of the classes `split`."""
         if self.group.suffix:
             patterns = _around(root)
             slot, failing = self._closest(root, None, patterns, known=())
             return GroupFailures((slot,), (), len(failing))
-        return self._unsuffixed(root)
+        return self._unsuffixed(root, split)
 
-    def _unsuffixed(self, root: RootPattern) -> GroupFailures:
+    def _unsuffixed(self, root: RootPattern, split: Collection[str | None]) -> GroupFailures:
         slots, failing = [], dict[Filter, None]()
         for name, inventory in self._inventories.items():
             patterns = [each for each in _around(root) if each[0] & self._bits[inventory]]
@@ -144,8 +153,7 @@ class ProviderFailures:
                 slots.append(Slot(self.group, name, lacks_amounts=True))
                 failing[inventory] = None
                 continue
-            split_test = self._split_tests.get(name)
-            is_split = split_test is not None and split_test.is_split(root)
+            is_split = name in split
             if is_split:
                 patterns = [each for each in patterns if not each[1]]
             slot, found = self._closest(root, name, patterns, known=failing, is_split=is_split)

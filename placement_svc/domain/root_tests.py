@@ -1,11 +1,11 @@
 """Whether a root passes some filters of a group (`docs/spec/extensions.md 3.2`)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import accumulate
-from operator import or_
+from itertools import accumulate, groupby
+from operator import attrgetter, or_
 
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import (
@@ -19,9 +19,12 @@ from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.supplier_tests import (
     Bits,
     DemandTest,
+    Held,
+    PartSuppliers,
     RootPattern,
     SplitTest,
     SupplierTest,
+    TestedRoot,
     part_limits,
 )
 
@@ -37,18 +40,51 @@ class GroupTest:
     together: int
     deadline: Deadline
 
-    def passes(self, root: RootPattern) -> bool:
-        """Return whether a root passes the filters."""
-        self.deadline.check()
+    def results(self, roots: Iterable[TestedRoot]) -> Iterator[bool]:
+        """Yield for each root whether it passes the filters.
+
+        Roots with one pattern should be next to each other: the patterns are tested once for all of them, and
+        what their providers hold only if several are needed for one amount.
+        """
+        for pattern, alike in groupby(roots, key=attrgetter("pattern")):
+            self.deadline.check()
+            splits = self._splits(pattern)
+            if splits:
+                for root in self.deadline.checked(alike):
+                    yield self._passes(pattern, splits, root.held)
+            else:
+                passes = splits is not None and self._passes(pattern, splits, ())
+                yield from (passes for _ in alike)
+
+    def _splits(self, root: RootPattern) -> Mapping[int, PartSuppliers] | None:
+        """Return the providers of parts for each demand, by position, that one provider cannot supply.
+
+        None if no root with this pattern passes, whatever its providers hold.
+        """
         if self.together & ~root.around:
-            return False
-        if not all(demand.has_supplier(root) for demand in self.demands):
+            return None
+        splits = {}
+        for number, demand in enumerate(self.demands):
+            if isinstance(demand, SplitTest):
+                if (parts := demand.suppliers_of_parts(root)) is not None:
+                    splits[number] = parts
+            elif not demand.has_supplier(root):
+                return None
+        return splits
+
+    def _passes(self, root: RootPattern, splits: Mapping[int, PartSuppliers], held: Held) -> bool:
+        if not all(parts.suffice(held) for parts in splits.values()):
             return False
         if not self.together:
             return True
         found = []
-        for demand in self.demands:
-            patterns = _maximal(each & self.together for each in demand.suppliers(root))
+        for number, demand in enumerate(self.demands):
+            if number in splits:
+                bits = splits[number].bits_together(held)
+            else:
+                whole = demand.whole if isinstance(demand, SplitTest) else demand
+                bits = whole.suppliers(root)
+            patterns = _maximal(each & self.together for each in bits)
             if self.together in patterns:
                 return True
             found.append(patterns)

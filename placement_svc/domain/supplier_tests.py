@@ -4,10 +4,11 @@ Each distinct condition of a request has a bit. The *pattern* of a provider has 
 that the provider meets (`docs/spec/extensions.md 3.2`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
+from typing import Protocol
 
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import Condition, FilterCode
@@ -18,27 +19,40 @@ from placement_svc.domain.splitting import can_supply_together, smallest_sets
 Bits = Mapping[Condition, int]
 """The number of the bit of each condition."""
 
-Holder = tuple[int, tuple[HeldAmount, ...]]
-"""The pattern of a provider, and its inventories of the classes that may be split."""
+Held = Sequence[tuple[HeldAmount, ...]]
+"""For each provider of a tree, its inventories of the classes that may be split."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RootPattern:
     """The patterns around a root: of the root, of its tree, and of the sharing providers that serve it.
 
     The sharing providers of the tree may be among those that serve it. `holders` has the pattern of each
-    provider of the tree with its inventories of the classes that may be split, if there are such classes.
+    provider of the tree if some classes may be split. A pattern is equal only to itself: roots with equal
+    ones share one object.
     """
 
     root: int
     own: tuple[int, ...]
     shared: tuple[int, ...]
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[int, ...] = ()
 
     @cached_property
     def around(self) -> int:
         """The bits that any provider of the tree or any of the sharing providers has."""
         return reduce(or_, (*self.own, *self.shared), 0)
+
+
+class TestedRoot(Protocol):
+    """A root, or several that are equal."""
+
+    @property
+    def pattern(self) -> RootPattern:
+        """The patterns around it."""
+
+    @property
+    def held(self) -> Held:
+        """What the providers of `RootPattern.holders` hold, in the same order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +81,7 @@ class DemandTest:
         """Return whether any pattern can supply the demand at a root."""
         return any(True for _ in self.suppliers(root))
 
-    def suppliers(self, root: RootPattern) -> Iterable[int]:
+    def suppliers(self, root: RootPattern) -> Iterator[int]:
         """Yield the patterns that can supply the demand at a root."""
         for pattern in root.own:
             if self.supplies(root.root, pattern, is_shared=False):
@@ -86,8 +100,8 @@ class SplitTest:
     """The test of a class that several providers of the tree may supply (`docs/spec/extensions.md 2.8`).
 
     `whole` tests a provider of the whole amount, and `part` a provider of the tree that supplies a part.
-    `number` is the position of the class in `RootPattern.holders`, and `codes` are the tested filters on its
-    amount. Of the bits of the suppliers, only those in `required` count.
+    `number` is the position of the class in `Held`, and `codes` are the tested filters on its amount. Of the
+    bits of the suppliers, only those in `required` count.
     """
 
     whole: DemandTest
@@ -105,40 +119,50 @@ class SplitTest:
         test = self.whole if is_shared else self.part
         return test.supplies(root, pattern, is_shared=is_shared)
 
-    def suppliers(self, root: RootPattern) -> Iterable[int]:
-        """Yield the patterns that can supply the whole amount, or the bits of each smallest set of providers.
+    def suppliers_of_parts(self, root: RootPattern) -> "PartSuppliers | None":
+        """Return the providers that can supply a part; None if a provider can supply the whole amount."""
+        if self.whole.has_supplier(root):
+            return None
+        bits = {
+            number: pattern & self.required
+            for number, pattern in enumerate(root.holders)
+            if self.part.supplies(root.root, pattern, is_shared=False)
+        }
+        return PartSuppliers(self, bits)
 
-        Sets are formed only if there is no such pattern. Raises what `smallest_sets` raises.
-        """
-        if whole := list(self.whole.suppliers(root)):
-            yield from whole
-            return
-        parts = list(self._parts(root))
-        every = reduce(or_, (bits for bits, _ in parts), 0)
-        limits = [(number, limits) for number, (_, limits) in enumerate(parts)]
-        for members in smallest_sets(limits, self.amount, self.deadline, self.memory):
-            together = reduce(or_, (parts[member.provider_id][0] for member in members))
+    def is_split(self, root: TestedRoot) -> bool:
+        """Return whether a set of providers can supply the class, but no single one; raises the same."""
+        parts = self.suppliers_of_parts(root.pattern)
+        return parts is not None and parts.suffice(root.held)
+
+
+@dataclass(frozen=True)
+class PartSuppliers:
+    """The providers of a tree that can supply a part of a class, of which none can supply the whole amount.
+
+    `bits` has the required bits that each of them has, by its position in the tree. They are the same at all
+    roots with one pattern; whether these providers suffice depends on what they hold.
+    """
+
+    test: SplitTest
+    bits: Mapping[int, int]
+
+    def suffice(self, held: Held) -> bool:
+        """Return whether a set of the providers can supply the amount; raises what `smallest_sets` raises."""
+        test = self.test
+        limits = [test.part_limits(held[number][test.number]) for number in self.bits]
+        return can_supply_together(limits, test.amount, test.deadline, test.memory)
+
+    def bits_together(self, held: Held) -> Iterator[int]:
+        """Yield the bits of each smallest set of the providers; raises what `smallest_sets` raises."""
+        test = self.test
+        every = reduce(or_, self.bits.values(), 0)
+        limits = [(number, test.part_limits(held[number][test.number])) for number in self.bits]
+        for members in smallest_sets(limits, test.amount, test.deadline, test.memory):
+            together = reduce(or_, (self.bits[member.provider_id] for member in members))
             yield together
             if together == every:
                 return
-
-    def has_supplier(self, root: RootPattern) -> bool:
-        """Return whether any provider or set of providers can supply the class; raises the same."""
-        return self.whole.has_supplier(root) or self._can_supply_together(root)
-
-    def is_split(self, root: RootPattern) -> bool:
-        """Return whether no provider can supply the whole amount, but a set can; raises the same."""
-        return not self.whole.has_supplier(root) and self._can_supply_together(root)
-
-    def _can_supply_together(self, root: RootPattern) -> bool:
-        limits = [limits for _, limits in self._parts(root)]
-        return can_supply_together(limits, self.amount, self.deadline, self.memory)
-
-    def _parts(self, root: RootPattern) -> Iterator[tuple[int, UnitLimits]]:
-        """Yield the bits of each provider of a part, and the parts that it can supply."""
-        for pattern, held in root.holders:
-            if self.part.supplies(root.root, pattern, is_shared=False):
-                yield pattern & self.required, self.part_limits(held[self.number])
 
 
 SupplierTest = DemandTest | SplitTest

@@ -6,6 +6,8 @@ returns one row for each distinct combination of patterns around a root; these a
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Integer, Select, Text, case, cast, func, literal, select, true
@@ -27,7 +29,7 @@ from placement_svc.db.tables import provider_aggregates, provider_traits, resour
 from placement_svc.domain.errors import NotFound
 from placement_svc.domain.inventory import HeldAmount, UnitLimits
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.supplier_tests import Bits, RootPattern
+from placement_svc.domain.supplier_tests import Bits, Held, RootPattern
 
 ROOT_SIZE = 50
 """Bytes of memory that the id of a root needs, approximately."""
@@ -146,7 +148,8 @@ class SharingProvider(NamedTuple):
 class RootGroup:
     """The roots with equal patterns around them, and with the same aggregates of sharing providers.
 
-    `nodes` are the providers of the tree; parents precede their children.
+    `nodes` are the providers of the tree; parents precede their children. What they hold of the classes that
+    may be split is equal too.
     """
 
     pattern: RootPattern
@@ -154,10 +157,18 @@ class RootGroup:
     aggregate_ids: frozenset[int]
     root_ids: tuple[int, ...]
 
+    @cached_property
+    def held(self) -> Held:
+        """The inventories of the classes that may be split, for each of `nodes`."""
+        return [node.held for node in self.nodes]
+
 
 @dataclass(frozen=True)
 class Cloud:
-    """The covered roots by their patterns, and the sharing providers."""
+    """The covered roots by their patterns, and the sharing providers.
+
+    Groups of roots with one pattern are next to each other.
+    """
 
     scope: Scope
     layout: Layout
@@ -198,7 +209,8 @@ def read_cloud(
     rows = reader.execute(_select_roots(layout, scope, sorted(patterns_by_aggregate)))
     nodes: dict[Any, Node] = {}
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
-    roots = []
+    patterns: dict[tuple[object, ...], RootPattern] = {}
+    by_pattern: dict[RootPattern, list[RootGroup]] = {}
     for root_pattern, values, aggregate_ids, root_ids_text in rows:
         key = tuple(aggregate_ids)
         root_ids = tuple(map(int, root_ids_text[1:-1].split(",")))
@@ -212,9 +224,11 @@ def read_cloud(
                 nodes[value] = _read_node(value, layout)
         of_tree = tuple(nodes[value] for value in values)
         own = tuple(dict.fromkeys(node.pattern for node in of_tree))
-        holders = tuple((node.pattern, node.held) for node in of_tree) if layout.split_amounts else ()
-        pattern = RootPattern(read_pattern(root_pattern), own, shared[key], holders)
-        roots.append(RootGroup(pattern, of_tree, frozenset(key), root_ids))
+        holders = tuple(node.pattern for node in of_tree) if layout.split_amounts else ()
+        around = read_pattern(root_pattern), own, shared[key], holders
+        pattern = patterns.setdefault(around, RootPattern(*around))
+        by_pattern.setdefault(pattern, []).append(RootGroup(pattern, of_tree, frozenset(key), root_ids))
+    roots = list(chain.from_iterable(by_pattern.values()))
     if layout.is_structured:
         roots = list(_separated(roots, {provider.root_id for provider in sharing}))
     return Cloud(scope, layout, tuple(roots), tuple(sharing))

@@ -6,7 +6,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress
 
 from placement_svc.db.explanation.cloud import Cloud, RootGroup
 from placement_svc.domain.deadline import Deadline
@@ -66,14 +66,15 @@ class RootCounts:
         """Those of them that also pass the filters on the root."""
 
     def _sort_roots(self) -> None:
-        all_tests = self.all_tests()
-        for root in self.cloud.roots:
-            failing = (number for number, test in enumerate(all_tests) if not test.passes(root.pattern))
-            first = frozenset(islice(failing, MAX_CHANGES + 1))
-            if len(first) <= MAX_CHANGES:
-                self._with_few_failing.append((root, first))
-            if not first:
-                self.in_groups.append(root)
+        remaining: list[tuple[RootGroup, list[int]]] = [(root, []) for root in self.cloud.roots]
+        for number, test in enumerate(self.all_tests()):
+            results = test.results([root for root, _ in remaining])
+            for (_, failing), passes in zip(remaining, results, strict=True):
+                if not passes:
+                    failing.append(number)
+            remaining = [each for each in remaining if len(each[1]) <= MAX_CHANGES]
+        self._with_few_failing = [(root, frozenset(failing)) for root, failing in remaining]
+        self.in_groups = [root for root, failing in remaining if not failing]
 
     def all_tests(self) -> list[GroupTest]:
         """Return the test of each group with all its filters."""
@@ -95,20 +96,21 @@ class RootCounts:
             for number, tests in enumerate(self.tests)
             if (of_group := tests.filters & untested)
         }
-        return [
+        roots = [
             root
             for root, failing in self._with_few_failing
-            if failing <= changed.keys()
-            and all(test.passes(root.pattern) for test in changed.values())
-            and untested >= set(self.failing_root_filters(root))
+            if failing <= changed.keys() and untested >= set(self.failing_root_filters(root))
         ]
+        return self.passing(list(changed.values()), roots)
 
     def passing(
         self, tests: Sequence[GroupTest], among: Iterable[RootGroup] | None = None
     ) -> list[RootGroup]:
         """Return the roots, of all or of those given, that pass all tests."""
-        roots = self.cloud.roots if among is None else among
-        return [root for root in roots if all(test.passes(root.pattern) for test in tests)]
+        roots = list(self.cloud.roots if among is None else among)
+        for test in tests:
+            roots = list(compress(roots, test.results(roots)))
+        return roots
 
     def meeting_root_filters(self, roots: Iterable[RootGroup]) -> list[RootGroup]:
         """Return those roots that pass the filters on the root."""
@@ -150,11 +152,8 @@ class RootCounts:
             untested = [tests.free[blocking.resource_class]]
         with_it = tests.test(tests.mask_without(untested))
         without = tests.test(tests.mask_without([*untested, blocking]))
-        return sum(
-            len(root.root_ids)
-            for root in roots
-            if without.passes(root.pattern) and not with_it.passes(root.pattern)
-        )
+        passing = self.passing([without], roots)
+        return count_roots(passing) - count_roots(self.passing([with_it], passing))
 
     def of_groups(self) -> Counts:
         """Return the counts of the tree filter `groups`."""

@@ -22,7 +22,6 @@ from placement_svc.domain.explanation import (
 )
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.root_failures import GroupFailures, ProviderFailures, Slot
-from placement_svc.domain.supplier_tests import RootPattern
 
 Has = int | str | list[str] | None
 
@@ -69,7 +68,6 @@ class NearestRoots:
         self._memory = memory
         self._bits = counts.cloud.layout.bits
         self._of_providers = [ProviderFailures(tests, self._bits) for tests in counts.tests]
-        self._by_pattern: dict[tuple[int, RootPattern], GroupFailures] = {}
 
     def find(self) -> list[NearRoot]:
         """Return at most `MAX_NEAREST` roots without candidates, the nearest first.
@@ -92,23 +90,18 @@ class NearestRoots:
 
     def _failures(self) -> Iterator[RootFailures]:
         """Yield what the roots without candidates fail."""
-        tests = self._counts.all_tests()
-        for root in self._cloud.roots:
+        roots = self._cloud.roots
+        results = zip(*(test.results(roots) for test in self._counts.all_tests()), strict=True)
+        for root, passes in zip(roots, results, strict=True):
             groups = tuple(
-                self._group_failures(number, root.pattern)
-                for number, test in enumerate(tests)
-                if not test.passes(root.pattern)
+                of_providers.at_root(root)
+                for of_providers, passes_group in zip(self._of_providers, passes, strict=True)
+                if not passes_group
             )
             of_root = tuple(self._counts.failing_root_filters(root))
             combination = self._combinations.first_failures.get(root.root_ids[0])
             if groups or of_root or combination:
                 yield RootFailures(root, groups, of_root, combination)
-
-    def _group_failures(self, number: int, root: RootPattern) -> GroupFailures:
-        key = number, root
-        if key not in self._by_pattern:
-            self._by_pattern[key] = self._of_providers[number].at_root(root)
-        return self._by_pattern[key]
 
     def _shared_gaps(self, nearest: Sequence[RootFailures]) -> list[dict[Slot, Fraction]]:
         """Return for each group of roots the smallest gap of the sharing providers of each slot."""

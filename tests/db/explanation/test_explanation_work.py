@@ -266,3 +266,31 @@ def test_changes_of_one_group_share_the_tests_of_the_others(
     assert body["complete"]
     # Those of the request, in its own cloud and in that of the changes, and few for each change.
     assert created <= 20 * 5
+
+
+def test_patterns_are_tested_once_for_hosts_with_different_amounts(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = 0
+    supplies = DemandTest.supplies
+
+    def counted(self: DemandTest, *args: Any, **options: Any) -> bool:
+        nonlocal tested
+        tested += 1
+        return supplies(self, *args, **options)
+
+    monkeypatch.setattr(DemandTest, "supplies", counted)
+    results = []
+    request = "resources=VCPU:60,DISK_GB:1&can_split=VCPU&required=!HW_NUMA_ROOT&relaxations=0"
+    for hosts in (range(3), range(3, 20)):
+        # Both children of a host together have from 46 to 65 CPUs.
+        trees = (f"h{n}{{DISK_GB8}}; a{n}<h{n}{{VCPU{n + 41}}}; b{n}<h{n}{{VCPU5}}" for n in hosts)
+        load_cloud(read("; ".join(trees)))
+        tested = 0
+        body = api("GET", f"/allocation_candidates/explanation?{request}").json
+        results.append((body["roots"]["with_candidates"], tested))
+
+    (few_roots, few), (many_roots, many) = results
+    assert (few_roots, many_roots) == (0, 6)
+    # What the hosts without candidates fail is found for each of them.
+    assert many <= 2 * few
