@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placement_svc.db.explanation.cloud import RootGroup
+from placement_svc.db.explanation.cloud import RootGroup, read_cloud
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.split_amount_search import SplitAmountSearch
@@ -35,17 +35,33 @@ class AmountSearch:
     one largest amount below the requested one, and one smallest amount above it.
     """
 
-    def __init__(self, reader: InventoryReader, counts: RootCounts, options: SearchOptions) -> None:
-        """Search the roots of `counts`, which are those of the request itself."""
+    def __init__(
+        self,
+        reader: InventoryReader,
+        counts: RootCounts,
+        filters: RequestFilters,
+        options: SearchOptions,
+        sharing_trait_id: int | None,
+    ) -> None:
+        """Search the roots of `counts`, which are those of `filters`: those of the request itself."""
         self._reader = reader
         self._counts = counts
+        self._filters = filters
         self._cloud = counts.cloud
         self._options = options
+        self._sharing_trait_id = sharing_trait_id
         self._numbers = {id(root): number for number, root in enumerate(self._cloud.roots)}
 
     @cached_property
     def _useful(self) -> UsefulAmounts:
         return read_useful_amounts(self._reader, self._cloud, self._options.memory)
+
+    @cached_property
+    def _splits(self) -> SplitAmountSearch:
+        options, layout, scope = self._options, self._cloud.layout.doubled(), self._cloud.scope
+        cloud = read_cloud(self._reader, layout, self._sharing_trait_id, scope, options.memory)
+        counts = RootCounts(cloud, self._filters, options.deadline, options.memory)
+        return SplitAmountSearch(counts, options)
 
     def find(self, amount: Amount, filters: RequestFilters) -> int | None:
         """Return the largest smaller amount with candidates, else the smallest larger one, else None.
@@ -53,7 +69,7 @@ class AmountSearch:
         The search ends without an amount when half the time of the request is over.
         """
         if any(amount.resource_class in group.can_split for group in filters.groups if not amount.suffix):
-            return SplitAmountSearch(self._counts, self._options).find(amount, filters)
+            return self._splits.find(amount, filters)
         places = list(self._places(amount, filters))
         below = self._find_below(amount, filters, places)
         return below if below is not None else self._find_above(amount, filters, places)

@@ -27,7 +27,7 @@ from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 from placement_svc.domain.errors import NotFound
-from placement_svc.domain.inventory import HeldAmount, UnitLimits
+from placement_svc.domain.inventory import MAX_CAPACITY, HeldAmount, UnitLimits
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.supplier_tests import Bits, Held, RootPattern
 
@@ -111,6 +111,18 @@ class Layout:
     def has_order(self) -> bool:
         """Whether the order of the uuids in a tree matters: it decides who supplies how much of an amount."""
         return not self.limits.keys().isdisjoint(self.split_amounts)
+
+    def doubled(self) -> "Layout":
+        """Return the layout in which several providers may supply up to twice as much together."""
+        added = self.split_amounts
+        return replace(
+            self,
+            limits={
+                class_id: min(limit + added.get(class_id, 0), MAX_CAPACITY)
+                for class_id, limit in self.limits.items()
+            },
+            split_amounts={class_id: min(2 * amount, MAX_CAPACITY) for class_id, amount in added.items()},
+        )
 
     @property
     def amounts(self) -> list[str]:

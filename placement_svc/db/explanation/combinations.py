@@ -61,9 +61,7 @@ def layout_of(filters: RequestFilters, *others: RequestFilters) -> Layout:
             split_amounts[class_id] = max(split_amounts.get(class_id, 0), min(amount, MAX_CAPACITY))
         for class_id, amounts in _amounts_by_class(one.amounts).items():
             if len(amounts) > 1:
-                # Amounts that may be split are tried up to twice the requested ones.
-                limit = min(sum(amounts) + one.split_amounts.get(class_id, 0), MAX_CAPACITY)
-                limits[class_id] = max(limits.get(class_id, 0), limit)
+                limits[class_id] = max(limits.get(class_id, 0), min(sum(amounts), MAX_CAPACITY))
     # Which providers of a tree can supply an amount together depends on each of them.
     is_structured = bool(filters.combinations or split_amounts)
     return Layout(number_conditions(conditions), is_structured, limits, split_amounts)

@@ -66,7 +66,8 @@ def explain(
     roots, the amounts unless no inventory fails a filter, and three for the nearest roots. At most three more
     for sharing providers, two for `kind`, one each for `root` and ignored consumers, and those of two
     searches if there are candidates and a limit, or roots that are not covered. Relaxations need at most six
-    more, two for each further `BATCH_SIZE` changes, and a search for each that is listed.
+    more, two for amounts that may be split, two for each further `BATCH_SIZE` changes, and a search for each
+    that is listed.
     """
     search = options.search.with_own_memory()
     options = replace(options, search=search)

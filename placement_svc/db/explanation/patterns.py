@@ -161,11 +161,12 @@ def _allocatable(class_id: int, limit: int) -> list[ColumnElement[int]]:
 def _held(class_id: int, amount: int) -> Iterator[ColumnElement[int]]:
     """Yield the units of an inventory of a class, its capacity, and what is free.
 
-    No part of `amount` is larger than the greatest of it and the units. Twice that is enough for the amounts
-    above it that an explanation tries.
+    No part of `amount` is larger than it. Twice the units are enough for the amounts above it that an
+    explanation tries.
     """
     columns = inventory_row.c
-    greatest = 2 * func.greatest(literal(amount, BigInteger), columns.min_unit, columns.step_size)
+    units = func.greatest(columns.min_unit, columns.step_size)
+    greatest = func.greatest(literal(amount, BigInteger), 2 * units)
     amounts = (
         columns.min_unit,
         func.least(columns.max_unit, greatest),

@@ -119,7 +119,9 @@ class Relaxations:
         if before is None:
             before = self._with_candidates(self._counts, self._filters)
         changes = single_changes(self._filters)
-        values = AmountSearch(self._reader, self._counts, self._options)
+        values = AmountSearch(
+            self._reader, self._counts, self._filters, self._options, self._sharing_trait_id
+        )
         found = self._better(before, (_trial((each,)) for each in changes), values)
         if not found:
             found = self._better(before, self._first_pairs(changes), values)

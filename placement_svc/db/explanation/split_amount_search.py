@@ -42,7 +42,7 @@ class SplitAmountSearch:
     """
 
     def __init__(self, counts: RootCounts, options: SearchOptions) -> None:
-        """Search the roots of `counts`, which are those of the request itself."""
+        """Search the roots of `counts`: those of the request, whose layout has room for larger amounts."""
         self._counts = counts
         self._cloud = counts.cloud
         self._options = options

@@ -10,7 +10,7 @@ import pytest
 
 from placement_svc.db.engine import Database
 from placement_svc.db.explanation.amount_search import AmountSearch
-from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope
+from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope, read_cloud
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.details import ExplainedProvider
@@ -294,3 +294,28 @@ def test_patterns_are_tested_once_for_hosts_with_different_amounts(
     assert (few_roots, many_roots) == (0, 6)
     # What the hosts without candidates fail is found for each of them.
     assert many <= 2 * few
+
+
+@pytest.fixture
+def clouds(monkeypatch: pytest.MonkeyPatch) -> list[Cloud]:
+    """The clouds that explanations have read."""
+    clouds: list[Cloud] = []
+
+    def kept(*arguments: Any) -> Cloud:
+        clouds.append(read_cloud(*arguments))
+        return clouds[-1]
+
+    monkeypatch.setattr("placement_svc.db.explanation.explain.read_cloud", kept)
+    return clouds
+
+
+def test_amounts_above_the_requested_one_do_not_distinguish_hosts(
+    api: Api, load_cloud: LoadCloud, clouds: list[Cloud]
+) -> None:
+    load_cloud(read("; ".join(f"h{n}{{VCPU{n + 4}}}; a{n}<h{n}{{VCPU{20 - n}}}" for n in range(9))))
+    path = "/allocation_candidates/explanation?can_split=VCPU&relaxations=0&resources=VCPU:"
+    bodies = [api("GET", f"{path}{amount}").json for amount in (4, 8)]
+
+    assert [body["roots"]["with_candidates"] for body in bodies] == [9, 9]
+    # The roots have from 4 to 12 CPUs, and their children 12 or more.
+    assert [len(cloud.roots) for cloud in clouds] == [1, 5]
