@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, Select, Text, case, cast, func, literal, select, true
+from sqlalchemy import ColumnElement, Integer, Select, Text, case, cast, func, literal, or_, select, true
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from placement_svc.db.arrays import join_texts
@@ -38,13 +38,6 @@ PATTERN_SIZE = 150
 """Bytes of memory that a pattern around a root needs besides its bits, approximately."""
 
 _root = shared(resource_providers.alias("root"))
-
-_position = (
-    func.row_number()
-    .over(partition_by=provider_row.c.root_id, order_by=provider_row.c.uuid)
-    .label("position")
-)
-"""The position of a provider in the order of the uuids of its tree."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +123,19 @@ class Layout:
         count = ALLOCATABLE_COLUMNS * len(self.limits) + HELD_COLUMNS * len(self.split_amounts)
         return [f"amount_{number}" for number in range(count)]
 
+    @property
+    def min_units(self) -> list[str]:
+        """The columns with the min_unit of each class in `split_amounts`; it is 0 without an inventory."""
+        return self.amounts[ALLOCATABLE_COLUMNS * len(self.limits) :: HELD_COLUMNS]
+
 
 class Node(NamedTuple):
     """A provider of a tree: its pattern, its level, and its amounts of the classes in the layout.
 
     The root has level 1. If the cloud is not structured, it stands for all providers with this pattern.
     `allocatable` has two amounts for each class of `Layout.limits`, and `held` one inventory for each of
-    `Layout.split_amounts`. `position` is that in the order of the uuids of the tree, if it matters.
+    `Layout.split_amounts`. `position` is that in the order of the uuids of those providers of the tree which
+    have any of these inventories, if it matters.
     """
 
     pattern: int
@@ -285,11 +284,12 @@ def _select_roots(layout: Layout, scope: Scope, aggregate_ids: Sequence[int]) ->
     of them are needed. With 10,000 hosts of 5 providers, the inventories take a fifth of the time and the
     patterns of the providers a half. The rest is for sorting these by root, so that equal trees are equal.
     """
+    of_providers = select_patterns(
+        layout.bits, scope.covers(inventory_row.c.root_id), layout.limits, layout.split_amounts
+    )
+    positions = [_position(of_providers, layout)] if layout.has_order else []
     patterns = (
-        select_patterns(
-            layout.bits, scope.covers(inventory_row.c.root_id), layout.limits, layout.split_amounts
-        )
-        .add_columns(provider_row.c.path, *([_position] if layout.has_order else []))
+        of_providers.add_columns(provider_row.c.path, *positions)
         .where(scope.covers(provider_row.c.root_id))
         .subquery("patterns")
     )
@@ -329,6 +329,18 @@ def _select_roots(layout: Layout, scope: Scope, aggregate_ids: Sequence[int]) ->
     key = [with_aggregates.c[name] for name in ("root_pattern", "nodes", "aggregate_ids")]
     # psycopg2 takes ten times as long to parse an array as Python takes to split its text.
     return select(*key, cast(func.array_agg(with_aggregates.c.root_id), Text)).group_by(*key)
+
+
+def _position(of_providers: Select[Any], layout: Layout) -> ColumnElement[int]:
+    """Return the position of a provider in the order of uuids, among those with an inventory to split.
+
+    It is 0 for others: in their order, trees that are equal would differ.
+    """
+    has_inventory = or_(*(of_providers.selected_columns[name] > 0 for name in layout.min_units))
+    position = func.row_number().over(
+        partition_by=(provider_row.c.root_id, has_inventory), order_by=provider_row.c.uuid
+    )
+    return case((has_inventory, position), else_=0).label("position")
 
 
 def _read_sharing(

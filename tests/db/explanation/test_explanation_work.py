@@ -319,3 +319,15 @@ def test_amounts_above_the_requested_one_do_not_distinguish_hosts(
     assert [body["roots"]["with_candidates"] for body in bodies] == [9, 9]
     # The roots have from 4 to 12 CPUs, and their children 12 or more.
     assert [len(cloud.roots) for cloud in clouds] == [1, 5]
+
+
+def test_order_of_providers_without_parts_does_not_distinguish_hosts(
+    api: Api, load_cloud: LoadCloud, clouds: list[Cloud]
+) -> None:
+    load_cloud(read("; ".join(f"h{n}{{VCPU8}}; a{n}<h{n}{{VCPU8}}; b{n}<h{n}{{DISK_GB8}}" for n in range(9))))
+    request = "resources=VCPU:12,DISK_GB:1&can_split=VCPU&resources1=VCPU:1&group_policy=none&relaxations=0"
+    body = api("GET", f"/allocation_candidates/explanation?{request}").json
+
+    assert body["roots"]["with_candidates"] == 9
+    # Either of the two with CPUs can be first in the order of uuids.
+    assert [len(cloud.roots) for cloud in clouds] == [2]
