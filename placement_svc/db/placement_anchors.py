@@ -16,6 +16,7 @@ from placement_svc.db.search.anchors import (
     merges_sets,
 )
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
+from placement_svc.db.search.combination_conditions import can_exclude_trees
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
 from placement_svc.db.search.root_sets import SetSize, has_set
@@ -101,6 +102,7 @@ class UnorderedBatches:
             has_rare_criterion=self._criteria.has_rare_criterion(self._supplies.keys()),
             has_small_set=has_set(self._criteria, self._supplies, SetSize.SMALL),
             merges_sets=merges_sets(self._connection),
+            excludes_by_rules=can_exclude_trees(self._criteria, self._supplies),
             root_count=self._criteria.root_count,
         )
         return None if size is None else self._fetch(size)

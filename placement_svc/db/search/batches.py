@@ -34,6 +34,13 @@ cloud if no criterion is rare.
 MAX_ANCHORS_PER_CANDIDATE = 8
 """The most anchors for each one with a candidate that the size of a batch assumes."""
 
+MIN_CANDIDATE_RATIO = 1 / 4
+"""The part of the anchors that must have yielded a candidate, or the second batch checks combination rules.
+
+That makes it a lookup. To fetch the tree of an anchor and to combine its suppliers in vain takes several
+times as long as to look up a root.
+"""
+
 
 @dataclass(frozen=True)
 class SearchState:
@@ -71,12 +78,15 @@ def next_batch(
     has_rare_criterion: bool,
     has_small_set: bool = False,
     merges_sets: bool = False,
+    excludes_by_rules: bool = False,
     root_count: int = 0,
 ) -> BatchSize | None:
     """Return the size of the next batch, or None if a limited search stops fetching.
 
     `merges_sets` is whether the server reads ordered sets side by side; then batches after the first can
-    leave out the roots whose trees lack an amount. `root_count` is the approximate number of all roots.
+    leave out the roots whose trees lack an amount. `excludes_by_rules` is whether a lookup can leave out
+    trees without a candidate because of combination rules. `root_count` is the approximate number of all
+    roots.
 
     After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
     yielded, or if no root is left. The third batch has as many anchors as the limit should need, unless most
@@ -92,6 +102,9 @@ def next_batch(
         case 0:
             scans_small_set = has_small_set and not merges_sets
             return _first_batch(limit, has_rare_criterion=has_rare_criterion, scans_small_set=scans_small_set)
+        case 1 if excludes_by_rules and _has_few_candidates(state, limit, root_count):
+            max_anchors = _with_margin(limit - state.anchors_with_candidates)
+            return BatchSize(max_anchors, uses_amounts=_has_few_anchors(state))
         case 1 if merges_sets and _has_few_anchors(state):
             return _batch_with_amounts(state, limit, root_count, has_small_set=has_small_set)
         case 1:
@@ -151,6 +164,18 @@ def _has_few_anchors(state: SearchState) -> bool:
     return state.cursor.roots_scanned > 0 and _anchor_ratio(state) < MAX_ANCHOR_RATIO_FOR_AMOUNTS
 
 
+def _has_few_candidates(state: SearchState, limit: int, root_count: int) -> bool:
+    """Return whether most anchors have no candidate, and too many roots would be scanned for others.
+
+    If the number of roots is not known, they are not too many: the cloud may be large.
+    """
+    return (
+        state.cursor.roots_scanned > 0
+        and state.anchors_with_candidates < MIN_CANDIDATE_RATIO * state.anchors
+        and 0 < MAX_SECOND_SCAN * root_count < _roots_for(_max_anchors(state, limit), state)
+    )
+
+
 def _anchor_ratio(state: SearchState) -> float:
     """Return how many anchors have been found for each root that was scanned."""
     return state.anchors / state.cursor.roots_scanned
@@ -166,4 +191,9 @@ def _max_anchors(state: SearchState, limit: int) -> int:
     anchors_per_candidate = min(
         MAX_ANCHORS_PER_CANDIDATE, max(state.anchors, 1) / max(state.anchors_with_candidates, 1)
     )
-    return math.ceil(1.5 * anchors_per_candidate * (limit - state.anchors_with_candidates)) + 10
+    return _with_margin(anchors_per_candidate * (limit - state.anchors_with_candidates))
+
+
+def _with_margin(anchor_count: float) -> int:
+    """Return a number of anchors that should include so many."""
+    return math.ceil(1.5 * anchor_count) + 10

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, merges_sets
 from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
+from placement_svc.db.search.combination_conditions import can_exclude_trees
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
@@ -169,6 +170,7 @@ class CandidateSearch:
         depth_first = self._options.depth_first
         has_rare_criterion = self._criteria.has_rare_criterion(self._shared_supplies.keys())
         small_set = has_set(self._criteria, self._shared_supplies, SetSize.SMALL)
+        excludes_by_rules = can_exclude_trees(self._criteria, self._shared_supplies)
         state = self._initial_state()
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []
@@ -178,6 +180,7 @@ class CandidateSearch:
             has_rare_criterion=has_rare_criterion,
             has_small_set=small_set,
             merges_sets=merges_sets(self._connection),
+            excludes_by_rules=excludes_by_rules,
             root_count=self._criteria.root_count,
         ):
             anchors, state = self._fetch_batch(state, batch_size)

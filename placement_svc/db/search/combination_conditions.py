@@ -6,7 +6,7 @@ rules while combining. A sharing provider of another tree can supply some demand
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, func, literal, select, union, union_all
@@ -29,6 +29,16 @@ MAX_TOTALS = 2
 
 _child = shared(resource_providers.alias("child"))
 _inventory = shared(inventories.alias("inventory_for_all"))
+
+
+def can_exclude_trees(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> bool:
+    """Return whether a tree with a supplier for each demand can fail these conditions, or `same_subtree`."""
+    conditions = chain(
+        criteria.rules.same_subtree,
+        _different_demands(criteria, shared_supplies),
+        _total_amounts(criteria, shared_supplies),
+    )
+    return any(True for _ in conditions)
 
 
 def has_tree_for_all(

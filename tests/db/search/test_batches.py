@@ -1,6 +1,7 @@
 """When a limited search stops fetching, and how large its batches are."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,11 @@ def test_first_batch_scans_no_more_for_a_small_set_if_the_second_one_uses_amount
     assert next_batch(after_first, 10, **facts) == BatchSize(25, 5000, uses_amounts=True)
 
 
+@pytest.mark.parametrize(
+    "facts", [{}, {"excludes_by_rules": True}, {"excludes_by_rules": True, "root_count": 1000}]
+)
 @pytest.mark.parametrize("limit", range(1, 8))
-def test_one_tree_without_a_candidate_does_not_lead_to_a_lookup(limit: int) -> None:
+def test_one_tree_without_a_candidate_does_not_lead_to_a_lookup(limit: int, facts: dict[str, Any]) -> None:
     # As many roots were scanned as anchors were found, and one of these yields no candidate.
     state = SearchState(
         ScanCursor(after=1, roots_scanned=limit),
@@ -42,7 +46,7 @@ def test_one_tree_without_a_candidate_does_not_lead_to_a_lookup(limit: int) -> N
         anchors_with_candidates=limit - 1,
         counted=limit - 1,
     )
-    batch = next_batch(state, limit, has_rare_criterion=False)
+    batch = next_batch(state, limit, has_rare_criterion=False, **facts)
     assert batch is not None
     assert batch.roots_to_scan is not None
 
@@ -112,6 +116,29 @@ def test_second_batch_uses_amounts_if_few_roots_were_anchors(
     )
     batch = next_batch(state, 10, has_rare_criterion=False, merges_sets=True, root_count=16_000)
     assert batch == expected
+
+
+@pytest.mark.parametrize(
+    ("with_candidates", "excludes_by_rules", "root_count", "expected"),
+    [
+        pytest.param(24, True, 3000, BatchSize(124), id="few candidates because of rules"),
+        pytest.param(24, False, 3000, BatchSize(485, 970), id="no rule that a lookup checks"),
+        pytest.param(25, True, 3000, BatchSize(460, 920), id="enough candidates"),
+        pytest.param(24, True, 4000, BatchSize(485, 970), id="a small part of the cloud"),
+    ],
+)
+def test_second_batch_checks_rules_if_few_anchors_have_candidates(
+    with_candidates: int, *, excludes_by_rules: bool, root_count: int, expected: BatchSize
+) -> None:
+    state = SearchState(
+        ScanCursor(after=1, roots_scanned=100),
+        batches=1,
+        anchors=100,
+        anchors_with_candidates=with_candidates,
+        counted=with_candidates,
+    )
+    facts = {"has_rare_criterion": False, "merges_sets": True, "root_count": root_count}
+    assert next_batch(state, 100, excludes_by_rules=excludes_by_rules, **facts) == expected
 
 
 @pytest.mark.parametrize(

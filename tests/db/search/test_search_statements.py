@@ -188,7 +188,8 @@ def test_trees_in_which_sums_do_not_fit_take_three_batches_at_most(
 def test_last_of_many_trees_is_found_when_the_others_do_not_fit(
     ask: Callable[[str], tuple[int, int]], engine: Engine
 ) -> None:
-    build(engine, MANY)
+    # With fewer roots, the second batch would be the last one.
+    build(engine, 3 * MANY)
     with engine.begin() as connection:
         connection.execute(
             text("""
@@ -196,6 +197,7 @@ def test_last_of_many_trees_is_found_when_the_others_do_not_fit(
                  WHERE provider_id IN (SELECT id FROM resource_providers ORDER BY id DESC LIMIT 2)
             """)
         )
+        connection.execute(text("ANALYZE"))
     # No provider shares here, which saves a statement; so do the three batches of few trees.
     assert ask(f"{FITS_ONLY_ONCE}&limit=2") == (2, MAXIMUM_WITH_SUMS - 4)
 
@@ -218,6 +220,21 @@ def test_limit_fetches_few_trees_if_the_first_ones_are_full(
     assert found == 10
     assert statements <= MAXIMUM
     assert request_stats.current().trees < 50
+
+
+@pytest.mark.parametrize(
+    "request_keys", ["resources_a=VCPU:1&resources_b=VCPU:1&group_policy=isolate", FITS_ONLY_ONCE]
+)
+def test_limit_fetches_few_trees_if_combination_rules_exclude_the_first_ones(
+    ask: Callable[[str], tuple[int, int]], engine: Engine, request_keys: str
+) -> None:
+    build(engine, 3 * MANY)
+    with engine.begin() as connection:
+        connection.execute(text("ANALYZE"))
+    found, _ = ask(f"{request_keys}&limit=100")
+    assert found == 0
+    # Each tree has only one provider with inventories.
+    assert request_stats.current().trees == 100
 
 
 def test_new_connection_takes_no_more_statements(app: Flask, api: Api, engine: Engine) -> None:
