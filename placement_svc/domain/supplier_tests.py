@@ -52,7 +52,7 @@ class TestedRoot(Protocol):
 
     @property
     def held(self) -> Held:
-        """What the providers of `RootPattern.holders` hold, in the same order."""
+        """The inventories of the classes that may be split, for each provider of `RootPattern.holders`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class SplitTest:
         return PartSuppliers(self, bits)
 
     def is_split(self, root: TestedRoot) -> bool:
-        """Return whether a set of providers can supply the class, but no single one; raises the same."""
+        """Return whether only a set of providers can supply the class; raises what `smallest_sets` raises."""
         parts = self.suppliers_of_parts(root.pattern)
         return parts is not None and parts.suffice(root.held)
 
@@ -150,19 +150,23 @@ class PartSuppliers:
     def suffice(self, held: Held) -> bool:
         """Return whether a set of the providers can supply the amount; raises what `smallest_sets` raises."""
         test = self.test
-        limits = [test.part_limits(held[number][test.number]) for number in self.bits]
-        return can_supply_together(limits, test.amount, test.deadline, test.memory)
+        return can_supply_together(self._limits(held), test.amount, test.deadline, test.memory)
 
     def bits_together(self, held: Held) -> Iterator[int]:
         """Yield the bits of each smallest set of the providers; raises what `smallest_sets` raises."""
         test = self.test
         every = reduce(or_, self.bits.values(), 0)
-        limits = [(number, test.part_limits(held[number][test.number])) for number in self.bits]
+        limits = list(zip(self.bits, self._limits(held), strict=True))
         for members in smallest_sets(limits, test.amount, test.deadline, test.memory):
             together = reduce(or_, (self.bits[member.provider_id] for member in members))
             yield together
             if together == every:
                 return
+
+    def _limits(self, held: Held) -> list[UnitLimits]:
+        """Return the parts that each of the providers can supply."""
+        test = self.test
+        return [test.part_limits(held[number][test.number]) for number in self.bits]
 
 
 SupplierTest = DemandTest | SplitTest

@@ -292,7 +292,7 @@ def test_patterns_are_tested_once_for_hosts_with_different_amounts(
 
     (few_roots, few), (many_roots, many) = results
     assert (few_roots, many_roots) == (0, 6)
-    # What the hosts without candidates fail is found for each of them.
+    # For each host without candidates, it is tested once more which filters it fails.
     assert many <= 2 * few
 
 
