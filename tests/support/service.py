@@ -143,7 +143,9 @@ class Service(Program):
 
     def log_records(self) -> list[dict[str, Any]]:
         """Return the JSON log records that the service has written so far."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        # A line that crosses a memory page may be read while only its first part is there.
+        lines = self.log.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def workers(self) -> list[int]:
         """Return the process ids of the workers that have not ended."""
