@@ -46,9 +46,14 @@ def usages_during_reshape(
 def removed_inventories(
     usages: InventoryUsages, reshapes: Mapping[str, ProviderReshape]
 ) -> list[tuple[str, str]]:
-    """Return the provider uuid and the resource class of each inventory that the reshape removes."""
-    return [
+    """Return the provider uuid and the resource class of each inventory that the reshape removes.
+
+    The providers are in the order of `reshapes`, so that an error names the first one.
+    """
+    removed = [
         (provider, resource_class)
         for provider, resource_class in usages
         if provider in reshapes and resource_class not in reshapes[provider].inventories
     ]
+    positions = {provider: position for position, provider in enumerate(reshapes)}
+    return sorted(removed, key=lambda each: positions[each[0]])
