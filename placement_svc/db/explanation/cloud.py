@@ -4,8 +4,8 @@ One statement reads each inventory of the requested classes and each provider of
 returns one row for each distinct combination of patterns around a root; these are few, as hosts are alike.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -14,22 +14,16 @@ from sqlalchemy import ColumnElement, Integer, Select, Text, case, cast, func, l
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from placement_svc.db.arrays import join_texts
-from placement_svc.db.explanation.patterns import (
-    ALLOCATABLE_COLUMNS,
-    HELD_COLUMNS,
-    inventory_row,
-    provider_row,
-    read_pattern,
-    select_patterns,
-)
+from placement_svc.db.explanation.layout import HELD_COLUMNS, Layout
+from placement_svc.db.explanation.patterns import inventory_row, provider_row, read_pattern, select_patterns
 from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 from placement_svc.domain.errors import NotFound
-from placement_svc.domain.inventory import MAX_CAPACITY, HeldAmount, UnitLimits
+from placement_svc.domain.inventory import HeldAmount, UnitLimits
 from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.supplier_tests import Bits, Held, RootPattern
+from placement_svc.domain.supplier_tests import Held, RootPattern
 
 ROOT_SIZE = 50
 """Bytes of memory that the id of a root needs, approximately."""
@@ -84,49 +78,6 @@ def has_more_roots(reader: InventoryReader, max_roots: int) -> bool:
     """Return whether the cloud has more than so many roots."""
     beyond = select(_root.c.id).where(_root.c.parent_id.is_(None)).offset(max_roots).limit(1)
     return reader.execute(beyond).first() is not None
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The content of the rows of roots: the bit of each condition and, with `is_structured`, the trees.
-
-    `limits` has the classes of which one provider may supply several groups, and the largest amount of each
-    that can matter. `split_amounts` has the classes of which several providers may supply one amount, and the
-    largest amount that they may supply.
-    """
-
-    bits: Bits
-    is_structured: bool = False
-    limits: Mapping[int, int] = field(default_factory=dict)
-    split_amounts: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def has_order(self) -> bool:
-        """Whether the order of the uuids in a tree matters: it decides who supplies how much of an amount."""
-        return not self.limits.keys().isdisjoint(self.split_amounts)
-
-    def doubled(self) -> "Layout":
-        """Return the layout in which several providers may supply up to twice as much together."""
-        added = self.split_amounts
-        return replace(
-            self,
-            limits={
-                class_id: min(limit + added.get(class_id, 0), MAX_CAPACITY)
-                for class_id, limit in self.limits.items()
-            },
-            split_amounts={class_id: min(2 * amount, MAX_CAPACITY) for class_id, amount in added.items()},
-        )
-
-    @property
-    def amounts(self) -> list[str]:
-        """The names of the columns with amounts: first those of `limits`, then those of `split_amounts`."""
-        count = ALLOCATABLE_COLUMNS * len(self.limits) + HELD_COLUMNS * len(self.split_amounts)
-        return [f"amount_{number}" for number in range(count)]
-
-    @property
-    def min_units(self) -> list[str]:
-        """The columns with the min_unit of each class in `split_amounts`; it is 0 without an inventory."""
-        return self.amounts[ALLOCATABLE_COLUMNS * len(self.limits) :: HELD_COLUMNS]
 
 
 class Node(NamedTuple):
@@ -284,9 +235,7 @@ def _select_roots(layout: Layout, scope: Scope, aggregate_ids: Sequence[int]) ->
     of them are needed. With 10,000 hosts of 5 providers, the inventories take a fifth of the time and the
     patterns of the providers a half. The rest is for sorting these by root, so that equal trees are equal.
     """
-    of_providers = select_patterns(
-        layout.bits, scope.covers(inventory_row.c.root_id), layout.limits, layout.split_amounts
-    )
+    of_providers = select_patterns(layout.bits, scope.covers(inventory_row.c.root_id), layout.amounts)
     positions = [_position(of_providers, layout)] if layout.has_order else []
     patterns = (
         of_providers.add_columns(provider_row.c.path, *positions)
@@ -350,9 +299,7 @@ def _read_sharing(
         return []
     sharing = select(provider_traits.c.provider_id).where(provider_traits.c.trait_id == sharing_trait_id)
     query = (
-        select_patterns(
-            layout.bits, inventory_row.c.provider_id.in_(sharing), layout.limits, layout.split_amounts
-        )
+        select_patterns(layout.bits, inventory_row.c.provider_id.in_(sharing), layout.amounts)
         .add_columns(
             provider_row.c.path,
             select(func.array_agg(provider_aggregates.c.aggregate_id))

@@ -7,9 +7,8 @@ combined once, as the search does, until the first combination is found.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from placement_svc.db.explanation.cloud import Cloud, Layout, RootGroup
+from placement_svc.db.explanation.cloud import Cloud, RootGroup
 from placement_svc.db.explanation.counts import Counts, RootCounts
-from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.candidates import Candidate, combine_around
@@ -23,14 +22,12 @@ from placement_svc.domain.demands import (
 from placement_svc.domain.explanation import (
     AmountCondition,
     CombinationFilter,
-    Filter,
     FilterCode,
     GroupFilters,
     QueryTexts,
     RequestFilters,
 )
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy
-from placement_svc.domain.inventory import MAX_CAPACITY
 from placement_svc.domain.root_tests import GroupTest
 from placement_svc.domain.supplier_tests import Bits
 
@@ -49,30 +46,6 @@ def combination_filters(request: CandidatesRequest, texts: QueryTexts) -> tuple[
     if len(names) > len(set(names)):
         filters.append(CombinationFilter(FilterCode.SUM, None))
     return tuple(filters)
-
-
-def layout_of(filters: RequestFilters, *others: RequestFilters) -> Layout:
-    """Return what the rows of roots must have for these filters, and for those of changes of the request."""
-    conditions = [each for one in (filters, *others) for each in one.conditions]
-    limits: dict[int, int] = {}
-    split_amounts: dict[int, int] = {}
-    for one in (filters, *others):
-        for class_id, amount in one.split_amounts.items():
-            split_amounts[class_id] = max(split_amounts.get(class_id, 0), min(amount, MAX_CAPACITY))
-        for class_id, amounts in _amounts_by_class(one.amounts).items():
-            if len(amounts) > 1:
-                limits[class_id] = max(limits.get(class_id, 0), min(sum(amounts), MAX_CAPACITY))
-    # Which providers of a tree can supply an amount together depends on each of them.
-    is_structured = bool(filters.combinations or split_amounts)
-    return Layout(number_conditions(conditions), is_structured, limits, split_amounts)
-
-
-def _amounts_by_class(filters: Iterable[Filter]) -> Mapping[int, list[int]]:
-    amounts: dict[int, list[int]] = {}
-    for each in filters:
-        assert isinstance(each.condition, AmountCondition)
-        amounts.setdefault(each.condition.class_id, []).append(each.condition.amount)
-    return amounts
 
 
 def _demands(group: GroupFilters) -> list[Demand]:

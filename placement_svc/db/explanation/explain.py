@@ -10,11 +10,12 @@ from sqlalchemy import Connection
 from placement_svc.db.explanation.amounts import FilterAmounts, read_amounts
 from placement_svc.db.explanation.answer import NO_ANSWER, Answer, search_answer
 from placement_svc.db.explanation.cloud import Scope, find_root, has_more_roots, read_cloud
-from placement_svc.db.explanation.combinations import Combinations, combination_filters, layout_of
+from placement_svc.db.explanation.combinations import Combinations, combination_filters
 from placement_svc.db.explanation.counts import Counts, RootCounts, count_roots
 from placement_svc.db.explanation.failures import NearestRoots, NearRoot, named, nearest_entry
 from placement_svc.db.explanation.filters import group_filters, root_filters
 from placement_svc.db.explanation.kind import find_kind
+from placement_svc.db.explanation.layout import layout_of
 from placement_svc.db.explanation.relaxations import Relaxations
 from placement_svc.db.explanation.returned_roots import count_returned_roots, has_shared_suppliers
 from placement_svc.db.search.candidates import SearchOptions

@@ -3,7 +3,7 @@
 `placement_svc.domain.root_tests` evaluates them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +33,6 @@ from placement_svc.db.filters import (
     in_any_aggregate,
     is_any,
     least_amount,
-    unused_amount,
 )
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
@@ -50,12 +49,6 @@ from placement_svc.domain.supplier_tests import Bits
 
 WORD_BITS = 60
 """The conditions for which one bigint of a pattern has bits."""
-
-ALLOCATABLE_COLUMNS = 2
-"""The number of columns of `select_patterns` for each class in `limits`."""
-
-HELD_COLUMNS = 5
-"""The number of columns of `select_patterns` for each class in `split_amounts`."""
 
 _ZERO: ColumnElement[int] = literal_column("0", BigInteger)
 
@@ -98,17 +91,12 @@ def _word_count(bits: Bits) -> int:
 def select_patterns(
     bits: Bits,
     inventories_of: ColumnElement[bool],
-    limits: Mapping[int, int] = MappingProxyType({}),
-    split_amounts: Mapping[int, int] = MappingProxyType({}),
+    amounts: Mapping[str, ColumnElement[int]] = MappingProxyType({}),
 ) -> Select[Any]:
     """Return the query for `provider_id`, `root_id` and `pattern` of all providers.
 
     `inventories_of` is a condition on `inventory_row` that the inventories of all these providers meet.
-
-    For each class id in `limits`, two more columns have the largest amount that one new allocation can get,
-    now and if nothing were used, but at most the limit of the class. For each class id in `split_amounts`,
-    five more have the units, the capacity and the free amount of the inventory. Larger amounts than can
-    matter are all equal, so that most providers are.
+    `amounts` are aggregates of `inventory_row`, by the names of further columns, which are 0 without a value.
 
     The inventories are read as a whole and aggregated by provider: an index scan for each provider costs
     more, because every one is needed.
@@ -118,22 +106,18 @@ def select_patterns(
     for condition, bit in bits.items():
         by_word[bit // WORD_BITS][condition] = bit % WORD_BITS
     class_ids = {each.class_id for each in bits if isinstance(each, AmountCondition)}
-    amount_columns = [
-        *(column for limit in limits.items() for column in _allocatable(*limit)),
-        *(column for amount in split_amounts.items() for column in _held(*amount)),
-    ]
-    amounts = (
+    by_provider = (
         select(
             inventory_row.c.provider_id,
             *(func.bit_or(_amount_word(word)).label(f"word_{number}") for number, word in enumerate(by_word)),
-            *(column.label(f"amount_{number}") for number, column in enumerate(amount_columns)),
+            *(column.label(name) for name, column in amounts.items()),
         )
         .where(is_any(inventory_row.c.resource_class_id, class_ids), inventories_of)
         .group_by(inventory_row.c.provider_id)
-        .subquery("amounts")
+        .subquery("by_provider")
     )
     words = [
-        _word(_provider_conditions(word)) + func.coalesce(amounts.c[f"word_{number}"], 0)
+        _word(_provider_conditions(word)) + func.coalesce(by_provider.c[f"word_{number}"], 0)
         for number, word in enumerate(by_word)
     ]
     pattern: ColumnElement[Any] = words[0] if word_count == 1 else join_texts(",", words)
@@ -141,41 +125,8 @@ def select_patterns(
         provider_row.c.id.label("provider_id"),
         provider_row.c.root_id,
         pattern.label("pattern"),
-        *(
-            func.coalesce(amounts.c[f"amount_{number}"], 0).label(f"amount_{number}")
-            for number in range(len(amount_columns))
-        ),
-    ).select_from(provider_row.outerjoin(amounts, amounts.c.provider_id == provider_row.c.id))
-
-
-def _allocatable(class_id: int, limit: int) -> list[ColumnElement[int]]:
-    """Return the amounts that one new allocation of a class can get, now and if nothing were used."""
-    return [
-        func.max(func.least(func.greatest(amount, 0), limit)).filter(
-            inventory_row.c.resource_class_id == class_id
-        )
-        for amount in (inventory_row.c.max_allocatable, unused_amount(inventory_row))
-    ]
-
-
-def _held(class_id: int, amount: int) -> Iterator[ColumnElement[int]]:
-    """Yield the units of an inventory of a class, its capacity, and what is free.
-
-    No part of `amount` is larger than it. Twice the units are enough for the amounts above it that an
-    explanation tries.
-    """
-    columns = inventory_row.c
-    units = func.greatest(columns.min_unit, columns.step_size)
-    greatest = func.greatest(literal(amount, BigInteger), 2 * units)
-    amounts = (
-        columns.min_unit,
-        func.least(columns.max_unit, greatest),
-        columns.step_size,
-        func.least(func.greatest(columns.capacity, 0), greatest),
-        func.least(func.greatest(free_amount(inventory_row), 0), greatest),
-    )
-    for column in amounts:
-        yield func.max(column).filter(columns.resource_class_id == class_id)
+        *(func.coalesce(by_provider.c[name], 0).label(name) for name in amounts),
+    ).select_from(provider_row.outerjoin(by_provider, by_provider.c.provider_id == provider_row.c.id))
 
 
 def _word(conditions: Mapping[int, ColumnElement[bool]]) -> ColumnElement[int]:

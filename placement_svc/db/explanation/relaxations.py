@@ -13,8 +13,9 @@ from typing import Any
 
 from placement_svc.db.explanation.amount_search import AmountSearch
 from placement_svc.db.explanation.cloud import read_cloud
-from placement_svc.db.explanation.combinations import Combinations, layout_of
+from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts, count_roots
+from placement_svc.db.explanation.layout import layout_of
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.domain.explanation import Filter, QueryTexts, RequestFilters, RootFilter

@@ -10,11 +10,12 @@ import pytest
 
 from placement_svc.db.engine import Database
 from placement_svc.db.explanation.amount_search import AmountSearch
-from placement_svc.db.explanation.cloud import Cloud, Layout, Node, RootGroup, Scope, read_cloud
+from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup, Scope, read_cloud
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.details import ExplainedProvider
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
+from placement_svc.db.explanation.layout import Layout
 from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
