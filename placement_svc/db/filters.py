@@ -210,9 +210,9 @@ def ids_text(ids: Iterable[int]) -> str:
     return f"{{{','.join(map(str, ids))}}}"
 
 
-def int_array(values: Iterable[int]) -> ColumnElement[Any]:
+def int_array(values: Iterable[int], type_: type[Integer] = Integer) -> ColumnElement[Any]:
     """Return an array that is sent as text."""
-    return cast(literal(ids_text(values)), ARRAY(Integer))
+    return cast(literal(ids_text(values)), ARRAY(type_))
 
 
 def any_id(name: str) -> ColumnElement[Any]:

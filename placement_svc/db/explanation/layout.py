@@ -1,12 +1,14 @@
 """What the rows of roots have for a request: its conditions, and the amounts that can matter."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from sqlalchemy import BigInteger, ColumnElement, func, literal
+from sqlalchemy.sql.expression import Grouping
 
 from placement_svc.db.explanation.patterns import inventory_row, number_conditions
-from placement_svc.db.filters import free_amount, unused_amount
+from placement_svc.db.filters import free_amount, int_array, unused_amount
 from placement_svc.domain.explanation import AmountCondition, Filter, RequestFilters
 from placement_svc.domain.inventory import MAX_CAPACITY
 from placement_svc.domain.supplier_tests import Bits
@@ -17,19 +19,24 @@ ALLOCATABLE_COLUMNS = 2
 HELD_COLUMNS = 5
 """The number of columns for each class in `Layout.split_amounts`."""
 
+MAX_SUMS = 100
+"""The most sums of a class in `Layout.sums`; ten different amounts can have 1,023."""
+
 
 @dataclass(frozen=True)
 class Layout:
     """The content of the rows of roots: the bit of each condition and, with `is_structured`, the trees.
 
     `limits` has the classes of which one provider may supply several groups, and the largest amount of each
-    that can matter. `split_amounts` has the classes of which several providers may supply one amount, and the
-    largest amount that they may supply.
+    that can matter. `sums` has those of them whose groups together can request only few amounts, and these
+    amounts in ascending order. `split_amounts` has the classes of which several providers may supply one
+    amount, and the largest amount that they may supply.
     """
 
     bits: Bits
     is_structured: bool = False
     limits: Mapping[int, int] = field(default_factory=dict)
+    sums: Mapping[int, Sequence[int]] = field(default_factory=dict)
     split_amounts: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -54,12 +61,12 @@ class Layout:
         """The columns, by name, with amounts that are aggregated from the inventories of a provider.
 
         For each class of `limits`, two have the largest amount that one new allocation can get, now and if
-        nothing were used, but at most the limit. For each class of `split_amounts`, five have the units, the
-        capacity and the free amount of the inventory. Larger amounts than can matter are all equal, so that
-        most providers are.
+        nothing were used: of a class in `sums`, the largest sum that this amount includes, and otherwise at
+        most the limit. For each class of `split_amounts`, five have the units, the capacity and the free
+        amount of the inventory. Amounts whose difference cannot matter are equal, so that most providers are.
         """
         columns = [
-            *(column for limit in self.limits.items() for column in _allocatable(*limit)),
+            *(column for id_, limit in self.limits.items() for column in _allocatable(id_, limit, self.sums)),
             *(column for amount in self.split_amounts.items() for column in _held(*amount)),
         ]
         return {f"amount_{number}": column for number, column in enumerate(columns)}
@@ -74,6 +81,7 @@ def layout_of(filters: RequestFilters, *others: RequestFilters) -> Layout:
     """Return what the rows of roots must have for these filters, and for those of changes of the request."""
     conditions = [each for one in (filters, *others) for each in one.conditions]
     limits: dict[int, int] = {}
+    sums: dict[int, set[int]] = {}
     split_amounts: dict[int, int] = {}
     for one in (filters, *others):
         for class_id, amount in one.split_amounts.items():
@@ -81,9 +89,25 @@ def layout_of(filters: RequestFilters, *others: RequestFilters) -> Layout:
         for class_id, amounts in _amounts_by_class(one.amounts).items():
             if len(amounts) > 1:
                 limits[class_id] = max(limits.get(class_id, 0), min(sum(amounts), MAX_CAPACITY))
+                sums.setdefault(class_id, set()).update(islice(_sums(amounts), MAX_SUMS + 1))
+    few_sums = {
+        class_id: sorted(of_class)
+        for class_id, of_class in sums.items()
+        # What one of several providers may supply to an amount is not known.
+        if len(of_class) <= MAX_SUMS and class_id not in split_amounts
+    }
     # Which providers of a tree can supply an amount together depends on each of them.
     is_structured = bool(filters.combinations or split_amounts)
-    return Layout(number_conditions(conditions), is_structured, limits, split_amounts)
+    return Layout(number_conditions(conditions), is_structured, limits, few_sums, split_amounts)
+
+
+def _sums(amounts: Iterable[int]) -> Iterator[int]:
+    """Yield each sum of some of the amounts once, apart from those that no inventory can supply."""
+    sums = {0}
+    for amount in amounts:
+        new = {total for each in sums if (total := each + amount) <= MAX_CAPACITY} - sums
+        yield from new
+        sums |= new
 
 
 def _amounts_by_class(filters: Iterable[Filter]) -> Mapping[int, list[int]]:
@@ -94,10 +118,17 @@ def _amounts_by_class(filters: Iterable[Filter]) -> Mapping[int, list[int]]:
     return amounts
 
 
-def _allocatable(class_id: int, limit: int) -> Iterator[ColumnElement[int]]:
+def _allocatable(
+    class_id: int, limit: int, sums: Mapping[int, Sequence[int]]
+) -> Iterator[ColumnElement[int]]:
     """Yield the amounts that one new allocation of a class can get, now and if nothing were used."""
     for amount in (inventory_row.c.max_allocatable, unused_amount(inventory_row)):
-        yield _of_class(class_id, func.least(func.greatest(amount, 0), limit))
+        if class_id in sums:
+            # PostgreSQL numbers elements from 1; an amount below the first sum has number 0, and so no value.
+            of_class = Grouping(int_array(sums[class_id], BigInteger))
+            yield _of_class(class_id, of_class[func.width_bucket(amount, of_class)])
+        else:
+            yield _of_class(class_id, func.least(func.greatest(amount, 0), limit))
 
 
 def _held(class_id: int, amount: int) -> Iterator[ColumnElement[int]]:

@@ -322,6 +322,36 @@ def test_amounts_above_the_requested_one_do_not_distinguish_hosts(
     assert [len(cloud.roots) for cloud in clouds] == [1, 5]
 
 
+@pytest.mark.parametrize(
+    ("amounts", "with_candidates", "distinguished"),
+    [
+        # One has 1, some have from 2 to 4, or 5 and 6, and others enough for both.
+        ((2, 5), 14, 4),
+        # There are more sums of seven amounts than are distinguished, so every amount is.
+        (tuple(2**n for n in range(7)), 0, 20),
+        # No inventory can have such an amount.
+        ((10**19, 10**19), 0, 1),
+        ((1, 10**19), 0, 1),
+    ],
+    ids=["few", "many", "too-large", "one-too-large"],
+)
+def test_only_sums_of_the_amounts_distinguish_hosts(
+    api: Api,
+    load_cloud: LoadCloud,
+    clouds: list[Cloud],
+    amounts: tuple[int, ...],
+    with_candidates: int,
+    distinguished: int,
+) -> None:
+    load_cloud(read("; ".join(f"h{n}{{VCPU{n}}}" for n in range(1, 21))))
+    groups = "&".join(f"resources{n}=VCPU:{amount}" for n, amount in enumerate(amounts))
+    path = f"/allocation_candidates/explanation?relaxations=0&group_policy=none&{groups}"
+    body = api("GET", path).json
+
+    assert body["roots"]["with_candidates"] == with_candidates
+    assert [len(cloud.roots) for cloud in clouds] == [distinguished]
+
+
 def test_order_of_providers_without_parts_does_not_distinguish_hosts(
     api: Api, load_cloud: LoadCloud, clouds: list[Cloud]
 ) -> None:
