@@ -4,13 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placement_svc.db.explanation.cloud import RootGroup, read_cloud
+from placement_svc.db.explanation.cloud import RootGroup
 from placement_svc.db.explanation.combinations import Combinations
-from placement_svc.db.explanation.counts import RootCounts
+from placement_svc.db.explanation.counts import CountsReader, RootCounts
 from placement_svc.db.explanation.split_amount_search import SplitAmountSearch
 from placement_svc.db.explanation.useful_amounts import Steps, UsefulAmounts, read_useful_amounts
-from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.domain.explanation import RequestFilters
 from placement_svc.domain.relaxations import Amount
 
@@ -35,33 +33,22 @@ class AmountSearch:
     one largest amount below the requested one, and one smallest amount above it.
     """
 
-    def __init__(
-        self,
-        reader: InventoryReader,
-        counts: RootCounts,
-        filters: RequestFilters,
-        options: SearchOptions,
-        sharing_trait_id: int | None,
-    ) -> None:
-        """Search the roots of `counts`, which are those of `filters`: those of the request itself."""
+    def __init__(self, reader: CountsReader, counts: RootCounts) -> None:
+        """Search the roots of `counts`, which are those of the request itself, as those of `reader`."""
         self._reader = reader
         self._counts = counts
-        self._filters = filters
         self._cloud = counts.cloud
-        self._options = options
-        self._sharing_trait_id = sharing_trait_id
+        self._options = reader.options
         self._numbers = {id(root): number for number, root in enumerate(self._cloud.roots)}
 
     @cached_property
     def _useful(self) -> UsefulAmounts:
-        return read_useful_amounts(self._reader, self._cloud, self._options.memory)
+        return read_useful_amounts(self._reader.inventories, self._cloud, self._options.memory)
 
     @cached_property
     def _splits(self) -> SplitAmountSearch:
-        options, layout, scope = self._options, self._cloud.layout.doubled(), self._cloud.scope
-        cloud = read_cloud(self._reader, layout, self._sharing_trait_id, scope, options.memory)
-        counts = RootCounts(cloud, self._filters, options.deadline, options.memory)
-        return SplitAmountSearch(counts, options)
+        counts = self._reader.read(self._cloud.layout.doubled(), self._cloud.scope)
+        return SplitAmountSearch(counts, self._options)
 
     def find(self, amount: Amount, filters: RequestFilters) -> int | None:
         """Return the largest smaller amount with candidates, else the smallest larger one, else None.

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import compress
 
-from placement_svc.db.explanation.cloud import Cloud, RootGroup
+from placement_svc.db.explanation.cloud import Cloud, RootGroup, Scope, read_cloud
+from placement_svc.db.explanation.layout import Layout
+from placement_svc.db.search.candidates import SearchOptions
+from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.explanation import (
     Filter,
@@ -29,6 +32,22 @@ class Counts:
     alone: int
     left: int
     sole_blocker: int
+
+
+@dataclass(frozen=True)
+class CountsReader:
+    """Reads the roots of the cloud and counts them for the filters of a request."""
+
+    inventories: InventoryReader
+    sharing_trait_id: int | None
+    filters: RequestFilters
+    options: SearchOptions
+
+    def read(self, layout: Layout, scope: Scope) -> "RootCounts":
+        """Return the counts of the roots that a scope covers."""
+        memory = self.options.memory
+        cloud = read_cloud(self.inventories, layout, self.sharing_trait_id, scope, memory)
+        return RootCounts(cloud, self.filters, self.options.deadline, memory)
 
 
 class RootCounts:

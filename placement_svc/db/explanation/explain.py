@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 
 from placement_svc.db.explanation.amounts import FilterAmounts, read_amounts
 from placement_svc.db.explanation.answer import NO_ANSWER, Answer, search_answer
-from placement_svc.db.explanation.cloud import Scope, find_root, has_more_roots, read_cloud
+from placement_svc.db.explanation.cloud import Scope, find_root, has_more_roots
 from placement_svc.db.explanation.combinations import Combinations, combination_filters
-from placement_svc.db.explanation.counts import Counts, RootCounts, count_roots
+from placement_svc.db.explanation.counts import Counts, CountsReader, count_roots
 from placement_svc.db.explanation.failures import NearestRoots, NearRoot, named, nearest_entry
 from placement_svc.db.explanation.filters import group_filters, root_filters
 from placement_svc.db.explanation.kind import find_kind
@@ -98,7 +98,6 @@ class _Explanation:
     ) -> None:
         self._reader = reader
         self._explained = explained
-        self._sharing_trait_id = criteria.sharing_trait_id
         self._request = explained.request
         self._options = options
         filters = RequestFilters(
@@ -106,15 +105,14 @@ class _Explanation:
             root_filters(criteria, explained.texts),
             combination_filters(explained.request, explained.texts),
         )
-        self._filters = filters
         self._groups = filters.groups
         self._root = None if explained.root is None else find_root(reader, explained.root)
         self._has_more = self._root is None and has_more_roots(reader, options.max_roots)
         self._scope = Scope(self._root and self._root.id, options.max_roots if self._has_more else None)
         search = options.search
-        cloud = read_cloud(reader, layout_of(filters), criteria.sharing_trait_id, self._scope, search.memory)
-        self._counts = RootCounts(cloud, filters, search.deadline, search.memory)
-        self._combinations = Combinations(cloud, filters, search)
+        self._counts_reader = CountsReader(reader, criteria.sharing_trait_id, filters, search)
+        self._counts = self._counts_reader.read(layout_of(filters), self._scope)
+        self._combinations = Combinations(self._counts.cloud, filters, search)
         combined = zip(filters.combinations, self._combinations.count(self._counts), strict=True)
         self._tree: TreeCounts = [
             (CombinationFilter(FilterCode.GROUPS, None), self._counts.of_groups()),
@@ -164,21 +162,11 @@ class _Explanation:
         if not body["complete"]:
             body["relaxations"] = []
             return
-        counts, search = self._counts, self._options.search
+        counts = self._counts
         if self._has_more:
             # Relaxations consider the whole cloud.
-            everything, layout = Scope(), counts.cloud.layout
-            cloud = read_cloud(self._reader, layout, self._sharing_trait_id, everything, search.memory)
-            counts = RootCounts(cloud, self._filters, search.deadline, search.memory)
-        relaxations = Relaxations(
-            self._reader,
-            counts,
-            self._filters,
-            self._request,
-            self._explained.texts,
-            search,
-            self._sharing_trait_id,
-        )
+            counts = self._counts_reader.read(counts.cloud.layout, Scope())
+        relaxations = Relaxations(self._counts_reader, counts, self._request, self._explained.texts)
         before = None if self._has_more else self._tree[-1][1].left
         body["relaxations"] = [each.entry() for each in relaxations.find(before)]
         body["complete"] = relaxations.complete

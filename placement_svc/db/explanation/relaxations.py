@@ -12,12 +12,10 @@ from itertools import islice, takewhile
 from typing import Any
 
 from placement_svc.db.explanation.amount_search import AmountSearch
-from placement_svc.db.explanation.cloud import read_cloud
 from placement_svc.db.explanation.combinations import Combinations
-from placement_svc.db.explanation.counts import RootCounts, count_roots
+from placement_svc.db.explanation.counts import CountsReader, RootCounts, count_roots
 from placement_svc.db.explanation.layout import layout_of
-from placement_svc.db.search.candidates import SearchOptions, find_candidates
-from placement_svc.db.search.ignored_consumers import InventoryReader
+from placement_svc.db.search.candidates import find_candidates
 from placement_svc.domain.explanation import Filter, QueryTexts, RequestFilters, RootFilter
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.relaxations import (
@@ -94,21 +92,18 @@ class Relaxations:
 
     def __init__(
         self,
-        reader: InventoryReader,
+        reader: CountsReader,
         counts: RootCounts,
-        filters: RequestFilters,
         request: CandidatesRequest,
         texts: QueryTexts,
-        options: SearchOptions,
-        sharing_trait_id: int | None,
     ) -> None:
+        """Search the roots of `counts`, which `reader` has read."""
         self._reader = reader
         self._counts = counts
-        self._filters = filters
+        self._filters = reader.filters
         self._request = request
         self._texts = texts
-        self._options = options
-        self._sharing_trait_id = sharing_trait_id
+        self._options = reader.options
         self.complete = True
 
     def find(self, before: int | None) -> list[Relaxation]:
@@ -120,9 +115,7 @@ class Relaxations:
         if before is None:
             before = self._with_candidates(self._counts, self._filters)
         changes = single_changes(self._filters)
-        values = AmountSearch(
-            self._reader, self._counts, self._filters, self._options, self._sharing_trait_id
-        )
+        values = AmountSearch(self._reader, self._counts)
         found = self._better(before, (_trial((each,)) for each in changes), values)
         if not found:
             found = self._better(before, self._first_pairs(changes), values)
@@ -149,10 +142,7 @@ class Relaxations:
         changed = [trial.filters(self._filters) for trial in trials]
         counts = self._counts
         if any(trial.amount for trial in trials):
-            memory, scope = self._options.memory, counts.cloud.scope
-            layout = layout_of(self._filters, *changed)
-            cloud = read_cloud(self._reader, layout, self._sharing_trait_id, scope, memory)
-            counts = RootCounts(cloud, self._filters, self._options.deadline, memory)
+            counts = self._reader.read(layout_of(self._filters, *changed), counts.cloud.scope)
         for trial, filters in zip(trials, changed, strict=True):
             if self._is_out_of_time():
                 return
@@ -190,7 +180,7 @@ class Relaxations:
         """Return whether the search finds a candidate of the changed request."""
         changed = replace(trial.request(self._request, self._texts), limit=1)
         options = replace(self._options, summary_classes=frozenset(), max_candidates=None)
-        result = find_candidates(self._reader.connection, changed, options)
+        result = find_candidates(self._reader.inventories.connection, changed, options)
         return next(iter(result.candidates), None) is not None
 
 

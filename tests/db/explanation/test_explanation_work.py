@@ -306,7 +306,7 @@ def clouds(monkeypatch: pytest.MonkeyPatch) -> list[Cloud]:
         clouds.append(read_cloud(*arguments))
         return clouds[-1]
 
-    monkeypatch.setattr("placement_svc.db.explanation.explain.read_cloud", kept)
+    monkeypatch.setattr("placement_svc.db.explanation.counts.read_cloud", kept)
     return clouds
 
 
