@@ -11,6 +11,7 @@ from typing import Any
 import psycopg2  # type: ignore[import-untyped]
 
 from placement_svc.db.sockets import fetch_value
+from placement_svc.db.urls import APPLICATION_NAME
 
 PROBE_TIMEOUT = 5
 """Seconds that a server has to respond to a new connection.
@@ -18,6 +19,9 @@ PROBE_TIMEOUT = 5
 A server that is overloaded responds late, and ending its connections would only add to its load. A cluster
 takes longer than this to elect another primary.
 """
+
+PROBE_NAME = f"{APPLICATION_NAME} probe"
+"""The `application_name` of a probe, so that it does not count as a session of a service."""
 
 AVOID_SECONDS = 60.0
 """Seconds for which no request waits for a host that has not responded, or uses one that is replaced.
@@ -206,7 +210,7 @@ class ServerHosts:
         """Return the arguments of a connection to one server, whatever its role."""
         omitted = ("options", "target_session_attrs", "connect_timeout")
         arguments = {name: value for name, value in self._arguments.items() if name not in omitted}
-        return arguments | {"host": server.host, "port": server.port}
+        return arguments | {"host": server.host, "port": server.port, "application_name": PROBE_NAME}
 
 
 def _has_timed_out(started: float, timeout: int) -> bool:

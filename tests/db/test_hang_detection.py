@@ -1,10 +1,15 @@
 """The connections that the watchdog of hanging servers knows."""
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
+import psycopg2  # type: ignore[import-untyped]
+import pytest
 from sqlalchemy import make_url, text
 
 from placement_svc.db.engine import connect
+from placement_svc.db.sessions import count_others
 from tests.support.service import wait_until
 
 
@@ -28,3 +33,26 @@ def test_connections_of_an_abandoned_pool_are_closed(database_url: str) -> None:
 
     wait_until(are_closed)
     other.dispose()
+
+
+def test_a_probe_does_not_count_as_a_session_of_a_service(
+    new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_database()
+    service, command = connect(url), connect(url)
+    counts: list[int] = []
+    connect_driver = psycopg2.connect
+
+    def probe(*arguments: Any, **options: Any) -> Any:
+        connection = connect_driver(*arguments, **options)
+        counts.append(count_others(command))
+        return connection
+
+    with service.connect():
+        command.connect().close()
+        monkeypatch.setattr(psycopg2, "connect", probe)
+        wait_until(lambda: counts)
+
+    assert counts[0] == 1
+    service.dispose()
+    command.dispose()
