@@ -45,7 +45,7 @@ class Claimer(ABC):
         self._deadline = deadline
         self._memory = memory
         self._most = MostClaims(rules, inventories, deadline, memory)
-        self._alike = AlikeRoots(rules.demands, self._inventories, deadline)
+        self._alike = AlikeRoots(rules, self._inventories, deadline)
         self._claims: dict[int, RootClaims] = {}
         self._is_exact = True
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement_svc.domain.alike_roots import units_of
 from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
 from placement_svc.domain.claim_run import ClaimRun
 from placement_svc.domain.claiming import claim_all
@@ -18,12 +19,19 @@ from placement_svc.domain.split_claiming import claim_all_with_splits
 MOST = 10_000
 
 TWO_AMOUNTS = (Demand("_A", (("DEVICE", 2),)), Demand("_B", (("DEVICE", 1),)))
+TWO_CLASSES = (("DEVICE", 2), ("MEMORY_MB", 3))
+EQUAL_AMOUNTS = (Demand("_A", TWO_CLASSES), Demand("_B", TWO_CLASSES))
+OTHER_AMOUNTS = (Demand("_A", TWO_CLASSES), Demand("_B", (("DEVICE", 4), ("MEMORY_MB", 3))))
 SPLIT = (Demand("", (("DEVICE", 3),)), Demand("_B", (("VCPU", 1),)))
 
 RULES = [
     CombinationRules(TWO_AMOUNTS),
     CombinationRules(TWO_AMOUNTS, group_policy=GroupPolicy.ISOLATE),
     CombinationRules(TWO_AMOUNTS, same_subtree=(frozenset({0, 1}),)),
+    CombinationRules(EQUAL_AMOUNTS),
+    CombinationRules(EQUAL_AMOUNTS, group_policy=GroupPolicy.ISOLATE),
+    CombinationRules(OTHER_AMOUNTS),
+    CombinationRules((*EQUAL_AMOUNTS, Demand("", (("VCPU", 7),))), group_policy=GroupPolicy.ISOLATE),
     CombinationRules(SPLIT, splittable=frozenset({0})),
 ]
 
@@ -39,9 +47,12 @@ class LookupCounter(SimulatedInventories):
 
 
 class Hosts:
-    """Hosts with one child for each device amount of a model, whose ids and order by uuid are random."""
+    """Hosts with one child for each device amount of a model, whose ids and order by uuid are random.
 
-    def __init__(self, models: Sequence[Sequence[int]], seed: int) -> None:
+    So is the memory of the children, which is from 10 to `max_memory`.
+    """
+
+    def __init__(self, models: Sequence[Sequence[int]], seed: int, max_memory: int = 10) -> None:
         drawn = random.Random(seed)
         size = sum(map(len, models)) + len(models)
         ids = iter(drawn.sample(range(1, 10 * size), size))
@@ -53,12 +64,13 @@ class Hosts:
             children = [next(ids) for _ in amounts]
             for id_, amount in zip(children, amounts, strict=True):
                 self._add((root_id, id_), "DEVICE", amount)
+                self._add((root_id, id_), "MEMORY_MB", drawn.randint(10, max_memory))
             drawn.shuffle(children)
             self.roots.append((root_id, tuple(children)))
 
     def _add(self, path: tuple[int, ...], name: str, amount: int) -> None:
         held, id_ = self.inventories, path[-1]
-        held.free[id_, name], held.max_unit[id_, name] = amount, amount
+        held.free[id_, name], held.max_unit[id_, name] = amount, 50
         held.min_unit[id_, name] = held.step_size[id_, name] = 1
         held.paths[id_], held.traits[id_], held.uuids[id_] = path, frozenset({7}), f"{id_:08}"
 
@@ -77,14 +89,14 @@ class Hosts:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=4),
+    st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=5), min_size=1, max_size=4),
     st.sampled_from(RULES),
     st.integers(0, 2**32),
 )
 def test_hosts_get_the_claims_of_their_models(
     models: list[list[int]], rules: CombinationRules, seed: int
 ) -> None:
-    hosts = Hosts([*models, *models, *models], seed)
+    hosts = Hosts([*models, *models, *models], seed, max_memory=13)
     numbers = range(len(hosts.roots))
     together = hosts.claim(rules, numbers)
     counts = {claims.root_id: claims.count for claims in together.claims}
@@ -94,12 +106,13 @@ def test_hosts_get_the_claims_of_their_models(
         assert counts.get(root_id, 0) == sum(claims.count for claims in alone.claims)
     # Each host has used its own inventories, and the last claim is one of it.
     amount = sum(amount for demand in rules.demands for _, amount in demand.resources)
-    for (root_id, children), model in zip(hosts.roots, [*models, *models, *models], strict=True):
-        free = together.inventories.free
-        left = sum(free[id_, "DEVICE"] for id_ in children) + free[root_id, "VCPU"]
-        assert sum(model) + 50 - left == counts.get(root_id, 0) * amount
-        assert min(free[id_, "DEVICE"] for id_ in children) >= 0
+    before, free = hosts.inventories.free, together.inventories.free
+    for root_id, children in hosts.roots:
+        claimed = {key: before[key] - free[key] for key in before if key[0] in (root_id, *children)}
+        assert sum(claimed.values()) == counts.get(root_id, 0) * amount
+    assert min(free.values()) >= 0
     for claims in together.claims:
+        assert any(free[key] < of_last for key, of_last in claims.last.items())
         [children] = [ids for root_id, ids in hosts.roots if root_id == claims.root_id]
         assert {id_ for id_, _ in claims.last} <= {claims.root_id, *children}
         assert sum(claims.last.values()) == amount
@@ -115,3 +128,27 @@ def test_claims_of_a_model_are_computed_once() -> None:
     hosts.claim(rules, range(100))
     # For each host, its suppliers are tested once: for each of two demands, four children.
     assert LookupCounter.lookups <= once + 99 * 2 * 4
+
+
+def test_hosts_with_other_remainders_are_computed_once() -> None:
+    rules = CombinationRules(EQUAL_AMOUNTS, group_policy=GroupPolicy.ISOLATE)
+    models = [(4, 6), (5, 6), (7, 5), (6, 4)]
+    hosts = Hosts(models, 1, max_memory=11)
+    lookups = []
+    for numbers in ([0], range(len(models))):
+        LookupCounter.lookups = 0
+        hosts.claim(rules, numbers)
+        lookups.append(LookupCounter.lookups)
+    once, together = lookups
+    # Of each other host, both suppliers are tested once: the demands are equal.
+    assert together <= once + 3 * 2
+
+
+def test_units_are_whole_resources_or_common_divisors() -> None:
+    disk = Demand("", (("DISK_GB", 10),))
+    same = Demand("_C", TWO_CLASSES[::-1])
+
+    assert units_of([*EQUAL_AMOUNTS, same, disk], frozenset()) == [TWO_CLASSES, disk.resources]
+    assert units_of(OTHER_AMOUNTS, frozenset()) == [(("DEVICE", 2),), (("MEMORY_MB", 3),)]
+    assert units_of(EQUAL_AMOUNTS, frozenset({"DEVICE"})) == [(("DEVICE", 1),), (("MEMORY_MB", 3),)]
+    assert units_of([Demand("_A", ())], frozenset()) == []
