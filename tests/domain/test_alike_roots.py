@@ -140,7 +140,7 @@ def test_hosts_with_other_remainders_are_computed_once() -> None:
         hosts.claim(rules, numbers)
         lookups.append(LookupCounter.lookups)
     once, together = lookups
-    # Of each other host, both suppliers are tested once: the demands are equal.
+    # Both suppliers of each other host are tested once, as the demands are equal.
     assert together <= once + 3 * 2
 
 

@@ -1,4 +1,4 @@
-"""What the rows of roots have for a request: its conditions, and the amounts that can matter."""
+"""What an explanation reads of each root: the conditions that providers meet, and amounts that can matter."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,7 +93,7 @@ def layout_of(filters: RequestFilters, *others: RequestFilters) -> Layout:
     few_sums = {
         class_id: sorted(of_class)
         for class_id, of_class in sums.items()
-        # What one of several providers may supply to an amount is not known.
+        # If an amount may be split, a provider can supply any part of it, so every difference matters.
         if len(of_class) <= MAX_SUMS and class_id not in split_amounts
     }
     # Which providers of a tree can supply an amount together depends on each of them.
