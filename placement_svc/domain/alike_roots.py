@@ -17,6 +17,9 @@ from placement_svc.domain.demands import CombinationRules, Demand, Resources
 MAX_SUPPLIERS = 20_000
 """The most suppliers of all roots whose claims are remembered; each needs some 500 bytes of memory."""
 
+MAX_REMEMBERED_UNITS = 100
+"""The sets of demands whose units are remembered: few suppliers differ in what they can supply."""
+
 
 class _Shape(NamedTuple):
     """A root with numbers instead of the ids of its providers.
@@ -110,10 +113,12 @@ class AlikeRoots:
     def _description(self, provider_id: int, demands: tuple[int, ...]) -> tuple[Hashable, ...]:
         """Return the amounts and traits of a supplier of these demands, and its level in the tree."""
         held = self._inventories
-        if demands not in self._units:
+        units = self._units.get(demands)
+        if units is None:
             of_supplier = [self._rules.demands[number] for number in demands]
-            self._units[demands] = units_of(of_supplier, self._rules.splittable_classes)
-        units = self._units[demands]
+            units = units_of(of_supplier, self._rules.splittable_classes)
+            if len(self._units) < MAX_REMEMBERED_UNITS:
+                self._units[demands] = units
         free = tuple(min(held.free[provider_id, name] // amount for name, amount in unit) for unit in units)
         limits = tuple(
             (held.max_unit.get(key, 0), held.min_unit.get(key, 0), held.step_size.get(key, 0))
