@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 
 from sqlalchemy import BigInteger, ColumnElement, func, literal
@@ -56,7 +57,7 @@ class Layout:
             split_amounts={class_id: min(2 * amount, MAX_CAPACITY) for class_id, amount in added.items()},
         )
 
-    @property
+    @cached_property
     def amounts(self) -> dict[str, ColumnElement[int]]:
         """The columns, by name, with amounts that are aggregated from the inventories of a provider.
 
