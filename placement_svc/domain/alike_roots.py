@@ -120,11 +120,9 @@ class AlikeRoots:
             if len(self._units) < MAX_REMEMBERED_UNITS:
                 self._units[demands] = units
         free = tuple(min(held.free[provider_id, name] // amount for name, amount in unit) for unit in units)
+        keys = [(provider_id, name) for unit in units for name, _ in unit]
         limits = tuple(
-            (held.max_unit.get(key, 0), held.min_unit.get(key, 0), held.step_size.get(key, 0))
-            for unit in units
-            for name, _ in unit
-            for key in [(provider_id, name)]
+            (held.max_unit.get(key, 0), held.min_unit.get(key, 0), held.step_size.get(key, 0)) for key in keys
         )
         return free, limits, tuple(sorted(held.traits.get(provider_id, ()))), len(held.path(provider_id))
 
