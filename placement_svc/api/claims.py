@@ -13,6 +13,7 @@ from placement_svc.domain.placements import Placement, PlacementRequest
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
+from placement_svc.observability import request_stats
 from placement_svc.schemas.claims import parse_claims_request
 
 bp = Blueprint("claims", __name__)
@@ -32,6 +33,7 @@ def place_consumers() -> Response:
     rule = None if wanted.placement_group is None else PlacementGroupRule(wanted.placement_group)
     request_deadline().advice = ADVICE
     options = PlacingOptions(search=search_options(wanted.request), rule=rule)
+    request_stats.current().is_dry_run = is_dry_run
     service = placing_service()
     with one_at_a_time(wanted.request):
         result = service.find(wanted, options) if is_dry_run else service.place(wanted, options)

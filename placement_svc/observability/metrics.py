@@ -66,8 +66,10 @@ TOTALS_SECONDS = 15.0
 
 METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 
-CLAIMS = frozenset({"allocations.replace_allocations", "allocations.replace_consumer_allocations"})
-"""The endpoints that create or replace allocations."""
+CLAIMS = frozenset(
+    {"allocations.replace_allocations", "allocations.replace_consumer_allocations", "claims.place_consumers"}
+)
+"""The endpoints that create or replace allocations, except for the reshaper."""
 
 
 @contextmanager
@@ -176,7 +178,7 @@ class Metrics:
             registry=self.registry,
         )
         # A series that begins at 0 lets Prometheus see its first increase.
-        for outcome in ("won", "over_capacity", "conflict", "refused"):
+        for outcome in ("won", "over_capacity", "no_candidates", "conflict", "refused"):
             self.claims.labels(outcome)
         for reason in ("no_supplier", "combination"):
             self.empty_searches.labels(reason)
@@ -240,7 +242,8 @@ class Metrics:
             self.connection_seconds.observe(stats.connection_seconds)
             # If two connections are returned at the same time, each event has subtracted only its own.
             self._update_checked_out()
-        if completed.endpoint in CLAIMS and (outcome := _outcome(completed)):
+        is_claim = completed.endpoint in CLAIMS and not stats.is_dry_run
+        if is_claim and (outcome := _outcome(completed)):
             self.claims.labels(outcome).inc()
         if stats.candidates is not None:
             self.candidates.observe(stats.candidates)
@@ -262,12 +265,14 @@ class Metrics:
 
 
 def _outcome(completed: CompletedRequest) -> str | None:
-    """Return the outcome of a claim, None if the request was not a claim or failed for other reasons."""
+    """Return the outcome of a claim, None if it failed for other reasons."""
     match completed.error:
         case None:
-            return "won" if completed.status == 204 else None
+            return "won" if completed.status in (200, 204) else None
         case OverCapacity():
             return "over_capacity"
+        case NoCandidates():
+            return "no_candidates"
         case ConcurrentUpdate():
             return "conflict"
         case Conflict():

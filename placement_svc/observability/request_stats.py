@@ -21,6 +21,8 @@ class RequestStats:
     retries: int = 0
     trees: int = 0
     candidates: int | None = None
+    is_dry_run: bool = False
+    """Whether the request only returns what `POST /claims` would claim."""
     standby_reads: int = 0
     """The reads that may use a standby, and did."""
     primary_reads: int = 0

@@ -289,11 +289,30 @@ def test_claims_are_counted_by_outcome(
     body = claim(**({"host": host} | changed))
     assert send(fresh, "PUT", f"/allocations/{uuid4()}", body).status_code == status
     assert send(fresh, "POST", "/allocations", {str(uuid4()): body}).status_code == status
-    counted = {
-        name: sample(fresh, "placement_claims_total", outcome=name)
-        for name in ("won", "over_capacity", "conflict", "refused")
-    }
-    assert {name: count for name, count in counted.items() if count} == ({outcome: 2.0} if outcome else {})
+    assert claims_by_outcome(fresh) == ({outcome: 2.0} if outcome else {})
+
+
+def claims_by_outcome(app: Flask) -> dict[str, float]:
+    """Return how many claims have been counted, by those outcomes that there were."""
+    outcomes = ("won", "over_capacity", "no_candidates", "conflict", "refused")
+    counted = {name: sample(app, "placement_claims_total", outcome=name) for name in outcomes}
+    assert None not in counted.values()
+    return {name: count for name, count in counted.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("amount", "status", "outcome"), [(1, 200, "won"), (13, 409, "no_candidates"), (0, 400, None)]
+)
+def test_searches_with_claims_are_counted_by_outcome(
+    fresh: Flask, host: str, amount: int, status: int, outcome: str | None
+) -> None:
+    consumer = claim(host) | {"uuid": str(uuid4())}
+    del consumer["allocations"]
+    body = {"request": f"resources=VCPU:{amount}", "consumers": [consumer]}
+    assert send(fresh, "POST", "/claims", body | {"dry_run": True}).status_code == status
+    assert claims_by_outcome(fresh) == {}
+    assert send(fresh, "POST", "/claims", body).status_code == status
+    assert claims_by_outcome(fresh) == ({outcome: 1.0} if outcome else {})
 
 
 def test_claim_without_inventory_is_counted_as_refused(fresh: Flask, host: str) -> None:
