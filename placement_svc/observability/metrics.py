@@ -41,7 +41,7 @@ from placement_svc.domain.errors import (
     PlacementError,
 )
 from placement_svc.domain.inventory import Totals
-from placement_svc.domain.placement_groups import HARD_POLICIES
+from placement_svc.domain.placement_groups import POLICIES
 from placement_svc.observability.access_log import CompletedRequest
 from placement_svc.observability.database_metrics import (
     DatabaseCollector,
@@ -173,7 +173,7 @@ class Metrics:
         )
         self.group_refusals = Counter(
             "placement_group_refusals",
-            "Claims that a placement group alone has refused, by its policy.",
+            "Calls of POST /claims that had enough candidates without their placement group, by its policy.",
             ("policy",),
             registry=self.registry,
         )
@@ -182,7 +182,7 @@ class Metrics:
             self.claims.labels(outcome)
         for reason in ("no_supplier", "combination"):
             self.empty_searches.labels(reason)
-        for policy in HARD_POLICIES:
+        for policy in POLICIES:
             self.group_refusals.labels(policy)
         self.candidates = histogram(
             "placement_candidates", "Allocation candidates in a response.", buckets=COUNT_BUCKETS

@@ -14,6 +14,7 @@ from werkzeug.test import TestResponse
 from placement_svc.config import Settings
 from placement_svc.db import schema, time_limit
 from placement_svc.db.engine import connect
+from placement_svc.domain.placement_groups import POLICIES
 from placement_svc.http.probes import PATHS, STOPPING
 from placement_svc.observability import metrics as metrics_module
 from tests.conftest import NewApp
@@ -298,6 +299,11 @@ def claims_by_outcome(app: Flask) -> dict[str, float]:
     counted = {name: sample(app, "placement_claims_total", outcome=name) for name in outcomes}
     assert None not in counted.values()
     return {name: count for name, count in counted.items() if count}
+
+
+def test_refusals_of_each_policy_begin_at_zero(fresh: Flask) -> None:
+    for policy in POLICIES:
+        assert sample(fresh, "placement_group_refusals_total", policy=policy) == 0
 
 
 @pytest.mark.parametrize(
