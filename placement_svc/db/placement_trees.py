@@ -148,7 +148,7 @@ class PlacementTrees:
 
     def _read(self, anchors: Sequence[Anchor]) -> Sequence[RootSuppliers]:
         """Read the suppliers of further anchors, and return the roots with them."""
-        request_stats.current().trees += len(anchors)
+        request_stats.current().anchors += len(anchors)
         read_suppliers(
             self._connection,
             self.criteria,

@@ -189,7 +189,7 @@ class Metrics:
         )
         self.trees = histogram(
             "placement_candidates_trees_examined",
-            "Provider trees examined by a search for allocation candidates.",
+            "Provider trees with a supplier for each request group, whose suppliers a search has combined.",
             buckets=COUNT_BUCKETS,
         )
 
@@ -247,9 +247,9 @@ class Metrics:
             self.claims.labels(outcome).inc()
         if stats.candidates is not None:
             self.candidates.observe(stats.candidates)
-            self.trees.observe(stats.trees)
+            self.trees.observe(stats.anchors)
         if completed.is_empty_search:
-            self.empty_searches.labels("combination" if stats.trees else "no_supplier").inc()
+            self.empty_searches.labels("combination" if stats.anchors else "no_supplier").inc()
 
         if isinstance(completed.error, NoCandidates) and completed.error.group is not None:
             self.group_refusals.labels(completed.error.group.policy).inc()

@@ -19,7 +19,8 @@ class RequestStats:
     connections: int = 0
     connection_seconds: float = 0.0
     retries: int = 0
-    trees: int = 0
+    anchors: int = 0
+    """The roots where each demand of the search has a supplier, so that it had to combine them."""
     candidates: int | None = None
     is_dry_run: bool = False
     """Whether the request only returns what `POST /claims` would claim."""

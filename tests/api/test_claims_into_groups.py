@@ -193,7 +193,7 @@ def test_affinity_reads_few_trees_if_the_first_domain_has_room(
     group("affinity", [uuid_of(name) for name in "WXYZ"])
     sent = body("1", "2", "3", request=f"resources=VCPU:2{order}", dry_run=True)
     assert len(call("POST", "/claims", sent)["claims"]) == 3
-    assert request_stats.current().trees < TWO_BATCHES
+    assert request_stats.current().anchors < TWO_BATCHES
 
 
 def test_affinity_releases_what_a_domain_without_room_has_used(
@@ -420,7 +420,7 @@ def test_few_trees_are_read_in_a_large_cloud(call: Call, engine: Engine, policy:
             call("POST", "/claims", {**sent, "placement_group": uuid_of(f"group {number}")})
             # With affinity, the roots of a rack are few, and none of them may come first.
             if across == "root" or "anti" in policy:
-                assert request_stats.current().trees < TWO_BATCHES
+                assert request_stats.current().anchors < TWO_BATCHES
         assert call("GET", path)["violations"] == []
 
 

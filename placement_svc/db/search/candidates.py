@@ -100,6 +100,8 @@ def find_candidates(
     neither `randomize` nor `depth_first` has an effect.
     """
     options = options.with_own_memory()
+    # The search may be a repetition, after a lost connection or to get a long turn.
+    request_stats.current().anchors = 0
     freed = read_freed_inventories(connection, request.ignore_consumer, options.deadline, options.memory)
     criteria = resolve_criteria(
         connection, request, one_provider_per_tree=options.one_provider_per_tree, freed=freed
@@ -218,7 +220,7 @@ class CandidateSearch:
             deadline=self._options.deadline,
             memory=self._options.memory,
         )
-        request_stats.current().trees += len(all_anchors)
+        request_stats.current().anchors += len(all_anchors)
         log.debug(
             "Batch %d: %s%s for at most %s anchors found %d; %d roots scanned so far",
             state.batches + 1,

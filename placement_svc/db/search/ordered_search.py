@@ -136,7 +136,7 @@ class OrderedSearch:
             bounds[anchor.id] = bound
             anchors.append(anchor)
         new = self._repeated.new_anchors(anchors)
-        request_stats.current().trees += len(new)
+        request_stats.current().anchors += len(new)
         self._fetcher.wait()
         self._fetcher.fetch(self._repeated.root_ids(new))
         for anchor in new:

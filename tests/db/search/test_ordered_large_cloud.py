@@ -178,7 +178,7 @@ def test_trees_that_combination_rules_exclude_are_not_combined(app: Flask, api: 
     with sent_statements(app.extensions["database"].engine) as statements:
         response = api("GET", path, version=EXTENDED)
     assert response.json["allocation_requests"] == []
-    assert request_stats.current().trees < 100
+    assert request_stats.current().anchors < 100
     assert len(statements) <= 3 * FEW_STATEMENTS
 
 
@@ -214,7 +214,7 @@ def test_search_examines_as_many_trees_as_it_needs(app: Flask, api: Api, order: 
         each.parameters["root_ids"] for each in statements if "root_ids" in (each.parameters or {})
     )
     assert 100 <= len(root_ids.split(",")) <= MAX_EXAMINED
-    assert request_stats.current().trees == 100
+    assert request_stats.current().anchors == 100
     assert len(statements) <= FEW_STATEMENTS
 
 

@@ -39,7 +39,7 @@ def test_child_that_same_subtree_excludes_does_not_decide_which_trees_are_combin
     )
     [candidate] = response.json["allocation_requests"]
     assert candidate["mappings"]["_C"] == [uuid_of(f"a{first}")]
-    assert request_stats.current().trees == 1
+    assert request_stats.current().anchors == 1
 
 
 def test_paths_are_read_of_few_trees_if_same_subtree_excludes_nothing(
@@ -102,7 +102,7 @@ def test_hosts_with_the_same_sharing_providers_are_combined_once(
     for limit, count in (("", 2), ("&limit=2", 2), ("&limit=1", 1)):
         response = api("GET", path + limit, version=EXTENDED)
         assert len(response.json["allocation_requests"]) == count
-        assert request_stats.current().trees == 1
+        assert request_stats.current().anchors == 1
 
 
 @pytest.mark.parametrize(

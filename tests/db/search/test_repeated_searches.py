@@ -1,4 +1,4 @@
-"""A search that is repeated after a lost connection needs no more memory than one that is not."""
+"""A search that is repeated, as after a lost connection, neither needs nor counts more than another one."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +19,7 @@ from placement_svc.domain.fits import FitsRequest
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.placements import PlacementRequest
+from placement_svc.observability import request_stats
 from tests.conftest import LoadCloud
 from tests.support.cloud import read, uuid_of
 from tests.support.postgres_proxy import PostgresProxy
@@ -86,3 +87,11 @@ def test_memory_of_the_failed_attempt_does_not_count(
     postgres_proxy.drop_connection_at(last[:60], delivered=False)
     assert succeeds(search, lossy_database, enough)
     assert [each.startswith("BEGIN") for each in postgres_proxy.statements].count(True) == 2
+
+
+def test_anchors_of_the_failed_attempt_do_not_count(database: Database, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h1{VCPU8}; h2{VCPU8}; h3{VCPU8}"))
+    stats = request_stats.start()
+    for _ in range(2):
+        assert succeeds(SEARCHES["candidates"], database, MOST)
+        assert stats.anchors == 3

@@ -219,7 +219,7 @@ def test_limit_fetches_few_trees_if_the_first_ones_are_full(
     found, statements = ask("resources=VCPU:2&limit=10")
     assert found == 10
     assert statements <= MAXIMUM
-    assert request_stats.current().trees < 50
+    assert request_stats.current().anchors < 50
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_limit_fetches_few_trees_if_combination_rules_exclude_the_first_ones(
     found, _ = ask(f"{request_keys}&limit=100")
     assert found == 0
     # Each tree has only one provider with inventories.
-    assert request_stats.current().trees == 100
+    assert request_stats.current().anchors == 100
 
 
 def test_new_connection_takes_no_more_statements(app: Flask, api: Api, engine: Engine) -> None:
