@@ -20,10 +20,6 @@ MAX_EXAMPLES = 20
 # An index can lack a row, and then a scan of it does not return the row.
 _INDEX_SCANS = ("enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan")
 
-# A claim reads the ids of its project, user and consumer type before it inserts rows that refer to them. This
-# lock waits for claims that have read ids, and keeps others from reading any, before unused rows are deleted.
-_LOCK_NAMES = "LOCK TABLE projects, users, consumer_types IN ACCESS EXCLUSIVE MODE"
-
 
 @dataclass(frozen=True)
 class InconsistentRow:
@@ -64,8 +60,9 @@ def fix(connection: Connection) -> list[AuditFinding]:
     Requests that write or that read consumers wait until the transaction ends.
     """
     disable_timeouts(connection)
-    connection.execute(text(_LOCK_NAMES))
-    lock_out_writers(connection)
+    # A claim reads the ids of its project, user and consumer type before it inserts rows that refer to them.
+    # No claim may have read an id that is deleted as unused.
+    lock_out_writers(connection, and_readers_of_owners=True)
     _use_indexes(connection, False)
     findings: list[AuditFinding] = []
     for rule in RULES:

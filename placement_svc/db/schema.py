@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from placement_svc.db import names
@@ -21,6 +21,7 @@ from placement_svc.db.errors import (
     map_driver_errors,
     sqlstate,
 )
+from placement_svc.db.maintenance import lock_out_writers
 from placement_svc.db.transactions import begin
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.wording import counted
@@ -207,7 +208,7 @@ def upgrade(
             return
         check_upgrade(before, revision)
         if before not in (None, newest()):
-            _pause_writes(connection)
+            lock_out_writers(connection)
         command.upgrade(_config(connection), revision)
         if revision_of(connection) == newest():
             names.sync_standard(connection)
@@ -219,7 +220,7 @@ def downgrade(engine: Engine, revision: str) -> None:
         before = revision_of(connection)
         check_downgrade(before, revision)
         if before is not None:
-            _pause_writes(connection)
+            lock_out_writers(connection)
         command.downgrade(_config(connection), revision)
 
 
@@ -234,16 +235,6 @@ def _exclusive_transaction(
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
         _set_timeouts(connection, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         yield connection
-
-
-def _pause_writes(connection: Connection) -> None:
-    """Wait for the claims, releases and changes of providers that run; new ones wait for this transaction.
-
-    Each of them locks a consumer or a provider first, and then other tables in an order of its own. Without
-    these locks, a migration that changes several tables could be in a deadlock with them. Reads continue.
-    """
-    connection.execute(text("LOCK TABLE consumers IN EXCLUSIVE MODE"))
-    connection.execute(text("LOCK TABLE resource_providers IN EXCLUSIVE MODE"))
 
 
 def _set_timeouts(connection: Connection, **seconds: float) -> None:

@@ -387,6 +387,15 @@ def test_locked_out_writers_wait_and_readers_do_not(cloud: None, call: Call, eng
         while connection.scalar(waiting) < len(requests):
             assert not any(request.done() for request in sent)
         assert call("GET", f"/resource_providers/{uuid}")["name"] == "ss"
+        # The waiting claim holds no lock of a row that this transaction needs. Otherwise, PostgreSQL would
+        # find the deadlock at once.
+        connection.execute(text("SET LOCAL deadlock_timeout = 1"))
+        for table, column in (
+            ("projects", "external_id"),
+            ("users", "external_id"),
+            ("consumer_types", "name"),
+        ):
+            connection.execute(text(f"INSERT INTO {table} ({column}) VALUES ('NEW'), ('new')"))
         connection.rollback()
         for request in sent:
             request.result(timeout=60)

@@ -93,7 +93,7 @@ def test_an_import_succeeds_without_the_vacuum(app: Any, engine: Engine, databas
     # The transaction locks a table against VACUUM, but not against the import.
     url = make_url(database_url).update_query_dict({"options": "-c lock_timeout=100ms"})
     with engine.connect() as connection:
-        connection.execute(text("LOCK TABLE projects IN SHARE UPDATE EXCLUSIVE MODE"))
+        connection.execute(text("LOCK TABLE aggregates IN SHARE UPDATE EXCLUSIVE MODE"))
         env = {"PLACEMENT_DATABASE_URL": url.render_as_string(hide_password=False)}
         imported = CliRunner().invoke(main, ["import", "-"], input=FILE, env=env)
     assert imported.exit_code == 0
