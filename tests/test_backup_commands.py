@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from sqlalchemy import URL, create_engine, make_url, text
+from sqlalchemy import URL, create_engine, inspect, make_url, text
 
 from placement_svc.cli import main
 from placement_svc.db import schema
@@ -311,6 +311,31 @@ def test_a_dump_whose_reader_has_gone_says_so(app: object, database_url: str) ->
     assert done.stderr.decode().endswith(
         "Error: The database cannot be dumped: pg_dump was ended by SIGPIPE\n"
     )
+
+
+@pytest.mark.parametrize("program", ["psql", "pg_restore"])
+def test_a_restore_whose_program_is_killed_says_so(
+    dumped: Path,
+    new_database: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    program: str,
+) -> None:
+    killed = tmp_path / program
+    # Without output, as when memory is short. The first call of pg_restore reads the revision.
+    killed.write_text(
+        f'#!/bin/sh\n[ "$1" = --data-only ] && exec {installation.binary(program)} "$@"\nkill -9 $$\n'
+    )
+    killed.chmod(0o755)
+    monkeypatch.setattr(dump, "binary", lambda name: killed if name == program else installation.binary(name))
+    target = new_database()
+    line = refusal("db", "restore", dumped, url=target)
+    assert line == (
+        f"Error: {dumped} cannot be restored, and nothing has changed: {program} was ended by SIGKILL"
+    )
+    engine = create_engine(target)
+    assert inspect(engine).get_table_names() == []
+    engine.dispose()
 
 
 def test_a_failed_dump_leaves_no_file(app: object, database_url: str, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def dump(engine: Engine, path: str, *, force: bool) -> None:
             progress.add_task("Dumping", total=None)
             process.wait()
         if process.returncode != 0:
-            reason = _message(errors) or _end_of(process.returncode)
+            reason = _failure("pg_dump", process.returncode, errors)
             raise TransferError(f"The database cannot be dumped: {reason}")
 
 
@@ -110,8 +110,10 @@ def _execute(file: BinaryIO, env: dict[str, str], *, tls: bool) -> str | None:
         ):
             _copy_script(script, psql, file)
         if psql.returncode != 0:
-            return _message(psql_errors)
-        return _message(script_errors) if script.returncode != 0 else None
+            return _failure("psql", psql.returncode, psql_errors)
+        if script.returncode != 0:
+            return _failure("pg_restore", script.returncode, script_errors)
+    return None
 
 
 @contextmanager
@@ -246,15 +248,17 @@ def _tool(name: str, *, tls: bool = False) -> Path:
     )
 
 
-def _message(errors: BinaryIO) -> str:
-    """Return the first error in the output of a program."""
+def _failure(program: str, status: int, errors: BinaryIO) -> str:
+    """Return the first error that a program has printed, or else how it ended.
+
+    A program prints nothing if it is killed, or if the reader of its output has gone.
+    """
     errors.seek(0)
-    return _reason(errors.read().decode(errors="replace"))
-
-
-def _end_of(status: int) -> str:
-    """Return how a program ended that has printed nothing, as when the reader of its output has gone."""
-    return f"pg_dump was ended by {signal.Signals(-status).name}" if status < 0 else f"its status is {status}"
+    if reason := _reason(errors.read().decode(errors="replace")):
+        return reason
+    if status < 0:
+        return f"{program} was ended by {signal.Signals(-status).name}"
+    return f"{program} ended with status {status}"
 
 
 def _reason(output: str) -> str:
