@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from sqlalchemy import URL, create_engine, inspect, make_url, text
+from sqlalchemy import URL, Engine, create_engine, inspect, make_url, text
 
 from placement_svc.cli import main
 from placement_svc.db import schema
 from placement_svc.db.engine import connect
 from placement_svc.import_export import dump
 from placement_svc.provisioning import embedded, installation
+from tests.support.lock_waits import count_waiting
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.sample_cloud import Call, fill
 from tests.support.servers import run_in_thread
-from tests.support.service import TIMEOUT, free_port
+from tests.support.service import TIMEOUT, free_port, wait_until
 from tests.support.snapshot import snapshot
 from tests.support.soundness import audit_faults
 
@@ -336,6 +337,29 @@ def test_a_restore_whose_program_is_killed_says_so(
     engine = create_engine(target)
     assert inspect(engine).get_table_names() == []
     engine.dispose()
+
+
+def test_a_stopped_dump_leaves_nothing(
+    app: object, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    temporary, target = tmp_path / "tmp", tmp_path / "target"
+    temporary.mkdir()
+    target.mkdir()
+    command = [sys.executable, "-m", "placement_svc", "db", "dump", str(target / "file")]
+    env = {
+        "PATH": os.environ["PATH"],
+        "PLACEMENT_DATABASE_URL": database_url,
+        "TMPDIR": str(temporary),
+    }
+    with engine.begin() as connection:
+        connection.execute(text("LOCK TABLE traits IN ACCESS EXCLUSIVE MODE"))
+        with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+            wait_until(lambda: count_waiting(engine) == 1)
+            assert list(temporary.glob("placement-svc-libpq-*"))
+            process.terminate()
+            _, errors = process.communicate(timeout=TIMEOUT)
+        assert (process.returncode, errors.strip()) == (1, "Aborted!")
+        assert [*temporary.iterdir(), *target.iterdir()] == []
 
 
 def test_a_failed_dump_leaves_no_file(app: object, database_url: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from placement_svc.db.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.import_export import transfer
 from placement_svc.provisioning.database import database_url
+from placement_svc.provisioning.signals import stopped_by_signals
 
 
 @contextmanager
@@ -20,9 +21,10 @@ def opened_engine(*, create: bool = False) -> Iterator[Engine]:
     """Yield an engine for the configured database, which may be the embedded one.
 
     With `create`, an embedded database that does not exist is created. Raises `EmbeddedError` or
-    `Unavailable` with what to correct if there is no database, or if it cannot be reached.
+    `Unavailable` with what to correct if there is no database, or if it cannot be reached, and
+    `KeyboardInterrupt` at a signal that stops the command.
     """
-    with database_url(config.from_environ(), create=create) as url:
+    with stopped_by_signals(), database_url(config.from_environ(), create=create) as url:
         # An import or a migration may take longer than the statement timeout of requests.
         engine = connect(url, statement_timeout=0)
         try:

@@ -12,12 +12,12 @@ from placement_svc.demo.service import (
     DemoService,
     database,
     free_port,
-    raise_keyboard_interrupt_on_signals,
     serving,
 )
 from placement_svc.domain.records import ImportResult
 from placement_svc.domain.wording import counted
 from placement_svc.provisioning.leftovers import command_directory, remove_leftovers
+from placement_svc.provisioning.signals import stopped_by_signals
 
 
 def run(hosts: int, port: int, once: bool) -> None:
@@ -28,11 +28,10 @@ def run(hosts: int, port: int, once: bool) -> None:
     port is in use or the service fails, and `KeyboardInterrupt` if it is stopped before it has printed the
     candidates.
     """
-    raise_keyboard_interrupt_on_signals()
     remove_leftovers()
     port = free_port(port)
     out = Console(highlight=False)
-    with command_directory("demo") as directory:
+    with stopped_by_signals(), command_directory("demo") as directory:
         # If this process is root, PostgreSQL runs as another user, which must be able to reach its data.
         directory.chmod(0o711)
         with database(directory / "data") as url:

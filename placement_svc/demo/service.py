@@ -1,7 +1,6 @@
 """The database and the service of the demo, which last as long as the command."""
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -39,27 +38,6 @@ class DemoService:
         """Return an error with the last line that the service has logged."""
         lines = self.log.read_text(errors="replace").split("\n")
         return DemoError(f"The service failed: {next(filter(None, reversed(lines)), 'its log is empty')}")
-
-
-def raise_keyboard_interrupt_on_signals() -> None:
-    """Make the first signal that stops a command raise `KeyboardInterrupt`, and ignore further ones.
-
-    So everything is cleaned up.
-    """
-    # The shell of a script makes background jobs ignore SIGINT, so the handler is set explicitly.
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    # After nohup, the demo must survive the end of its terminal.
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-
-    def interrupt(*_: object) -> None:
-        # Python restores the default handlers while it exits, but keeps signals ignored.
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    for number in numbers:
-        signal.signal(number, interrupt)
 
 
 def free_port(port: int) -> int:

@@ -26,6 +26,7 @@ from placement_svc.domain.wording import counted
 from placement_svc.import_export.files import TransferError, open_output, progress_bars
 from placement_svc.provisioning.errors import EmbeddedError
 from placement_svc.provisioning.installation import binary
+from placement_svc.provisioning.leftovers import command_directory
 
 SERVICE = "placement"
 """The name of the connection in the service file of libpq."""
@@ -206,11 +207,12 @@ def _libpq_service(engine: Engine) -> Iterator[dict[str, str]]:
     options["dbname"] = options.pop("database", options.get("dbname"))
     if host_count(url) > 1 and "hostaddr" not in options:
         options |= _server(engine)
-    with tempfile.NamedTemporaryFile("w", prefix="placement-svc-libpq-") as file:
-        file.write(f"[{SERVICE}]\n")
-        file.writelines(f"{name}={value}\n" for name, value in options.items())
-        file.flush()
-        yield os.environ | {"PGSERVICEFILE": file.name}
+    # Only the owner can read a file in this directory.
+    with command_directory("libpq") as directory:
+        file = directory / "service.conf"
+        lines = [f"[{SERVICE}]", *(f"{name}={value}" for name, value in options.items())]
+        file.write_text("".join(f"{line}\n" for line in lines))
+        yield os.environ | {"PGSERVICEFILE": str(file)}
 
 
 def _server(engine: Engine) -> dict[str, Any]:
