@@ -8,6 +8,7 @@ from placement_svc.api.context import load_pairs, reads
 from placement_svc.api.pages import respond_with_page
 from placement_svc.db import capacity
 from placement_svc.domain.capacity import BY_CONSUMER, Amounts, CapacityGroup, Grouping
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import integer
@@ -15,7 +16,6 @@ from placement_svc.http.policy import enforce
 from placement_svc.schemas.capacity import CapacityQuery, parse_groups
 from placement_svc.schemas.pages import MAX_LIMIT
 from placement_svc.schemas.provider_lists import parse_extended_filter
-from placement_svc.schemas.query import ERROR_PREFIX
 
 bp = Blueprint("capacity", __name__)
 
@@ -31,7 +31,7 @@ def _to_json(amounts: Amounts) -> dict[str, Any]:
 def show_capacity() -> Response:
     """Show the capacity and the usage of all providers that match the query, or of groups of them."""
     pairs = load_pairs()
-    query = CapacityQuery().check(dict(pairs), ERROR_PREFIX)
+    query = CapacityQuery().check(dict(pairs), QUERY_ERROR)
     grouping, page = parse_groups(query)
     if grouping in BY_CONSUMER:
         enforce("usages", {})

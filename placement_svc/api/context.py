@@ -12,11 +12,12 @@ from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.engine import Database
 from placement_svc.db.standbys import Reader, StandbyReads
 from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.body import read_json
 from placement_svc.http.environ import IS_CLIENT_GONE, TURN
 from placement_svc.observability.request_stats import work_seconds
 from placement_svc.schemas.base import Schema
-from placement_svc.schemas.query import ERROR_PREFIX, check_lists, parse_pairs
+from placement_svc.schemas.query import check_lists, parse_pairs
 from placement_svc.schemas.staleness import split_stale
 
 
@@ -114,4 +115,4 @@ def load_query(schema: type[Schema]) -> Any:
 
     Raises `Invalid`.
     """
-    return schema.at(g.microversion).check(dict(load_pairs()), ERROR_PREFIX)
+    return schema.at(g.microversion).check(dict(load_pairs()), QUERY_ERROR)

@@ -19,6 +19,7 @@ from placement_svc.api.pages import respond_with_page
 from placement_svc.db import provider_pages, providers
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import Provider
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.microversion import allows_extensions, since
@@ -30,7 +31,7 @@ from placement_svc.schemas.provider_lists import (
     parse_include,
     uses_extensions,
 )
-from placement_svc.schemas.query import ERROR_PREFIX, Pairs
+from placement_svc.schemas.query import Pairs
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, parse_filter
 from placement_svc.schemas.scalars import DASHED_UUID_KEY
 
@@ -95,7 +96,7 @@ def list_providers() -> Response:
 
 def _list_page(pairs: Pairs) -> Response:
     """List a page of the providers with the parts that the query includes, or all of them."""
-    query = ExtendedProviderQuery().check(dict(pairs), ERROR_PREFIX)
+    query = ExtendedProviderQuery().check(dict(pairs), QUERY_ERROR)
     provider_filter = parse_extended_filter(query, pairs, g.microversion)
     include, page = parse_include(query), parse_page(query, DASHED_UUID_KEY)
     for kind in sorted(include):

@@ -10,10 +10,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-from placement_svc.domain.wording import without_schema
-
-MAX_ERROR_LENGTH = 300
-"""The largest number of characters of an error response that an error message quotes."""
+from placement_svc.domain.wording import MAX_REASON_LENGTH, shorten, without_rule
 
 MAX_BODY_BYTES = 512 * 1024 * 1024
 """The largest body of a response: a list of 700,000 resource providers."""
@@ -167,5 +164,5 @@ def _error_text(body: bytes) -> str:
     with suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
         # The first paragraph says no more than the status, but it can be the only one.
         detail = json.loads(text)["errors"][0]["detail"].strip().rpartition("\n\n")[2]
-        text = without_schema(detail)
-    return " ".join(text.split())[:MAX_ERROR_LENGTH]
+        text = without_rule(detail)
+    return shorten(" ".join(text.split()), MAX_REASON_LENGTH)

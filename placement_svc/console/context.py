@@ -8,9 +8,9 @@ from flask import g, request
 from werkzeug.exceptions import Forbidden
 
 from placement_svc.api.context import load_pairs
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.base import Schema
-from placement_svc.schemas.query import ERROR_PREFIX
 
 FREE_TEXT_KEYS = frozenset({"project_id", "user_id", "text"})
 """The keys whose values may consist of blanks, as names of providers and ids of projects and users may."""
@@ -23,7 +23,7 @@ def filled_pairs() -> list[tuple[str, str]]:
 
 def load_form(schema: type[Schema]) -> Any:
     """Return the query as `schema` loads it, without empty fields; raise `Invalid`."""
-    return schema.at(g.microversion).check(dict(filled_pairs()), ERROR_PREFIX)
+    return schema.at(g.microversion).check(dict(filled_pairs()), QUERY_ERROR)
 
 
 def allows(rule: str, target: Mapping[str, str] | None = None) -> bool:

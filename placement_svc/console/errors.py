@@ -1,7 +1,6 @@
 """Error pages of the console."""
 
 import logging
-import re
 from http import HTTPStatus
 from typing import Any
 
@@ -10,30 +9,11 @@ from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError, 
 
 from placement_svc.console.login import is_unauthorized
 from placement_svc.domain.errors import ClientDisconnected, PlacementError
-from placement_svc.domain.wording import shorten, without_schema
+from placement_svc.domain.wording import short_reason
 from placement_svc.http.errors import CLIENT_CLOSED_REQUEST, RETRY_AFTER, keep_error, status_of
 from placement_svc.http.log_text import shortened
-from placement_svc.schemas.query import ERROR_PREFIX
 
 log = logging.getLogger(__name__)
-
-MAX_REASON_LENGTH = 1000
-"""The most characters of a reason that a page shows."""
-
-_KEY = re.compile(r"Failed validating '\w+' in schema\['properties'\]\['(\w+)'\]")
-"""The beginning of the schema that a validation error quotes; its group is the key of the query."""
-
-
-def without_rule(reason: str) -> str:
-    """Return what is wrong with a request, with which key, and what would be right, without any schema."""
-    key = _KEY.search(reason)
-    text = without_schema(reason)
-    return text.replace(ERROR_PREFIX, f"Invalid '{key[1]}': ", 1) if key else text
-
-
-def short_reason(reason: str) -> str:
-    """Return the text of an error as a page shows it."""
-    return shorten(without_rule(reason), MAX_REASON_LENGTH)
 
 
 def _page(status: int, reason: str) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.domain.wording import QUERY_ERROR
 
 LABELS = {
     "text": "Name or uuid",
@@ -35,7 +35,7 @@ def with_labels(reason: str, label_of: Callable[[str], str | None]) -> str:
 
     `label_of` returns the label of a key, or None if the key has no field.
     """
-    text = reason.removeprefix(ERROR_PREFIX)
+    text = reason.removeprefix(QUERY_ERROR)
     value = _VALUE.search(text)
     end = value.start() if value else len(text)
     return _QUOTED_KEY.sub(lambda key: label_of(key[0]) or key[0], text[:end]) + text[end:]

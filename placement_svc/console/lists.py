@@ -8,10 +8,10 @@ from typing import Any
 from flask import render_template
 
 from placement_svc.console.context import filled_pairs, here
-from placement_svc.console.errors import short_reason
 from placement_svc.console.labels import LABELS, with_labels
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import Page, PageRequest
+from placement_svc.domain.wording import short_reason
 from placement_svc.http.errors import keep_error, status_of
 from placement_svc.schemas.pages import write_marker
 

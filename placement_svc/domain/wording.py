@@ -11,12 +11,21 @@ from itertools import islice
 MICROVERSION_HEADER = "OpenStack-API-Version"
 """The header with which a request selects a microversion."""
 
+QUERY_ERROR = "Invalid query string parameters: "
+"""The beginning of an error about a query string."""
+
+MAX_REASON_LENGTH = 1000
+"""The most characters of an error that a page or a command shows."""
+
 MAX_LISTING = 1000
 """The most characters of the names that an error lists."""
 
 MAX_NAMES = 100
 """The most names that an error lists."""
 
+
+_KEY = re.compile(r"Failed validating '\w+' in schema\['properties'\]\['(\w+)'\]")
+"""The beginning of the schema that a validation error quotes; its group is the key of the query."""
 
 _SCHEMA = re.compile(r"\s*Failed validating '\w+' in schema")
 """The beginning of the schema that a validation error quotes."""
@@ -56,6 +65,18 @@ def without_schema(text: str) -> str:
         return reason
     reason = _KEY_PATTERNS.sub(lambda match: f" {'is' if match[1] else 'are'} not known", reason)
     return f"{_PATTERN.sub('', reason)}. {hint}"
+
+
+def without_rule(reason: str) -> str:
+    """Return what is wrong with a request, with which key, and what would be right, without any schema."""
+    key = _KEY.search(reason)
+    text = without_schema(reason)
+    return text.replace(QUERY_ERROR, f"Invalid '{key[1]}': ", 1) if key else text
+
+
+def short_reason(reason: str) -> str:
+    """Return the text of an error as a page or a command shows it."""
+    return shorten(without_rule(reason), MAX_REASON_LENGTH)
 
 
 def _shorten_name(name: str) -> str:

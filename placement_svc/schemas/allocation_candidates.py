@@ -19,7 +19,7 @@ from placement_svc.domain.groups import (
     RequestGroup,
     SameSubtree,
 )
-from placement_svc.domain.wording import counted, list_names, list_sorted_names
+from placement_svc.domain.wording import QUERY_ERROR, counted, list_names, list_sorted_names
 from placement_svc.schemas.base import version_hint
 from placement_svc.schemas.candidate_extensions import (
     parse_can_split,
@@ -48,7 +48,7 @@ from placement_svc.schemas.groups import (
     parse_resources,
     parse_root_required,
 )
-from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
+from placement_svc.schemas.query import Pairs, values_of
 from placement_svc.schemas.scalars import UUID, Version, matches
 from placement_svc.schemas.violations import Violation, quote
 
@@ -66,7 +66,7 @@ def check_group_count(pairs: Pairs, max_groups: int) -> None:
     """Raise `Invalid` if `pairs` contain more than `max_groups` request groups."""
     suffixes = {match[2] for key, _ in pairs if (match := GROUP_KEY.fullmatch(key))}
     if len(suffixes) > max_groups:
-        raise Invalid(f"{ERROR_PREFIX}there are more than {counted(max_groups, 'request group')}")
+        raise Invalid(f"{QUERY_ERROR}there are more than {counted(max_groups, 'request group')}")
 
 
 def parse_request(pairs: Pairs, version: Version, *, extended: bool) -> CandidatesRequest:
@@ -144,18 +144,18 @@ def _check_suffixed_keys(pairs: Pairs, version: Version, request_query: type[Who
         reason = f"{keys} {verb} not match any of the regexes: {', '.join(map(repr, patterns))}"
         hint = version_hint(unknown, introduced) or _keys_hint(version, request_keys)
         violation = Violation("additionalProperties", False, reason, dict(pairs), hint=hint)
-        raise Invalid(f"{ERROR_PREFIX}{violation}")
+        raise Invalid(f"{QUERY_ERROR}{violation}")
 
 
 def _check_keys(pairs: Pairs, version: Version, request_query: type[WholeRequestQuery]) -> None:
     if version >= (1, 25):
         _check_suffixed_keys(pairs, version, request_query)
     else:
-        UnsuffixedQuery.at(version).check(dict(pairs), ERROR_PREFIX)
+        UnsuffixedQuery.at(version).check(dict(pairs), QUERY_ERROR)
     whole_request = request_query.at(version)
     known = [(key, value) for key, value in pairs if key in whole_request.fields]
     for query in (dict(known), *({key: value} for key, value in known)):
-        whole_request.check(query, ERROR_PREFIX)
+        whole_request.check(query, QUERY_ERROR)
 
 
 def _parse_groups(pairs: Pairs, version: Version, *, extended: bool) -> tuple[RequestGroup, ...]:
@@ -182,7 +182,7 @@ def _parse_groups(pairs: Pairs, version: Version, *, extended: bool) -> tuple[Re
 def _parse_in_tree(value: str) -> str:
     uuid = value.strip()
     if not UUID.fullmatch(uuid):
-        raise Invalid(f"{ERROR_PREFIX}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
+        raise Invalid(f"{QUERY_ERROR}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
     return uuid
 
 

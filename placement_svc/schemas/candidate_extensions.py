@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from placement_svc.domain.errors import BadQueryValue, DuplicateQueryKey
 from placement_svc.domain.groups import Membership, OrderBy, OrderMethod, RequestGroup, SameSubtree
-from placement_svc.domain.wording import list_names, list_sorted_names
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.domain.wording import QUERY_ERROR, list_names, list_sorted_names
 from placement_svc.schemas.scalars import UUID
 from placement_svc.schemas.violations import quote
 
@@ -128,7 +127,7 @@ def _parse_aggregates(value: str) -> frozenset[str]:
     for piece in pieces:
         if not UUID.fullmatch(piece):
             raise BadQueryValue(
-                f"{ERROR_PREFIX}Expected 'root_member_of' to be the uuid of an aggregate, or several of them"
+                f"{QUERY_ERROR}Expected 'root_member_of' to be the uuid of an aggregate, or several of them"
                 f" after 'in:', in both cases with a leading '!' if they are forbidden. Got: {quote(piece)}"
             )
     return frozenset(pieces)
@@ -144,7 +143,7 @@ def parse_not_in_tree(key: str, values: Sequence[str]) -> frozenset[str]:
         for piece in map(str.strip, pieces):
             if not UUID.fullmatch(piece):
                 raise BadQueryValue(
-                    f"{ERROR_PREFIX}Expected '{key}' to exclude the tree of a provider, as in '!UUID', or of"
+                    f"{QUERY_ERROR}Expected '{key}' to exclude the tree of a provider, as in '!UUID', or of"
                     f" several, as in '!in:UUID,UUID'. Got: {quote(piece)}"
                 )
             uuids.add(piece)
@@ -157,11 +156,11 @@ def parse_ignore_consumer(values: Sequence[str]) -> frozenset[str]:
     for uuid in sorted(uuids):
         if not UUID.fullmatch(uuid):
             raise BadQueryValue(
-                f"{ERROR_PREFIX}Expected 'ignore_consumer' to be the uuid of a consumer. Got: {quote(uuid)}"
+                f"{QUERY_ERROR}Expected 'ignore_consumer' to be the uuid of a consumer. Got: {quote(uuid)}"
             )
     if len(uuids) > MAX_IGNORED_CONSUMERS:
         raise BadQueryValue(
-            f"{ERROR_PREFIX}'ignore_consumer' names {len(uuids)} consumers; at most"
+            f"{QUERY_ERROR}'ignore_consumer' names {len(uuids)} consumers; at most"
             f" {MAX_IGNORED_CONSUMERS:,} are allowed."
         )
     return uuids

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from placement_svc.domain.capacity import BY_CONSUMER, Grouping
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import PageRequest
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.provider_lists import ProviderFilterKeys
-from placement_svc.schemas.query import ERROR_PREFIX
 from placement_svc.schemas.scalars import DASHED_UUID_KEY, NAME, String
 
 
@@ -33,10 +33,10 @@ def parse_groups(query: Mapping[str, str]) -> tuple[Grouping | None, PageRequest
     if "group_by" not in query:
         needing = [key for key in ("limit", "marker", "sort_by") if key in query]
         if needing:
-            raise Invalid(f"{ERROR_PREFIX}'{needing[0]}' needs 'group_by'")
+            raise Invalid(f"{QUERY_ERROR}'{needing[0]}' needs 'group_by'")
         return None, PageRequest()
     grouping = Grouping(query["group_by"])
     page = parse_page(query, DASHED_UUID_KEY if grouping is Grouping.ROOT else "")
     if page.sort is not None and grouping in BY_CONSUMER and page.sort.attribute != "used":
-        raise Invalid(f"{ERROR_PREFIX}With 'group_by={grouping}', 'sort_by' must be of the form used:CLASS")
+        raise Invalid(f"{QUERY_ERROR}With 'group_by={grouping}', 'sort_by' must be of the form used:CLASS")
     return grouping, page

@@ -2,10 +2,10 @@
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.provider_lists import parse_uuids
-from placement_svc.schemas.query import ERROR_PREFIX
 from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_KEY, NAME, UUID_KEY, String
 
 
@@ -70,6 +70,6 @@ class AllocationsQuery(Schema):
 def parse_allocations_query(query: dict[str, str]) -> tuple[str, list[str]]:
     """Return the key of a loaded `AllocationsQuery` and its uuids; raise `Invalid`."""
     if len(query) != 1:
-        raise Invalid(f"{ERROR_PREFIX}Expected either 'rp_uuid' or 'consumer_uuid', and not both")
+        raise Invalid(f"{QUERY_ERROR}Expected either 'rp_uuid' or 'consumer_uuid', and not both")
     [(key, value)] = query.items()
     return key, parse_uuids(key, value, DASHED_UUID_KEY if key == "rp_uuid" else UUID_KEY)

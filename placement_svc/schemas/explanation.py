@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from placement_svc.domain.explanation import GroupTexts, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.candidate_extensions import split_negative
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery
-from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
+from placement_svc.schemas.query import Pairs, values_of
 from placement_svc.schemas.scalars import String
 
 
@@ -28,7 +29,7 @@ def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
     """Return the pairs of the request to explain, and the values of the other keys; the last one counts."""
     keys = ExplanationQuery().fields.keys() - ExtendedRequestQuery().fields.keys()
     own = dict(pair for pair in pairs if pair[0] in keys)
-    query: dict[str, str] = ExplanationQuery().check(own, ERROR_PREFIX)
+    query: dict[str, str] = ExplanationQuery().check(own, QUERY_ERROR)
     return [pair for pair in pairs if pair[0] not in keys], query
 
 

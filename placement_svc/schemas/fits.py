@@ -3,11 +3,12 @@
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.fits import DEFAULT_MAX, FitsRequest
 from placement_svc.domain.pages import PageRequest
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.allocation_candidates import parse_request
 from placement_svc.schemas.base import Array, Map, Object, Schema
 from placement_svc.schemas.candidates_query import ExtendedRequestQuery
 from placement_svc.schemas.pages import PageKeys, parse_page
-from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
+from placement_svc.schemas.query import Pairs, values_of
 from placement_svc.schemas.responses import LinkSchema
 from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_TEXT, NAME, Integer, String, Version
 from placement_svc.schemas.violations import quote
@@ -42,7 +43,7 @@ def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest
     """
     own_keys = FitsQuery().fields.keys() - ExtendedRequestQuery().fields.keys() | {"limit"}
     own = dict(pair for pair in pairs if pair[0] in own_keys)
-    query = FitsQuery().check(own, ERROR_PREFIX)
+    query = FitsQuery().check(own, QUERY_ERROR)
     request = parse_request([pair for pair in pairs if pair[0] not in own_keys], version, extended=True)
     fits_request = FitsRequest(
         request=request,
@@ -62,7 +63,7 @@ def _parse_uuid(piece: str) -> str:
     uuid = piece.strip()
     if not DASHED_UUID.fullmatch(uuid):
         raise Invalid(
-            f"{ERROR_PREFIX}Expected 'without' to be uuids of providers, separated by commas."
+            f"{QUERY_ERROR}Expected 'without' to be uuids of providers, separated by commas."
             f" Got: {quote(uuid)}"
         )
     return uuid.lower()

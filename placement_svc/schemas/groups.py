@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import Membership
-from placement_svc.schemas.query import ERROR_PREFIX
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.scalars import DASHED_UUID_TEXT, UUID, Version
 
 _NAME = "[A-Z0-9_]+"
@@ -100,7 +100,7 @@ def _parse_traits(value: str, version: Version) -> Membership:
     form = _required_form(version)
     pieces = [piece.strip() for piece in value.split(",")]
     if not all(piece.lstrip("!") for piece in pieces):
-        raise Invalid(f"{ERROR_PREFIX}{form} Got an empty trait in: {value}")
+        raise Invalid(f"{QUERY_ERROR}{form} Got an empty trait in: {value}")
     for piece in pieces:
         name = piece.lstrip("!")
         if name == piece:
@@ -108,7 +108,7 @@ def _parse_traits(value: str, version: Version) -> Membership:
         elif version >= (1, 22):
             forbidden.add(name)
         else:
-            raise Invalid(f"{ERROR_PREFIX}{form} Got: {value}")
+            raise Invalid(f"{QUERY_ERROR}{form} Got: {value}")
     return Membership(tuple(any_of), frozenset(forbidden))
 
 
@@ -118,7 +118,7 @@ def _required_form(version: Version) -> str:
 
 
 def _no_any_form() -> Invalid:
-    return Invalid(f"{ERROR_PREFIX}The format '{ANY_FORM}' only supported since microversion 1.39.")
+    return Invalid(f"{QUERY_ERROR}The format '{ANY_FORM}' only supported since microversion 1.39.")
 
 
 def _parse_any_trait(value: str, version: Version) -> Membership:
@@ -127,11 +127,11 @@ def _parse_any_trait(value: str, version: Version) -> Membership:
     names = [piece.strip() for piece in value.removeprefix("in:").split(",")]
     if not all(names):
         raise Invalid(
-            f"{ERROR_PREFIX}Expected 'required' parameter value of the form: {ANY_FORM}."
+            f"{QUERY_ERROR}Expected 'required' parameter value of the form: {ANY_FORM}."
             f" Got an empty trait in: {value}"
         )
     if any(name.startswith("!") for name in names):
-        raise Invalid(f"{ERROR_PREFIX}The format '{ANY_FORM}' does not support forbidden traits.")
+        raise Invalid(f"{QUERY_ERROR}The format '{ANY_FORM}' does not support forbidden traits.")
     return Membership((frozenset(names),))
 
 
@@ -163,6 +163,6 @@ def _parse_aggregates(value: str) -> frozenset[str]:
     for piece in pieces:
         if not UUID.fullmatch(piece):
             raise Invalid(
-                f"{ERROR_PREFIX}Expected 'member_of' parameter to contain valid UUID(s). Got: {piece}"
+                f"{QUERY_ERROR}Expected 'member_of' parameter to contain valid UUID(s). Got: {piece}"
             )
     return frozenset(pieces)

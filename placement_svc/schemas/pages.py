@@ -11,8 +11,8 @@ import orjson
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import PageRequest, Position, SortKey, SortValue
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.base import Schema
-from placement_svc.schemas.query import ERROR_PREFIX
 from placement_svc.schemas.scalars import String, matches
 from placement_svc.schemas.violations import quote
 
@@ -66,7 +66,7 @@ def _parse_limit(text: str | None) -> int | None:
         return None
     # Text of many digits is not converted: that is slow, and Python refuses more than 4,300 digits.
     if len(text) > len(str(MAX_LIMIT)) or int(text) > MAX_LIMIT:
-        raise Invalid(f"{ERROR_PREFIX}'limit' must be at most {MAX_LIMIT}. Got: {quote(text)}")
+        raise Invalid(f"{QUERY_ERROR}'limit' must be at most {MAX_LIMIT}. Got: {quote(text)}")
     return int(text)
 
 
@@ -133,6 +133,6 @@ def _decode_value(value: Any, sort: SortKey) -> SortValue:
 
 def _bad_marker(marker: str) -> Invalid:
     return Invalid(
-        f"{ERROR_PREFIX}Expected 'marker' to be the one in the 'next' link of the same request."
+        f"{QUERY_ERROR}Expected 'marker' to be the one in the 'next' link of the same request."
         f" Got: {quote(marker)}"
     )

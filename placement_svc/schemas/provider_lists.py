@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.providers import ProviderFilter
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.pages import PageKeys
-from placement_svc.schemas.query import ERROR_PREFIX, Pairs
+from placement_svc.schemas.query import Pairs
 from placement_svc.schemas.resource_providers import ProviderQuery, parse_group
 from placement_svc.schemas.scalars import DASHED_UUID_KEY, DASHED_UUID_TEXT, NAME, String, Version, matches
 from placement_svc.schemas.violations import quote
@@ -84,7 +85,7 @@ def parse_uuids(key: str, value: str, pattern: str = DASHED_UUID_KEY) -> list[st
     for piece in pieces:
         if not matches(pattern, piece):
             raise Invalid(
-                f"{ERROR_PREFIX}Expected '{key}' to be a uuid, or uuids of the form: in:UUID,UUID."
+                f"{QUERY_ERROR}Expected '{key}' to be a uuid, or uuids of the form: in:UUID,UUID."
                 f" Got: {quote(piece)}"
             )
     return list(dict.fromkeys(pieces))
@@ -98,6 +99,6 @@ def parse_include(query: Mapping[str, str]) -> frozenset[str]:
     for piece in pieces:
         if piece not in PARTS:
             raise Invalid(
-                f"{ERROR_PREFIX}Expected 'include' to list some of {', '.join(PARTS)}. Got: {quote(piece)}"
+                f"{QUERY_ERROR}Expected 'include' to list some of {', '.join(PARTS)}. Got: {quote(piece)}"
             )
     return frozenset(pieces)

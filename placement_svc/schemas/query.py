@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.wording import counted
-
-ERROR_PREFIX = "Invalid query string parameters: "
+from placement_svc.domain.wording import QUERY_ERROR, counted
 
 Pairs = Sequence[tuple[str, str]]
 """The keys and values of a query string, in their order."""
@@ -22,9 +20,9 @@ def parse_pairs(query_string: bytes) -> list[tuple[str, str]]:
         query = query_string.decode().replace(";", "&")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
-        raise Invalid(f"{ERROR_PREFIX}keys and values must be UTF-8") from None
+        raise Invalid(f"{QUERY_ERROR}keys and values must be UTF-8") from None
     if any("\x00" in text for pair in pairs for text in pair):
-        raise Invalid(f"{ERROR_PREFIX}keys and values cannot contain NUL")
+        raise Invalid(f"{QUERY_ERROR}keys and values cannot contain NUL")
     return pairs
 
 
@@ -45,4 +43,4 @@ def check_lists(pairs: Pairs, max_items: int) -> None:
             continue
         items[key] += value.count(",") + 1
         if items[key] > max_items:
-            raise Invalid(f"{ERROR_PREFIX}'{key}' lists more than {counted(max_items, 'item')}")
+            raise Invalid(f"{QUERY_ERROR}'{key}' lists more than {counted(max_items, 'item')}")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from placement_svc.domain.groups import RequestGroup
 from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH
 from placement_svc.domain.providers import ProviderFilter
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.groups import (
     MEMBER_OF,
@@ -14,7 +15,7 @@ from placement_svc.schemas.groups import (
     parse_required,
     parse_resources,
 )
-from placement_svc.schemas.query import ERROR_PREFIX, Pairs, values_of
+from placement_svc.schemas.query import Pairs, values_of
 from placement_svc.schemas.scalars import DASHED_UUID, UUID, String, Version
 
 
@@ -50,7 +51,7 @@ class ProviderQuery(Schema):
 
 def parse_filter(pairs: Pairs, version: Version) -> ProviderFilter:
     """Return the filter that the query parameters `pairs` describe; raise `Invalid`."""
-    query = ProviderQuery.at(version).check(dict(pairs), ERROR_PREFIX)
+    query = ProviderQuery.at(version).check(dict(pairs), QUERY_ERROR)
     return ProviderFilter(
         name=query.get("name") or None, uuid=query.get("uuid"), group=parse_group(query, pairs, version)
     )

@@ -1,7 +1,7 @@
 """The query key `stale`, which lets a standby answer a read (`docs/spec/extensions.md 1.1`)."""
 
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.base import Schema
-from placement_svc.schemas.query import ERROR_PREFIX
 from placement_svc.schemas.scalars import String
 
 
@@ -25,5 +25,5 @@ def split_stale(pairs: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], bo
     found = {key: value for key, value in pairs if key in _QUERY.fields}
     if not found:
         return pairs, False
-    _QUERY.check(found, ERROR_PREFIX)
+    _QUERY.check(found, QUERY_ERROR)
     return [pair for pair in pairs if pair[0] not in _QUERY.fields], True

@@ -566,7 +566,7 @@ def test_service_that_does_not_respond_is_an_error(run: Run) -> None:
         (["--token", "nobody"], "does not allow this to the user of the token"),
         (
             ["--class", "vcpu"],
-            "Invalid query string parameters: '-ratio:vcpu'. Sort by used:CLASS,",
+            "Invalid 'sort_by': '-ratio:vcpu'. Sort by used:CLASS,",
         ),
     ],
 )
@@ -576,6 +576,19 @@ def test_errors_are_one_sentence(run: Run, arguments: list[str], message: str) -
     assert result.stdout == ""
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "end"),
+    [
+        (["why", "resource=VCPU:1"], "root_required, same_subtree"),
+        (["fits", "resources=VCPU:1&max=0"], "Invalid 'max': '0'. It is a whole number of at least 1, with"),
+    ],
+)
+def test_error_of_a_request_names_the_key_and_what_would_be_right(
+    run: Run, arguments: list[str], end: str
+) -> None:
+    assert end in run(*arguments).stderr
 
 
 def test_interrupted_query_has_the_status_of_a_signal() -> None:

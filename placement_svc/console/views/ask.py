@@ -14,7 +14,6 @@ from placement_svc.api.context import load_pairs, reads, settings
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import allows
-from placement_svc.console.errors import short_reason, without_rule
 from placement_svc.console.labels import with_labels
 from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.login import NOAUTH_TOKEN
@@ -39,6 +38,7 @@ from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import Provider, ProviderFilter
 from placement_svc.domain.split_suppliers import divided
+from placement_svc.domain.wording import short_reason, without_rule
 from placement_svc.http.errors import status_of
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 

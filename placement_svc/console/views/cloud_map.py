@@ -11,10 +11,10 @@ from placement_svc.console.lists import keep_form
 from placement_svc.db import host_map
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.hosts import HostMap, MapCell
+from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.json import integer
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.console import MapQuery, host_filter
-from placement_svc.schemas.query import ERROR_PREFIX
 
 bp = Blueprint("cloud_map", __name__)
 
@@ -36,9 +36,9 @@ ROWS = 50
 def _read(query: Mapping[str, str]) -> HostMap:
     group_by = query.get("group_by")
     if (group_by == "trait") != ("group_trait" in query):
-        raise Invalid(f"{ERROR_PREFIX}'group_by' trait and 'group_trait' need each other")
+        raise Invalid(f"{QUERY_ERROR}'group_by' trait and 'group_trait' need each other")
     if "size_by" in query and "fill" not in query:
-        raise Invalid(f"{ERROR_PREFIX}'size_by' needs 'fill': it compares the capacities of one class")
+        raise Invalid(f"{QUERY_ERROR}'size_by' needs 'fill': it compares the capacities of one class")
     return reads().read(
         host_map.read_map,
         host_filter(dict(query)),
