@@ -339,6 +339,13 @@ def test_a_restore_whose_program_is_killed_says_so(
     engine.dispose()
 
 
+def test_a_dump_cannot_be_read_from_standard_input(tmp_path: Path) -> None:
+    failed = placement_svc("db", "restore", "-", data_dir=tmp_path / "data")
+    assert failed.exit_code == 2
+    assert "FILE must be a file: a dump cannot be read from standard input." in failed.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_stopped_dump_leaves_nothing(
     app: object, database_url: str, engine: Engine, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from placement_svc.db.urls import parse_url
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.wording import counted
 from placement_svc.import_export import dump as dump_file
-from placement_svc.import_export.files import check_input
+from placement_svc.import_export.files import STREAM, check_input
 from placement_svc.provisioning.database import database_name
 
 
@@ -131,6 +131,8 @@ def restore(file: str, force: bool) -> None:
 
     All of FILE is restored, or nothing. Stop all services first.
     """
+    if file == STREAM:
+        raise click.UsageError("FILE must be a file: a dump cannot be read from standard input.")
     check_input(file)
     with opened_engine(create=True) as engine:
         revision = dump_file.restore(engine, file, force=force)

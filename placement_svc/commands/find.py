@@ -45,6 +45,8 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
         found[match] = page["resource_providers"]
         more = more or bool(page["links"])
     rows = [[match, *_cells(provider)] for match, providers in found.items() for provider in providers]
+    more = more or len(rows) > limit
+    rows = rows[:limit]
     listing = Listing(_HEADINGS, rows)
     if not rows:
         nothing = f"No resource provider has the trait, aggregate, consumer, uuid or name {text}."

@@ -114,7 +114,7 @@ def map_driver_errors() -> Iterator[None]:
             yield
     except PoolTimeout as error:
         log.warning("The database failed: %s", error)
-        raise Unavailable(UNREACHABLE) from error
+        raise Unavailable("All database connections of this worker are in use.") from error
     except OperationalError as error:
         if (sqlstate(error) or "").startswith(PROGRAM_LIMIT_EXCEEDED):
             raise

@@ -44,8 +44,8 @@ LAST_BEFORE_BASELINE = "c8c4448"
 BASE = "base"
 """The name of the revision of an empty database."""
 
-HEADS = ("head", "heads")
-"""Names of the newest revision."""
+HEAD = "head"
+"""The name of the newest revision."""
 
 _PACKAGE = Path(__file__).parents[1]
 _INI = next(
@@ -140,12 +140,12 @@ def check_upgrade(current: str | None, revision: str) -> None:
 
     An older revision is accepted, and nothing is upgraded then.
     """
-    if revision in HEADS:
+    if revision == HEAD:
         return
     known = _known(current, "upgrade")
     newer = known[known.index(current or BASE) + 1 :]
     if revision not in known[1:] and not _is_step("+", revision, len(newer)):
-        raise _unreachable(current, "upgraded", revision, ["head", *newer])
+        raise _unreachable(current, "upgraded", revision, [HEAD, *newer])
 
 
 def _known(current: str | None, verb: str) -> list[str]:
@@ -187,7 +187,7 @@ def check_upgradable(connection: Connection) -> None:
 
 def upgrade(
     engine: Engine,
-    revision: str = "head",
+    revision: str = HEAD,
     lock_timeout: float = LOCK_TIMEOUT,
     statement_timeout: float = STATEMENT_TIMEOUT,
 ) -> None:
@@ -204,7 +204,7 @@ def upgrade(
     """
     with _exclusive_transaction(engine, lock_timeout, statement_timeout) as connection:
         before = revision_of(connection)
-        if revision == "head" and is_newer(before):
+        if revision == HEAD and is_newer(before):
             return
         check_upgrade(before, revision)
         if before not in (None, newest()):
@@ -250,7 +250,11 @@ def _map_timeouts(lock_timeout: float, statement_timeout: float) -> Iterator[Non
         yield
     except OperationalError as error:
         unchanged = "The schema is unchanged."
-        if sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK):
+        if sqlstate(error) == DEADLOCK:
+            raise Unavailable(
+                f"The migration was in a deadlock with another session. {unchanged} Try again."
+            ) from error
+        if sqlstate(error) == LOCK_NOT_AVAILABLE:
             raise Unavailable(
                 f"The migration did not get a lock on a table in {counted(lock_timeout, 'second')}, because"
                 f" another session uses the table. {unchanged} Try again, or find the session in"

@@ -453,7 +453,7 @@ def test_pool_timeout_is_unavailable(
     pool = app.extensions["database"].engine.pool
     monkeypatch.setattr(pool, "_timeout", 0.1)
     taken = pool.connect()
-    assert UNREACHABLE in detail(get(app, "/resource_providers"))
+    assert "All database connections of this worker are in use." in detail(get(app, "/resource_providers"))
     taken.close()
     assert get(app, "/resource_providers").status_code == 200
 
