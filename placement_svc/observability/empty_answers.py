@@ -17,7 +17,6 @@ from placement_svc.db import empty_answers
 from placement_svc.db.engine import Database
 from placement_svc.domain.empty_answers import EmptyAnswer
 from placement_svc.domain.errors import PlacementError
-from placement_svc.domain.wording import shorten
 from placement_svc.observability.access_log import CompletedRequest
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class EmptyAnswerRecorder:
         answer = EmptyAnswer(
             uuid=str(uuid4()),
             created_at=datetime.now(UTC),
-            query=shorten(completed.query, MAX_QUERY_LENGTH),
+            query=completed.query[:MAX_QUERY_LENGTH],
             request_id=completed.request_id,
             global_request_id=completed.global_request_id,
             user_id=completed.user_id,
