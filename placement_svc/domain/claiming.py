@@ -84,19 +84,21 @@ class _Claimer(Claimer):
         `here` has the suppliers that can still supply a demand.
         """
         kinds = self._most.kinds([here], self._inventories)
-        if kinds is None:
-            found = self._claim_combined(here)
-            if is_alone and not self._most.is_greatest(found.count, [root]):
-                self._is_exact = False
-            return found
-        counts = balanced_counts(list(kinds), self._inventories)
-        if is_alone and not self._most.is_greatest(sum(counts.values()), [root]):
-            most = self._most.counts(list(kinds))
-            if most is None:
-                self._is_exact = False
-            else:
+        counts: Mapping[ClaimKind, int] | None = None
+        if kinds is not None:
+            counts = balanced_counts(list(kinds), self._inventories)
+        if is_alone and (counts is None or not self._most.is_greatest(sum(counts.values()), [root])):
+            most = self._most.counts_at(here, counts)
+            if most is not None:
                 counts = most
-        return self._claim_kinds(root.id, counts)
+            elif counts is not None:
+                self._is_exact = False
+        if counts is not None:
+            return self._claim_kinds(root.id, counts)
+        found = self._claim_combined(here)
+        if is_alone and not self._most.is_greatest(found.count, [root]):
+            self._is_exact = False
+        return found
 
     def _able_suppliers(self, root_id: int, suppliers: SuppliersByDemand) -> list[Mapping[int, int]]:
         """Return for each demand the suppliers that can still supply it, each with the number of claims.

@@ -19,13 +19,20 @@ def can_all_differ(suppliers: Iterable[Sequence[int]], deadline: Deadline) -> bo
     return all(map(matching.add, range(len(contended))))
 
 
+def different_suppliers(suppliers: Sequence[Sequence[int]], deadline: Deadline) -> list[int] | None:
+    """Return one of its suppliers for each demand, such that all are different; None if it is impossible."""
+    matching = _Matching(suppliers, deadline)
+    demands = range(len(suppliers))
+    return [matching.supplier_of[demand] for demand in demands] if all(map(matching.add, demands)) else None
+
+
 class _Matching:
     """The suppliers of some demands, all different."""
 
     def __init__(self, suppliers: Sequence[Sequence[int]], deadline: Deadline) -> None:
         self._suppliers = suppliers
         self._deadline = deadline
-        self._supplier_of: dict[int, int] = {}
+        self.supplier_of: dict[int, int] = {}
         self._demand_of: dict[int, int] = {}
 
     def add(self, new_demand: int) -> bool:
@@ -52,6 +59,6 @@ class _Matching:
         released: int | None = free
         while released is not None:
             demand = reached_from[released]
-            previous = self._supplier_of.get(demand)
-            self._supplier_of[demand], self._demand_of[released] = released, demand
+            previous = self.supplier_of.get(demand)
+            self.supplier_of[demand], self._demand_of[released] = released, demand
             released = previous

@@ -1,7 +1,7 @@
 """The greatest number of claims of connected roots: an upper bound, and in small cases the number itself."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from placement_svc.domain.candidates import combine
 from placement_svc.domain.claim_amounts import (
@@ -10,6 +10,7 @@ from placement_svc.domain.claim_amounts import (
     SimulatedInventories,
     amounts_of,
 )
+from placement_svc.domain.competing_demands import CompetingDemands, compete_only
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.memory import MemoryBudget
@@ -25,7 +26,13 @@ MAX_CANDIDATES_IN_ALL = 100_000
 """The candidates that are generated for a request; but always two, which shows whether there is only one."""
 
 MAX_STEPS = 100_000
-"""The steps of all searches for a request; one takes about 10 microseconds."""
+"""The steps of all searches for a request that try numbers of each kind; one takes 10 to 100 microseconds."""
+
+MAX_COMPETING_STEPS = 500_000
+"""The steps of all other searches for a request (`CompetingDemands`); one takes about 4 microseconds."""
+
+MAX_STEPS_PER_ROOT = 50_000
+"""The most of these steps for one root."""
 
 
 def connected_roots(
@@ -118,6 +125,7 @@ class MostClaims:
         self._bounds: dict[tuple[int, int], tuple[Sequence[int], int]] = {}
         """The bounds of demands by single lists: of each, the number of the demand and the identity."""
         self._steps = StepBudget(MAX_STEPS, deadline)
+        self._competing_steps = StepBudget(MAX_COMPETING_STEPS, deadline)
         self._generated = 0
         """How many candidates have been generated."""
 
@@ -186,6 +194,26 @@ class MostClaims:
                     return None
                 found.setdefault(frozenset(amounts_of(self._rules.demands, candidate).items()), root.id)
         return found
+
+    def counts_at(
+        self, root: RootSuppliers, counts: Mapping[ClaimKind, int] | None
+    ) -> Mapping[ClaimKind, int] | None:
+        """Return the greatest number of claims at a root that shares no supplier, as that of each kind.
+
+        `counts` are those of some claims, with all kinds; None if there are too many kinds. Return None if
+        the greatest number cannot be found in the remaining steps.
+        """
+        if not compete_only(self._rules, root.suppliers, self._inventories):
+            return None if counts is None else self.counts(list(counts))
+        least = sum(counts.values()) if counts else 0
+        try:
+            with self._competing_steps.part(MAX_STEPS_PER_ROOT) as steps:
+                competing = CompetingDemands(
+                    self._rules, root.suppliers, self._inventories, steps, self._deadline
+                )
+                return competing.most(least, self.bound([root])) or counts or {}
+        except StepsExhausted:
+            return None
 
     def counts(self, kinds: Sequence[ClaimKind]) -> dict[ClaimKind, int] | None:
         """Return the greatest number of claims as that of each kind; None if that takes too many steps."""

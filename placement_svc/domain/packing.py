@@ -6,7 +6,8 @@ kind. To maximize their number is NP-hard in general; the bounds below make smal
 """
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from placement_svc.domain.claim_amounts import ClaimAmounts, InventoryKey, SimulatedInventories
 from placement_svc.domain.deadline import Deadline
@@ -29,6 +30,16 @@ class StepBudget:
             raise StepsExhausted
         self.steps -= 1
         self._deadline.check()
+
+    @contextmanager
+    def part(self, most: int) -> Iterator["StepBudget"]:
+        """Yield a budget of at most so many of the steps; those that are used count here too."""
+        steps = min(most, self.steps)
+        budget = StepBudget(steps, self._deadline)
+        try:
+            yield budget
+        finally:
+            self.steps -= steps - budget.steps
 
 
 def pack(kinds: Sequence[ClaimAmounts], inventories: SimulatedInventories, budget: StepBudget) -> list[int]:

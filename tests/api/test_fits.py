@@ -23,8 +23,13 @@ TWO_AND_THREE = "resources1=VCPU:2&resources2=VCPU:3&group_policy=none"
 """
 
 
-def test_bound_is_lower_where_the_greatest_number_is_unknown(api: Api, load_cloud: LoadCloud) -> None:
+def test_bound_is_lower_where_the_greatest_number_is_unknown(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load_cloud(read(TEN_NODES))
+    body = api("GET", f"{PATH}?{TWO_AND_THREE}").json
+    assert (body["fits"], body["bound"]) == (6, "exact")
+    monkeypatch.setattr(most_claims, "MAX_COMPETING_STEPS", 1)
     body = api("GET", f"{PATH}?{TWO_AND_THREE}").json
     assert body["bound"] == "lower"
     assert 1 <= body["fits"] <= 6
@@ -36,7 +41,7 @@ def test_small_case_is_searched(api: Api, load_cloud: LoadCloud, monkeypatch: py
     load_cloud(read("a{MEMORY_MB1}; " + "; ".join(f"a{number}<a{{VCPU4}}" for number in range(4))))
     body = api("GET", f"{PATH}?{TWO_AND_THREE}").json
     assert (body["fits"], body["bound"]) == (2, "exact")
-    monkeypatch.setattr(most_claims, "MAX_STEPS", 1)
+    monkeypatch.setattr(most_claims, "MAX_COMPETING_STEPS", 1)
     body = api("GET", f"{PATH}?{TWO_AND_THREE}").json
     assert (body["fits"], body["bound"]) == (2, "lower")
 
@@ -49,13 +54,18 @@ def test_many_combinations_are_claimed_one_after_the_other(api: Api, load_cloud:
     assert body["stranded"] == {}
 
 
-def test_connected_roots_get_the_greatest_number(api: Api, load_cloud: LoadCloud) -> None:
+def test_connected_roots_get_the_greatest_number(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first root takes the storage with most left first, but only that one serves the second root."""
     first, second = sorted("ab", key=uuid_of)
     load_cloud(read(f"{first}{{VCPU2}}@X,Y; {second}{{VCPU3}}@X; s{{DISK_GB3}}$@X; t{{DISK_GB2}}$@Y"))
     body = api("GET", f"{PATH}?resources=VCPU:1,DISK_GB:1").json
     assert (body["fits"], body["bound"], body["stranded"]) == (5, "exact", {})
     assert {root["name"]: root["fits"] for root in body["roots"]} == {first: 2, second: 3}
+    monkeypatch.setattr(most_claims, "MAX_STEPS", 1)
+    body = api("GET", f"{PATH}?resources=VCPU:1,DISK_GB:1").json
+    assert (body["fits"], body["bound"]) == (3, "lower")
 
 
 NUMA_HOSTS = "; ".join(
