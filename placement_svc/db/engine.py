@@ -59,9 +59,10 @@ MAX_CACHED_STATEMENT_LENGTH = 10_000
 
 
 class _StatementCache(LRUCache[Any, Compiled]):
-    """A cache of compiled statements that are repeated, and are not long, as both would exhaust the memory.
+    """A cache of compiled statements that keeps only short ones that are repeated.
 
-    A statement for 500 request groups has 16 MB, and clients can send any number of different ones.
+    A statement for 500 request groups has 16 MB, and clients can send any number of different ones: together
+    they would exhaust the memory.
     """
 
     def __init__(self, capacity: int) -> None:

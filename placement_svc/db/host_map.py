@@ -131,7 +131,7 @@ def _fullest() -> Subquery:
 
 
 def _aggregate_sets() -> Subquery:
-    """Return the uuids of each provider's own aggregates as one text."""
+    """Return the uuids of each root's own aggregates as one text."""
     uuids = func.string_agg(aggregates.c.uuid, aggregate_order_by(literal(SEPARATOR), aggregates.c.uuid))
     return (
         select(provider_aggregates.c.provider_id, uuids.label("uuids"))

@@ -53,7 +53,7 @@ class AnchorBatches(Protocol):
 
 
 class UnorderedBatches:
-    """Anchors in any order: at first as many as there are consumers to place."""
+    """Anchors in any order: at first about `limit`, one for each consumer to place and some spare ones."""
 
     horizon = LAST_KEY
 

@@ -87,7 +87,7 @@ class ServerHosts:
         self._arguments: dict[str, Any] = {}
 
     def connect(self, arguments: Arguments) -> Any:
-        """Return a connection of psycopg2, None if libpq is to open it: there is only one host.
+        """Return a connection of psycopg2, None if libpq is to open it: with one host, or with `hostaddr`.
 
         Waits up to `FAILOVER_SECONDS` if no host is usable, then raises `psycopg2.OperationalError` with the
         messages of all hosts.

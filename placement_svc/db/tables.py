@@ -2,7 +2,8 @@
 
 Keys and checks enforce the rules of Placement for the data. Two columns repeat what other tables say,
 `inventories.used` and `resource_providers.trait_ids`; triggers on those tables update them
-(`placement_svc/db/sql/allocations_update_used.sql`, `provider_traits_update_trait_ids.sql`).
+(`placement_svc/db/sql/allocations_update_used.sql`, `provider_traits_update_trait_ids.sql`). Foreign keys
+cascade `root_id` to the tables that repeat it.
 """
 
 from typing import Any

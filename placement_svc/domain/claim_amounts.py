@@ -21,7 +21,10 @@ ClaimKind = frozenset[tuple[InventoryKey, int]]
 
 @dataclass(frozen=True)
 class RootSuppliers:
-    """A root, and for each demand the ids of the providers that can supply it there, ordered by uuid."""
+    """A root, and for each demand the ids of the providers that can supply it there.
+
+    They are ordered by uuid, or at random for placements without an order.
+    """
 
     id: int
     suppliers: SuppliersByDemand

@@ -1,4 +1,4 @@
-"""Search and claim: places consumers on candidates in one transaction (`docs/spec/extensions.md 5.1`)."""
+"""Search and claim: finds candidates for consumers, and claims them at once (`docs/spec/extensions.md 5`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -117,7 +117,7 @@ class PlacingService:
         return PlacingResult(_read(self._database, find_placements, wanted, search), 1)
 
     def place(self, wanted: PlacementRequest, options: PlacingOptions) -> PlacingResult:
-        """Place the consumers and claim their candidates: all in one transaction, or nothing.
+        """Place as many consumers as possible, at least `wanted.min_count`, and claim in one transaction.
 
         Raises `ConcurrentUpdate` for an outdated consumer generation, `Invalid` for an unknown trait or
         resource class, `NoCandidates` if a snapshot has too few candidates, and `Unavailable` at the

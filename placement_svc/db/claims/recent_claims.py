@@ -11,9 +11,10 @@ MAX_CONSUMERS = 10_000
 
 
 class RecentClaims:
-    """The providers that this worker has last claimed for each of `MAX_CONSUMERS` consumers.
+    """The providers of the last claim of each of `MAX_CONSUMERS` consumers that `ClaimService` has granted.
 
-    Other workers change allocations too, so the providers of a consumer may be others by now.
+    Other workers, moves, and claims into placement groups change allocations too, so the providers of a
+    consumer may be others by now.
     """
 
     def __init__(self) -> None:

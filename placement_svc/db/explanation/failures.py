@@ -30,8 +30,9 @@ Has = int | str | list[str] | None
 class Failure:
     """A filter that a root fails, with the provider that comes closest to passing it (None: none does).
 
-    `best` is the amount that this provider has, and `has` that amount, its traits, its aggregates or its
-    tree. `suffix` is None for filters on the root and on combinations.
+    `best` is the amount that this provider has, or for `unit` the allowed one nearest to the requested one.
+    `has` is `best`, its traits, its aggregates or its tree. `suffix` is None for filters on the root and on
+    combinations.
     """
 
     suffix: str | None

@@ -74,7 +74,7 @@ class Layout:
 
     @property
     def min_units(self) -> list[str]:
-        """The columns with the min_unit of each class in `split_amounts`; it is 0 without an inventory."""
+        """The columns with the min_unit of each class in `split_amounts`, by name: 0 without an inventory."""
         return list(self.amounts)[ALLOCATABLE_COLUMNS * len(self.limits) :: HELD_COLUMNS]
 
 

@@ -1,7 +1,7 @@
 """The changes of a request that give it more candidates (`docs/spec/extensions.md 3.5`).
 
 The patterns around the roots show how many roots a change wins. Each change that is listed is verified by the
-search. So a change costs one search, and the number of other statements does not depend on the changes.
+search. `BATCH_SIZE` changes with an amount need one more pass over the cloud.
 Most changes of a large request win nothing, because another filter fails as well. They are recognized by the
 filters that they leave untested, without a test of the whole request.
 """

@@ -14,7 +14,7 @@ from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.relaxations import Amount
 
 MAX_TRIALS = 5_000
-"""The number of times that an amount is tried at a group of equal roots."""
+"""The number of times that a search tries an amount at a group of equal roots, over all of these."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ To read the index entries of three amounts takes a tenth of the time that it tak
 
 MAX_SECOND_SCAN = 1 / 4
 MAX_SCAN_WITHOUT_ANCHORS = 1 / 16
-"""The part of all roots that the second batch scans if few of the first batch, or none, were anchors.
+"""The largest part of all roots that the second batch scans if few of the first batch, or none, were anchors.
+
+If few were, and more roots are needed, the second batch is a lookup, except with amounts.
 
 To examine a root takes some four times as long as it adds to a selective lookup, whose time grows with the
 cloud if no criterion is rare.
@@ -89,9 +91,10 @@ def next_batch(
     roots.
 
     After each batch, it stops if `limit` anchors have each yielded a candidate that no earlier anchor has
-    yielded, or if no root is left. The third batch has as many anchors as the limit should need, unless most
-    anchors so far have yielded no candidate; then it has all that are left, and otherwise the fourth has. In
-    depth-first order it counts candidates instead of anchors (`docs/spec/candidates.md 5`).
+    yielded, or if no root is left. The third batch has as many anchors as the limit should need, unless fewer
+    than one anchor in `MAX_ANCHORS_PER_CANDIDATE` has yielded a candidate; then it has all that are left, and
+    otherwise the fourth has. In depth-first order, `limit` candidates are enough to stop, and the batches
+    have the same sizes (`docs/spec/candidates.md 5`).
 
     So in breadth-first order nine anchors with 54 candidates are not enough for a limit of 10: a tenth tree
     may have a candidate, and the candidates shall be from as many trees as possible.
@@ -165,7 +168,7 @@ def _has_few_anchors(state: SearchState) -> bool:
 
 
 def _has_few_candidates(state: SearchState, limit: int, root_count: int) -> bool:
-    """Return whether most anchors have no candidate, and too many roots would be scanned for others.
+    """Return whether few anchors have candidates, and too many roots would be scanned for others.
 
     If the number of roots is not known, they are not too many: the cloud may be large.
     """
@@ -182,7 +185,7 @@ def _anchor_ratio(state: SearchState) -> float:
 
 
 def _roots_for(anchor_count: int, state: SearchState) -> int:
-    """Return how many roots should have so many anchors among them, and as many more."""
+    """Return twice the number of roots that should have `anchor_count` anchors among them."""
     return math.ceil(2 * anchor_count / _anchor_ratio(state))
 
 
@@ -195,5 +198,5 @@ def _max_anchors(state: SearchState, limit: int) -> int:
 
 
 def _with_margin(anchor_count: float) -> int:
-    """Return a number of anchors that should include so many."""
+    """Return `anchor_count` with a margin: half as many more, and 10."""
     return math.ceil(1.5 * anchor_count) + 10

@@ -90,11 +90,12 @@ def find_candidates(
 ) -> SearchResult:
     """Return the candidates of a request.
 
-    Four statements: names, sharing providers (omitted if no provider shares), anchors and their trees; one
-    more if amounts of several groups have to be summed, one if classes may be split, and one if there are
-    many trees: two if combining needs their traits. The statements after the first two run again for each
-    further batch, of which there are at most three. A request that ignores consumers has one more, at the
-    start. More groups or candidates make a statement larger, but add none.
+    Without `preferred` and `order_by`, four statements: names, sharing providers (omitted if no provider
+    shares), anchors and their trees; one more if amounts of several groups have to be summed, one if classes
+    may be split, and one if there are many trees: two if combining needs their traits. The statements after
+    the first two run again for each further batch, of which there are at most three. A request that ignores
+    consumers has one more, at the start. A search in random order draws roots now and then. More groups or
+    candidates make a statement larger, but add none.
 
     Without a limit, the candidates are not generated yet when this returns. With `preferred` or `order_by`,
     neither `randomize` nor `depth_first` has an effect.

@@ -44,9 +44,9 @@ MAX_USELESS = 1000
 """The same in a small cloud, as a number."""
 
 BATCH_GROWTH = 4
-"""How many times as many roots as the batch before the third batch and each further one have, or more.
+"""The most roots of a batch after the first, as a multiple of the batch before.
 
-They have at least as many as all before.
+A batch can also have as many roots as all batches before it, if that is more.
 """
 
 MIN_ANCHOR_RATIO = 1 / 20

@@ -76,8 +76,9 @@ def select_anchors(
     conditions are checked root by root, for `joined_roots` only. Its OFFSET, an optimization fence, enforces
     that: otherwise PostgreSQL would plan every order of the joins, and compute subtrees for the whole cloud.
 
-    Without `checks_rules`, no combination rule excludes the first anchor: whether there is any tells why a
-    search has no candidate (`docs/spec/extensions.md 3.7`).
+    Without `checks_rules`, no combination rule excludes the first anchor, apart from the required traits of
+    the unsuffixed group: whether there is any tells why a search has no candidate
+    (`docs/spec/extensions.md 3.7`).
     """
     rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
     joined_count = _joined_count(rare_first)

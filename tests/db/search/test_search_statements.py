@@ -21,7 +21,7 @@ LARGE_BATCH = 5
 """One statement fetches the providers of many trees, and another one their inventories and traits."""
 
 MAXIMUM = LARGE_BATCH + 2 * 3
-"""The last three statements run again for at most two further batches."""
+"""The last three statements run again for two further batches; the requests here need no third one."""
 
 MAXIMUM_WITH_SUMS = MAXIMUM + 3
 """If amounts are summed, each batch needs the amounts that can be allocated in its trees."""
