@@ -48,6 +48,13 @@ def search_answer(
     return Answer(limited_by if is_cut else None, len(root_ids))
 
 
+def has_candidate(connection: Connection, request: CandidatesRequest, options: SearchOptions) -> bool:
+    """Return whether the search finds a candidate."""
+    options = replace(options, summary_classes=frozenset(), max_candidates=None)
+    result = find_candidates(connection, replace(request, limit=1), options)
+    return next(iter(result.candidates), None) is not None
+
+
 def _count(result: SearchResult) -> tuple[int, set[int]]:
     """Return the number of candidates, and the ids of the roots of their suppliers."""
     count = 0

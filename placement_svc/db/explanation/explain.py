@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from placement_svc.db.explanation.amounts import FilterAmounts, read_amounts
-from placement_svc.db.explanation.answer import NO_ANSWER, Answer, search_answer
+from placement_svc.db.explanation.answer import NO_ANSWER, Answer, has_candidate, search_answer
 from placement_svc.db.explanation.cloud import Scope, find_root, has_more_roots
 from placement_svc.db.explanation.combinations import Combinations, combination_filters
 from placement_svc.db.explanation.counts import Counts, CountsReader, count_roots
@@ -65,10 +65,10 @@ def explain(
 
     Eight statements without sharing providers: a setting, the names, whether there are further roots, the
     roots, the amounts unless no inventory fails a filter, and three for the nearest roots. At most three more
-    for sharing providers, two for `kind`, one each for `root` and ignored consumers, and those of two
-    searches if there are candidates and a limit, or roots that are not covered. Relaxations need at most six
-    more, two for amounts that may be split, two for each further `BATCH_SIZE` changes, and a search for each
-    that is listed.
+    for sharing providers, two for `kind`, one each for `root` and ignored consumers, those of two searches if
+    there are candidates and a limit, and of one if there are roots that are not covered. Relaxations need at
+    most six more, two for amounts that may be split, two for each further `BATCH_SIZE` changes, and a search
+    for each that is listed.
     """
     search = options.search.with_own_memory()
     options = replace(options, search=search)
@@ -206,9 +206,7 @@ class _Explanation:
 
     def _has_candidates_elsewhere(self) -> bool:
         """Return whether a root that the explanation does not cover has candidates."""
-        options = replace(self._options.search, summary_classes=frozenset(), max_candidates=None)
-        answer = search_answer(self._reader.connection, replace(self._request, limit=1), options)
-        return answer.returned_roots > 0
+        return has_candidate(self._reader.connection, self._request, self._options.search)
 
     def _first_failures(self) -> list[FirstFailure]:
         """Return the filters at which roots fail first, in their order."""

@@ -12,10 +12,10 @@ from itertools import islice, takewhile
 from typing import Any
 
 from placement_svc.db.explanation.amount_search import AmountSearch
+from placement_svc.db.explanation.answer import has_candidate
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import CountsReader, RootCounts, count_roots
 from placement_svc.db.explanation.layout import layout_of
-from placement_svc.db.search.candidates import find_candidates
 from placement_svc.domain.explanation import Filter, QueryTexts, RequestFilters, RootFilter
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.relaxations import (
@@ -178,10 +178,8 @@ class Relaxations:
 
     def _is_verified(self, trial: Trial) -> bool:
         """Return whether the search finds a candidate of the changed request."""
-        changed = replace(trial.request(self._request, self._texts), limit=1)
-        options = replace(self._options, summary_classes=frozenset(), max_candidates=None)
-        result = find_candidates(self._reader.inventories.connection, changed, options)
-        return next(iter(result.candidates), None) is not None
+        changed = trial.request(self._request, self._texts)
+        return has_candidate(self._reader.inventories.connection, changed, self._options)
 
 
 def _trial(changes: Iterable[Change]) -> Trial:
