@@ -25,14 +25,14 @@ from placement_svc.domain.memory import MemoryBudget
 from placement_svc.domain.split_suppliers import PART_SIZE, SplitSupplier
 from placement_svc.domain.splitting import SplittingTask, supplier_chunks
 
-MAX_FAILURES = 300_000
-"""Combinations around one anchor that may fail in a row before the request is refused."""
+MAX_TRIED_SUPPLIERS = 300_000
+"""Suppliers that may be tried around one anchor since its last candidate, before the request is refused."""
 
 FEASIBILITY_CHECK_AFTER = 100
-"""Combinations that may fail in a row before the constraints are asked whether any can succeed."""
+"""Suppliers tried since the last candidate, after which a check tells whether any candidate is possible."""
 
 CHECK_DEADLINE_EVERY = 10
-"""Combinations that fail in a row between two checks of the deadline."""
+"""Suppliers tried between two checks of the deadline."""
 
 SEARCH_SIZE = 2000
 """Bytes of memory that the search around an anchor needs for itself and its constraints, approximately."""
@@ -103,8 +103,8 @@ def combine(
 ) -> Iterator[Candidate]:
     """Yield each candidate around one anchor, with one of the suppliers for each demand.
 
-    Raises `Invalid` when more than `MAX_FAILURES` combinations fail in a row or `memory` does not suffice,
-    and `Unavailable` when the combining exceeds `deadline`.
+    Raises `Invalid` when more than `MAX_TRIED_SUPPLIERS` are tried in vain or `memory` does not suffice, and
+    `Unavailable` when the combining exceeds `deadline`.
     """
     deadline.check()
     if not all(suppliers):
@@ -192,10 +192,10 @@ class _DepthFirstSearch:
         self.finders = [constraint for constraint in constraints if constraint.finds_suppliers]
         self.chosen = [0] * len(self.order)
         self.failed_states: set[Hashable] = set()
-        self.failures = 0
-        """How many combinations have failed in a row."""
-        self.failure_limit = min(FEASIBILITY_CHECK_AFTER, MAX_FAILURES)
-        """The number of failures at which `_may_continue` is called."""
+        self.tried = 0
+        """How many suppliers have been tried since the last candidate."""
+        self.tried_limit = min(FEASIBILITY_CHECK_AFTER, MAX_TRIED_SUPPLIERS)
+        """The number of tried suppliers above which `_may_continue` is called."""
 
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
@@ -220,7 +220,7 @@ class _DepthFirstSearch:
                     continue
                 self.chosen[demand] = provider_id
                 if depth == last_depth:
-                    self.failures = 0
+                    self.tried = 0
                     candidates_below[-1] += 1
                     self.deadline.check()
                     yield tuple(self.chosen)
@@ -251,10 +251,10 @@ class _DepthFirstSearch:
     def _next_allowed(self, demand: int, untried: Iterator[int]) -> int | None:
         """Return the next supplier that all constraints allow; None if there is none or can be none."""
         for provider_id in untried:
-            self.failures += 1
-            if self.failures % CHECK_DEADLINE_EVERY == 0:
+            self.tried += 1
+            if self.tried % CHECK_DEADLINE_EVERY == 0:
                 self.deadline.check()
-            if self.failures > self.failure_limit and not self._may_continue():
+            if self.tried > self.tried_limit and not self._may_continue():
                 return None
             for constraint in self.constraints:
                 if not constraint.allows(demand, provider_id):
@@ -268,15 +268,15 @@ class _DepthFirstSearch:
             constraint.unassign(demand, self.chosen[demand])
 
     def _may_continue(self) -> bool:
-        """Return whether any candidate is possible; raise `Invalid` after `MAX_FAILURES` failures."""
+        """Return whether any candidate is possible; raise `Invalid` after `MAX_TRIED_SUPPLIERS`."""
         if not all(constraint.is_feasible() for constraint in self.constraints):
             return False
-        if self.failures > MAX_FAILURES:
+        if self.tried > MAX_TRIED_SUPPLIERS:
             raise Invalid(
                 "These request groups can be combined in too many ways that all fail:"
                 " ask for fewer groups, or for one group of a larger amount."
             )
-        self.failure_limit = MAX_FAILURES
+        self.tried_limit = MAX_TRIED_SUPPLIERS
         return True
 
     def _remember_failed(self, state: tuple[Hashable, ...]) -> None:
@@ -284,7 +284,7 @@ class _DepthFirstSearch:
         size = STATE_SIZE + sum(
             getsizeof(part) + (ITEM_SIZE * len(part) if isinstance(part, frozenset) else 0) for part in state
         )
-        if len(self.failed_states) < MAX_FAILURES and self.memory.reserves(size):
+        if len(self.failed_states) < MAX_TRIED_SUPPLIERS and self.memory.reserves(size):
             self.reserved += size
             self.failed_states.add(state)
 

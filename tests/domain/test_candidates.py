@@ -13,13 +13,13 @@ from placement_svc.domain.memory import MemoryBudget
 
 
 @pytest.fixture
-def max_failures(monkeypatch):
-    """Return a function that sets how many combinations may fail in a row."""
+def max_tried(monkeypatch):
+    """Return a function that sets how many suppliers may be tried in vain."""
 
-    def set_max_failures(number):
-        monkeypatch.setattr(candidates, "MAX_FAILURES", number)
+    def set_max_tried(number):
+        monkeypatch.setattr(candidates, "MAX_TRIED_SUPPLIERS", number)
 
-    return set_max_failures
+    return set_max_tried
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def test_every_supplier_of_every_demand_is_tried():
 
 
 @pytest.mark.parametrize("suppliers", [([], [supplier(1, VCPU=1)]), ([supplier(1, VCPU=1)], [])])
-def test_a_demand_without_suppliers_yields_no_candidate(suppliers, max_failures):
-    max_failures(0)
+def test_a_demand_without_suppliers_yields_no_candidate(suppliers, max_tried):
+    max_tried(0)
     assert candidates_of(CombinationRules((demand("a", VCPU=1), demand("b", VCPU=1))), *suppliers) == []
 
 
@@ -154,8 +154,8 @@ def test_what_does_not_fit_twice_comes_from_two_providers():
     assert sorted(candidates_of(rules, suppliers, suppliers)) == ["12", "21"]
 
 
-def test_amounts_above_the_total_are_detected_at_once(max_failures):
-    max_failures(0)
+def test_amounts_above_the_total_are_detected_at_once(max_tried):
+    max_tried(0)
     suppliers = [supplier(id_, VCPU=2) for id_ in range(1, 10)]
     rules = CombinationRules(tuple(demand(str(number), VCPU=1) for number in range(19)))
     assert candidates_of(rules, *[suppliers] * 19) == []
@@ -188,8 +188,8 @@ def test_the_unsuffixed_group_is_not_isolated():
     assert candidates_of(rules, [one], [one], [one]) == ["111"]
 
 
-def test_too_few_providers_to_isolate_are_detected_at_once(max_failures):
-    max_failures(0)
+def test_too_few_providers_to_isolate_are_detected_at_once(max_tried):
+    max_tried(0)
     suppliers = [supplier(id_, VCPU=9) for id_ in range(1, 30)]
     rules = CombinationRules(
         tuple(demand(str(number), VCPU=1) for number in range(30)), group_policy=GroupPolicy.ISOLATE
@@ -197,9 +197,9 @@ def test_too_few_providers_to_isolate_are_detected_at_once(max_failures):
     assert candidates_of(rules, *[suppliers] * 30) == []
 
 
-def test_as_many_providers_as_groups_can_be_isolated(max_failures):
+def test_as_many_providers_as_groups_can_be_isolated(max_tried):
     # Each group tries the providers already assigned first, and the search never backtracks.
-    max_failures(sum(range(1, 31)))
+    max_tried(sum(range(1, 31)))
     suppliers = [supplier(id_, VCPU=9) for id_ in range(1, 31)]
     rules = CombinationRules(
         tuple(demand(str(number), VCPU=1) for number in range(30)), group_policy=GroupPolicy.ISOLATE
@@ -308,16 +308,16 @@ def test_one_provider_of_each_tree(paths, is_candidate):
 # Cost in proportion to the candidates taken
 
 
-def test_the_first_of_very_many_come_at_once(max_failures):
-    max_failures(8)
+def test_the_first_of_very_many_come_at_once(max_tried):
+    max_tried(8)
     suppliers = [supplier(id_, VCPU=99) for id_ in range(1, 9)]
     rules = CombinationRules(tuple(demand(str(number), VCPU=1) for number in range(8)))
     first = list(itertools.islice(combined(rules, *[suppliers] * 8), 10))
     assert len(set(first)) == 10
 
 
-def test_failed_state_is_not_entered_twice(max_failures):
-    max_failures(20_000)
+def test_failed_state_is_not_entered_twice(max_tried):
+    max_tried(20_000)
     # Whichever of ten providers the first eight demands use: none can supply the last demand.
     suppliers = [supplier(id_, VCPU=1) for id_ in range(1, 11)]
     rules = CombinationRules((*(demand(str(number), VCPU=1) for number in range(8)), demand("big", VCPU=2)))
@@ -327,8 +327,8 @@ def test_failed_state_is_not_entered_twice(max_failures):
 @pytest.mark.parametrize(
     ("number", "refusal"), [(4, pytest.raises(Invalid, match="combined in too many ways")), (5, None)]
 )
-def test_request_is_refused_when_very_many_combinations_fail_in_a_row(number, refusal, max_failures):
-    max_failures(number)
+def test_request_is_refused_when_very_many_suppliers_are_tried_in_vain(number, refusal, max_tried):
+    max_tried(number)
     rules = CombinationRules((demand(VCPU=1),), unsuffixed_required=(letters("A"),))
     suppliers = [supplier(id_, VCPU=1, traits="A" if id_ == 5 else "") for id_ in range(1, 6)]
     if refusal is None:
@@ -338,8 +338,8 @@ def test_request_is_refused_when_very_many_combinations_fail_in_a_row(number, re
             candidates_of(rules, suppliers)
 
 
-def test_failures_are_counted_from_the_last_candidate(max_failures):
-    max_failures(2)
+def test_tried_suppliers_are_counted_from_the_last_candidate(max_tried):
+    max_tried(2)
     rules = CombinationRules((demand(VCPU=1),), unsuffixed_required=(letters("A"),))
     suppliers = [supplier(id_, VCPU=1, traits="A" if id_ % 2 == 0 else "") for id_ in range(1, 9)]
     assert candidates_of(rules, suppliers) == ["2", "4", "6", "8"]

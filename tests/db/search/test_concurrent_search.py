@@ -62,6 +62,6 @@ def test_lost_connection_is_not_visible_to_the_client(get: Get, postgres_proxy: 
 def test_refused_request_leaves_a_usable_connection(get: Get) -> None:
     query = "resources_a=VCPU:3&resources_b=VCPU:3&group_policy=isolate&limit=1"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(combining, "MAX_FAILURES", 0)
+        patch.setattr(combining, "MAX_TRIED_SUPPLIERS", 0)
         assert get(query).status_code == 400
     assert get(query).status_code == 200
