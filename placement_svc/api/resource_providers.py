@@ -88,9 +88,8 @@ def list_providers() -> Response:
     if allows_extensions() and uses_extensions(pairs):
         return _list_page(pairs)
     found = reads().read(providers.find, parse_filter(pairs, g.microversion))
-    response = jsonify(
-        resource_providers=[to_json(provider) for provider in request_deadline().checked(found)]
-    )
+    convert = json_converter()
+    response = jsonify(resource_providers=[convert(each) for each in request_deadline().checked(found)])
     return caching.set_cache_headers(response, caching.newest(provider.modified for provider in found))
 
 

@@ -2,7 +2,8 @@
 
 The message of a `PlacementError` is the text that the client reads; ``code`` is the API's error code
 (`docs/spec/http.md 6`). The direct subclasses of `PlacementError` are the kinds of error:
-`placement_svc.http.errors` maps each kind to an HTTP status.
+`placement_svc.http.errors` maps each kind to an HTTP status. `ClientDisconnected` has none, as there is no
+response.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ class PlacementError(Exception):
 
 
 class Invalid(PlacementError):
-    """The request is invalid, whatever the stored data."""
+    """The request is malformed, names something that does not exist, or exceeds a limit."""
 
 
 class NotFound(PlacementError):
@@ -32,7 +33,7 @@ class Conflict(PlacementError):
 
 
 class Unavailable(PlacementError):
-    """The database or Keystone is unreachable or failed; the same request may succeed later."""
+    """The service cannot process the request now; the same request may succeed later."""
 
 
 class NoLongTurn(Unavailable):

@@ -8,6 +8,7 @@ from flask import request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.memory import MEGABYTE
 
 MIN_MEMORY = 64 * 1024 * 1024
 """The memory in bytes that even a small body may take; a large one may take four times its size."""
@@ -48,8 +49,8 @@ def read_json() -> Any:
     needed, allowed = estimate_memory(body), max(MIN_MEMORY, 4 * len(body))
     if needed > allowed:
         raise Invalid(
-            f"The body has too many values: it would take {needed // 1_000_000:,} MB of memory, and at most"
-            f" {allowed // 1_000_000:,} MB are allowed. Divide it into several requests."
+            f"The body has too many values: it would take {needed // MEGABYTE:,} MB of memory, and at most"
+            f" {allowed // MEGABYTE:,} MB are allowed. Divide it into several requests."
         )
     try:
         return orjson.loads(body)

@@ -104,10 +104,12 @@ MAX_IGNORED_CONSUMERS = 1000
 
 
 def split_negative(values: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the values that do not begin with ``!``, and those that do, apart from blanks."""
+    """Return the values that do not begin with ``!``, and those that do; blanks before it are removed."""
     split: tuple[list[str], list[str]] = ([], [])
     for value in values:
-        split[value.lstrip().startswith("!")].append(value)
+        stripped = value.lstrip()
+        is_negative = stripped.startswith("!")
+        split[is_negative].append(stripped if is_negative else value)
     return split
 
 

@@ -5,6 +5,7 @@ import re
 from placement_svc.domain.groups import GroupPolicy
 from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import Schema
+from placement_svc.schemas.candidate_extensions import MAX_IGNORED_CONSUMERS, MAX_PREFERRED
 from placement_svc.schemas.groups import IN_TREE, MEMBER_OF, REQUIRED, RESOURCES, ROOT_REQUIRED
 from placement_svc.schemas.scalars import String, Version
 
@@ -128,8 +129,8 @@ class ExtendedRequestQuery(WholeRequestQuery):
     ignore_consumer = String(
         metadata={
             "description": (
-                "A consumer whose allocations count as free, as for a move within a host. If the key is"
-                " repeated, all these consumers count; at most 1,000."
+                "A consumer whose allocations count as free, as for a move within a host (extension). If the"
+                f" key is repeated, all these consumers count; at most {MAX_IGNORED_CONSUMERS:,}."
             ),
             "format": "uuid",
             "repeats": True,
@@ -149,10 +150,10 @@ class ExtendedRequestQuery(WholeRequestQuery):
     preferred = String(
         metadata={
             "description": (
-                "At most 4 traits (extension): candidates come first whose providers of the unsuffixed group"
-                " have more of them."
+                f"At most {MAX_PREFERRED} traits (extension): candidates come first whose providers of the"
+                " unsuffixed group have more of them."
             ),
-            "pattern": "^[A-Z0-9_]+(,[A-Z0-9_]+){0,3}$",
+            "pattern": f"^[A-Z0-9_]+(,[A-Z0-9_]+){{0,{MAX_PREFERRED - 1}}}$",
             "repeats": True,
         },
     )

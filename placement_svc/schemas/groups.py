@@ -34,7 +34,10 @@ MEMBER_OF = {
     "repeats": True,
 }
 IN_TREE = f"^{DASHED_UUID_TEXT}$|^!({DASHED_UUID_TEXT}|in:{DASHED_UUID_TEXT}(,{DASHED_UUID_TEXT})*)$"
-"""The documentation of these keys in OpenAPI; the patterns match what the parsers below accept."""
+"""What OpenAPI documents of these keys.
+
+The patterns show the usual forms. The parsers accept more, such as other spellings of a uuid.
+"""
 
 RESOURCES_FORM = "?resources=VCPU:1,MEMORY_MB:512"
 ANY_FORM = "in:HW_CPU_X86_VMX,CUSTOM_MAGIC"

@@ -230,7 +230,7 @@ def serve(
     """Serve the application that `load` creates in each worker, until SIGTERM or SIGINT.
 
     With the port 0, it listens on a free one. First removes what killed commands have left. Raises
-    `ServerError` if the port is already in use.
+    `ServerError` if the address cannot be used, for example because the port is in use.
     """
     logs.configure(settings)
     remove_leftovers()

@@ -173,4 +173,4 @@ def test_number_of_values_is_limited(api: Api) -> None:
     for items in ([[]] * 500_000, [{}] * 500_000, [1] * 1_100_000):
         [error] = api("PUT", path, aggregates(items)).json["errors"]  # type: ignore[index]
         assert "The body has too many values: it would take " in error["detail"]
-        assert "MB of memory, and at most 67 MB are allowed." in error["detail"]
+        assert "MB of memory, and at most 64 MB are allowed." in error["detail"]

@@ -122,6 +122,12 @@ def test_an_invalid_body_is_refused(api: Api, body: Any) -> None:
     assert api("GET", GROUP).status_code == 404
 
 
+@pytest.mark.parametrize("across", [None, 1])
+def test_an_error_of_the_domains_names_both_types(api: Api, across: Any) -> None:
+    refused = api("PUT", GROUP, {"policy": "anti-affinity", "across": across})
+    assert f"{across} is not of type 'string', 'array'" in refused.json["errors"][0]["detail"]
+
+
 def test_a_malformed_uuid_is_refused(api: Api) -> None:
     assert api("PUT", "/placement_groups/racks", {"policy": "affinity"}).status_code == 400
     assert [api(method, "/placement_groups/racks").status_code for method in ("GET", "DELETE")] == [404, 404]

@@ -214,6 +214,7 @@ def test_error_for_an_unknown_key_lists_the_keys() -> None:
         (f"&root_member_of={A}", [{A}], set()),
         (f"&root_member_of=in:{A},{B}&root_member_of={A}", [{A, B}, {A}], set()),
         (f"&root_member_of=!{A}&root_member_of=!in:{A},{B}", [], {A, B}),
+        (f"&root_member_of=%20!{A}", [], {A}),
     ],
 )
 def test_root_member_of(query: str, any_of: list[set[str]], forbidden: set[str]) -> None:
