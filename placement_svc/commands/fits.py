@@ -8,9 +8,10 @@ import click
 
 from placement_svc.client.service_client import ServiceClient
 from placement_svc.commands.listing import Listing
-from placement_svc.commands.query import limit_option, query_command, request_path, request_query
+from placement_svc.commands.query import limit_option, query_command, request_path
 from placement_svc.commands.report import Part, Report, amounts, sentence
 from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER
+from placement_svc.domain.pasted_query import request_query
 from placement_svc.domain.wording import counted
 
 

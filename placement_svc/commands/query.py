@@ -25,7 +25,6 @@ from placement_svc.client.service_client import (
 )
 from placement_svc.commands import PORT
 from placement_svc.commands.report import Format, Report
-from placement_svc.domain.pasted_query import pasted_query
 from placement_svc.domain.printable import printable
 from placement_svc.http.microversion import NEWEST
 
@@ -142,12 +141,6 @@ def get_pages(service: ServiceClient, path: str, name: str, **query: str | int) 
             return
         # The link may contain the address of the service behind a proxy, so only its marker is used.
         marker = {"marker": page[name][-1]["uuid"]}
-
-
-def request_query(request: str) -> str:
-    """Return the query string of a REQUEST of the command line, which may be a URL or a curl command."""
-    query = pasted_query(request)
-    return request.lstrip("?") if query is None else query
 
 
 def request_path(path: str, query: str, **more: str) -> str:

@@ -7,8 +7,9 @@ import click
 
 from placement_svc.client.service_client import ServiceClient
 from placement_svc.commands.listing import Cell, Listing
-from placement_svc.commands.query import query_command, request_path, request_query
+from placement_svc.commands.query import query_command, request_path
 from placement_svc.commands.report import Part, Report, sentence
+from placement_svc.domain.pasted_query import request_query
 
 _HEADINGS = (
     *("Group", "Filter", "Part of the request", "Resource class"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placement_svc.domain.groups import GroupPolicy
-from placement_svc.domain.pasted_query import pasted_query
+from placement_svc.domain.pasted_query import request_query
 from placement_svc.schemas.candidates_query import SUFFIX, ExtendedRequestQuery
 from placement_svc.schemas.explanation import ExplanationQuery
 from placement_svc.schemas.fits import FitsQuery
@@ -110,9 +110,7 @@ def split_page_keys(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
 
 def parse_pasted(text: str) -> Pairs:
     """Return the keys and values in a query, a URL or a curl command; raise `Invalid`."""
-    query = pasted_query(text)
-    if query is None:
-        query = text.strip().strip("'\"").removeprefix("?").partition("#")[0]
+    query, *_ = request_query(text).partition("#")
     return [
         (key, value)
         for key, value in parse_pairs(query.encode())

@@ -284,7 +284,7 @@ class _DepthFirstSearch:
         size = STATE_SIZE + sum(
             getsizeof(part) + (ITEM_SIZE * len(part) if isinstance(part, frozenset) else 0) for part in state
         )
-        if len(self.failed_states) < MAX_TRIED_SUPPLIERS and self.memory.reserves(size):
+        if len(self.failed_states) < MAX_TRIED_SUPPLIERS and self.memory.try_reserve(size):
             self.reserved += size
             self.failed_states.add(state)
 

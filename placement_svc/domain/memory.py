@@ -15,24 +15,24 @@ class MemoryBudget:
         self.limit = limit
         self.reserved = 0
 
-    def reserves(self, size: int) -> bool:
-        """Reserve so many bytes, and return True; return False if the limit leaves fewer."""
+    def try_reserve(self, size: int) -> bool:
+        """Reserve `size` bytes, and return True; return False if the limit leaves fewer."""
         if self.reserved + size > self.limit:
             return False
         self.reserved += size
         return True
 
     def reserve(self, size: int) -> None:
-        """Reserve so many bytes; raise `Invalid` if the limit leaves fewer."""
-        # Without a call of `reserves`, as searches reserve memory for each anchor and each candidate.
+        """Reserve `size` bytes; raise `Invalid` if the limit leaves fewer."""
+        # Without a call of `try_reserve`, as searches reserve memory for each anchor and each candidate.
         self.reserved += size
         if self.reserved > self.limit:
             self.reserved -= size
             raise Invalid(
                 f"This search needs more than {self.limit / MEGABYTE:g} MB of memory: ask for fewer groups,"
-                " or with a lower limit."
+                " with more conditions, or for fewer candidates by a lower limit."
             )
 
     def release(self, size: int) -> None:
-        """Give back so many reserved bytes."""
+        """Release `size` reserved bytes."""
         self.reserved -= size

@@ -26,7 +26,13 @@ _ANSI_C_QUOTED = re.compile(r"(?<!\S)\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ANSI_C_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
 
-def pasted_query(text: str) -> str | None:
+def request_query(text: str) -> str:
+    """Return the query in a URL or a curl command, or else the text itself, without quotes around it."""
+    query = _pasted_query(text)
+    return text.strip().strip("'\"").removeprefix("?") if query is None else query
+
+
+def _pasted_query(text: str) -> str | None:
     """Return the query in a URL or a curl command of a text, or None if the text has neither."""
     query = "&".join(_queries_of_command(text))
     if query:

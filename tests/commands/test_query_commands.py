@@ -456,7 +456,12 @@ def test_uuids_are_whole_on_a_terminal(live: str, columns: int) -> None:
 
 @pytest.mark.usefixtures("cloud")
 def test_request_is_sent_as_a_query_string(run: Run) -> None:
-    for request in (f"?{REQUEST}", "resources=VCPU%3A8&required=HW_NUMA_ROOT", "resources=VCPU:8&limit=1"):
+    for request in (
+        f"?{REQUEST}",
+        f" '{REQUEST}' ",
+        "resources=VCPU%3A8&required=HW_NUMA_ROOT",
+        "resources=VCPU:8&limit=1",
+    ):
         assert run("why", request).exit_code < 2
     assert "Got: 1#&" in run("why", "resources=VCPU:1#&limit=1").stderr.replace("1#.", "1#&")
     assert run("why", "resources=VCPU:1 é").exit_code == 2
