@@ -121,7 +121,7 @@ class AmountSearch:
         tests = counts.all_tests()
         combinations = Combinations(self._cloud, filters, self._options)
         demand = combinations.demand_number(amount.suffix, amount.resource_class)
-        for root in counts.passing(tests, counts.meeting_root_filters(self._cloud.roots)):
+        for root in counts.in_root_filters:
             tree = combinations.tree(root)
             suppliers = tree.suppliers(tests)
             seen: set[tuple[int, Steps]] = set()
