@@ -18,7 +18,7 @@ class AuditRule:
     `inconsistency` describes a row that breaks the rule. The query `find` returns each such row; its column
     `at` is the ctid of the row. The expressions `subject`, `stored` and `expected` show a row of that result.
     The statement `fix` corrects the rows of `FOUND`; it is None if only the operator can decide what is
-    correct. Nothing is fixed while rows break one of the rules `blocked_by`.
+    correct. The rule is not fixed while rows break one of the rules `blocked_by`.
 
     A notice is about rows that Placement permits. A damage means that the storage itself or an index is
     corrupt, so nothing at all is written.

@@ -109,7 +109,7 @@ def fits_units(inventory: FromClause, amount: int | ColumnElement[int]) -> Colum
 
 
 def gives_part(inventory: FromClause) -> ColumnElement[bool]:
-    """Return the condition that a new allocation can get any amount of `inventory`, whatever its class."""
+    """Return the condition that a new allocation can get some amount of `inventory`, whatever its class."""
     # The first condition can use the index.
     return and_(inventory.c.max_allocatable >= 1, inventory.c.max_allocatable >= least_amount(inventory))
 

@@ -36,7 +36,7 @@ class AnchorBatches(Protocol):
 
     @property
     def horizon(self) -> Key:
-        """A key that no tree precedes that has not been delivered yet; `LAST_KEY` if any tree may be used."""
+        """A lower bound of the keys of trees that have not been delivered; `LAST_KEY` without an order."""
 
     @property
     def is_complete(self) -> bool:

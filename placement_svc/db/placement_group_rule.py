@@ -87,7 +87,7 @@ class PlacementGroupRule:
         return self._domain_by_root[root_id]
 
     def best_unread(self) -> RuleRank | None:
-        """Return a rank that no root precedes which the search has not looked at, for the next consumer.
+        """Return the best rank for the next consumer that a root can have which the search has not read.
 
         If roots are the domains, those with members are favored, or no better than others; all others have
         none. Otherwise, each domain may have roots that the search has not looked at, also that of a run.
@@ -120,7 +120,7 @@ class PlacementGroupRule:
         """Record a placement; return the roots whose ranks may now be better."""
         domains = self._domains(root_ids)
         improve = self._group.is_soft and not self._group.is_anti_affinity
-        # More members make the domains better that had not most of them.
+        # With soft affinity, a new member improves the rank of a domain that did not have the most members.
         improved = [each for each in domains if improve and not self._occupancy.allows([each])]
         self._occupancy.add(domains)
         return [root_id for domain in improved for root_id in self._roots_by_domain[domain]]

@@ -85,7 +85,7 @@ class PlacementTrees:
 
     @property
     def horizon(self) -> Key:
-        """A key that no tree precedes that has not been read yet; `LAST_KEY` if any tree may be used."""
+        """A lower bound of the keys of all trees that have not been read; `LAST_KEY` without an order."""
         return self._batches.horizon
 
     def read_among(self, root_ids: Collection[int]) -> None:

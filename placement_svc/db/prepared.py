@@ -72,7 +72,7 @@ class Preparation:
             self.is_enabled = False
             log.warning(
                 "Statements are not prepared, because a connection pooler shares the sessions of the database"
-                " among clients. PLACEMENT_PREPARED_STATEMENTS=0 says so at the start."
+                " among clients. Set PLACEMENT_PREPARED_STATEMENTS=0 to skip this attempt."
             )
 
 
@@ -149,7 +149,7 @@ class CompiledQuery:
         return cls(compiled.string, compiled.params)
 
     def literals(self, values: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, str]:
-        """Return the SQL of each parameter: of its value in `values`, or else of its own one."""
+        """Return the SQL of each parameter: `values` override the values of the query."""
         return {
             name: adapt(values.get(name, value)).getquoted().decode()
             for name, value in self.values.items()
@@ -157,7 +157,7 @@ class CompiledQuery:
         }
 
     def with_literals(self, values: Mapping[str, Any]) -> str:
-        """Return the text with the values of all parameters; those in `values` come first."""
+        """Return the text with the values of all parameters: `values` override those of the query."""
         return self.text % self.literals(values)
 
 

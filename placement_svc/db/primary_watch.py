@@ -1,6 +1,7 @@
-"""Read how far the primary is, and detect how long none has been reachable.
+"""Read the WAL position of the primary, and detect how long none has been reachable.
 
-A standby is up to date if it is as far as the primary, and does not fall behind while there is no primary.
+A standby is up to date if it has replayed the WAL up to this position. Without a primary, it does not fall
+behind.
 """
 
 import logging
@@ -86,7 +87,7 @@ class PrimaryWatch:
     def seconds_without_primary(self, since: float) -> float:
         """Return for how many of the seconds since a time of the monotonic clock there was no primary.
 
-        Only the latest outage counts. A check that runs is taken for one that will fail.
+        Only the latest outage counts. A running check counts as failed.
         """
         with self._lock:
             now = monotonic()
@@ -101,7 +102,7 @@ class PrimaryWatch:
         return self._outage is not None and self._outage.end is None
 
     def _known_until(self, now: float) -> float:
-        """Return until when an outage that lasts is known to."""
+        """Return the time up to which the current outage is certain."""
         is_known = self._check_started is not None or now - self._check_ended <= VALID_SECONDS
         return now if is_known else self._check_ended
 

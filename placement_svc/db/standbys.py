@@ -218,8 +218,8 @@ def _has_reached(state: Row[Any], position: WalPosition) -> bool:
 class StandbyReads:
     """Runs reads on standbys in turn, and on the primary if no standby can run them.
 
-    From the first read on, a thread examines standbys that no request uses. So it is known of an idle standby
-    too whether it was up to date when the primary was lost.
+    From the first read on, a thread examines standbys that no request uses. Therefore it
+    is also known of an idle standby whether it was up to date when the primary was lost.
     """
 
     def __init__(self, primary: Database, standbys: Sequence[Standby]) -> None:

@@ -46,6 +46,6 @@ class BackgroundCall(Generic[T]):
         del future
 
     def _forget(self) -> None:
-        """Let the next caller start a new call; an error of this one would keep all that it has used."""
+        """Let the next caller start a new call. A kept error would keep alive all that the call has used."""
         with self._lock:
             self._running = None

@@ -131,7 +131,7 @@ class CandidatesRequest:
         return replace(self, order_by=OrderBy(OrderMethod.RANDOM))
 
     def least_amounts(self, group: RequestGroup) -> Mapping[str, int]:
-        """Return the amounts by resource class that each provider must have of which a group uses some."""
+        """Return the least amount of each class that a supplier must have: 1 for a class in `can_split`."""
         if group.suffix or not self.can_split:
             return group.resources
         return {name: 1 if name in self.can_split else amount for name, amount in group.resources.items()}

@@ -29,9 +29,9 @@ MAX_STEPS = 100_000
 """The steps of all searches for a request that try numbers of each kind; one takes 10 to 100 microseconds."""
 
 MAX_COMPETING_STEPS = 500_000
-"""The steps of all other searches for a request (`CompetingDemands`); one takes about 4 microseconds."""
+"""The steps of all other searches for a request (`CompetingDemands`); one takes 4 to 10 microseconds."""
 
-MAX_STEPS_PER_ROOT = 50_000
+MAX_STEPS_PER_ROOT = 20_000
 """The most of these steps for one root."""
 
 

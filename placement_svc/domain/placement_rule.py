@@ -48,9 +48,9 @@ class PlacementRule(Protocol):
         """Return the domain of a root: roots of one domain always have the same rank."""
 
     def best_unread(self) -> RuleRank | None:
-        """Return a rank that no root precedes which the search has not looked at, for the next consumer.
+        """Return the best rank for the next consumer that a root can have which the search has not read.
 
-        The search has looked at the roots in `favored_ids`. Return None if the rule excludes all others.
+        The search has read the roots in `favored_ids`. Return None if the rule excludes all others.
         """
 
     def levels(self, root_ids: Iterable[int]) -> Iterator[tuple[RuleRank, Sequence[frozenset[int]]]]:

@@ -64,7 +64,7 @@ MAX_WAITING = 50
 """How many requests of a process may wait, each in a thread, because too many responses are streamed."""
 
 _TOO_MANY = (
-    f"There are {MAX_STREAMED_RESPONSES} long answers on their way already: ask for less, or with a limit."
+    f"There are {MAX_STREAMED_RESPONSES} long responses being sent already: ask for less, or with a limit."
 )
 
 _streamed_responses = FairSemaphore(MAX_STREAMED_RESPONSES, max_waiting=MAX_WAITING)

@@ -40,7 +40,7 @@ SPARE_TIMEOUTS = 2
 A check that succeeds can take three requests; one that fails, all attempts for one of them.
 """
 
-CANNOT_BE_ASKED = "Keystone cannot be asked."
+UNAVAILABLE = "Keystone is unavailable."
 
 CANNOT_BE_UNDERSTOOD = "The response of Keystone cannot be understood."
 
@@ -92,11 +92,11 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
             response = Response.from_app(middleware, request.environ, buffered=True)
         except ClientException as error:
             log.error("Keystone cannot be reached: %s", error)
-            raise Unavailable(CANNOT_BE_ASKED) from error
+            raise Unavailable(UNAVAILABLE) from error
         if response.status_code == 401:
             abort(response)
         if response.status != CONFIRMED:
-            raise Unavailable(CANNOT_BE_ASKED)
+            raise Unavailable(UNAVAILABLE)
         return _to_caller(g.keystone_user)
 
     return AuthStrategy(identify)
@@ -117,7 +117,7 @@ def _bounded(verify_token: Callable[..., Any], seconds: float) -> Callable[..., 
             # keystonemiddleware repeats a call within the first one, if Keystone rejects the service.
             return verify_token(token, retry, **options)
         if not slots.acquire(blocking=False):
-            raise Unavailable(f"{CANNOT_BE_ASKED} Too many requests wait for it.")
+            raise Unavailable(f"{UNAVAILABLE} Too many requests wait for it.")
         try:
             g.deadline.pause()
             with time_limit(seconds):

@@ -60,7 +60,9 @@ def read(path: Path) -> dict[str, Token]:
     except OSError as error:
         raise SetupError(f"The token file {path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise SetupError(f"The token file {path} is not one that this command wrote: {error}") from error
+        raise SetupError(
+            f"The token file {path} was not written by `placement-svc token`: {error}"
+        ) from error
 
 
 _OTHER_FIELDS = ("roles", "expires_at")

@@ -28,10 +28,10 @@ from placement_svc.domain.errors import NoLongTurn, Unavailable
 from placement_svc.domain.fair_semaphore import FairSemaphore
 
 READ_TURNS = 1
-"""Short turns of a worker that only reads may have."""
+"""The number of short turns of a worker that only reads can have."""
 
 STANDBY_TURNS = 2
-"""Short turns of a worker that only reads on standbys may have, if there are standbys."""
+"""The number of short turns of a worker that only reads on standbys can have, if there are standbys."""
 
 MAX_WAITING = 100
 """Requests of a worker that may wait, each in a thread, because too many others are long."""

@@ -117,7 +117,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.wsgi = self._run_application
 
     def run(self) -> None:
-        """Run until the worker is told to stop, then until the requests in flight are processed."""
+        """Run until the master stops the worker, then until the requests in flight are processed."""
         self.worker_connections = max_connections()
         self.max_keepalived = self.worker_connections // 2
         self.reception = Reception(

@@ -466,5 +466,5 @@ def test_unreachable_keystone_keeps_the_log_in_form(new_app: NewApp, tmp_path: P
     client = new_app(auth="keystone", keystone_file=file).test_client()
     response = log_in(client, "good", "/console/hosts?sort_by=name")
     assert response.status_code == 503
-    assert 'role="alert">Keystone cannot be asked. Try again later.<' in response.text
+    assert 'role="alert">Keystone is unavailable. Try again later.<' in response.text
     assert 'name="next" value="/console/hosts?sort_by=name"' in response.text

@@ -555,7 +555,7 @@ def test_number_of_long_responses_that_wait_is_limited(app, monkeypatch):
     monkeypatch.setattr(http_json, "_streamed_responses", FairSemaphore(0, max_waiting=0))
     response = get_candidates(app)
     assert response.status_code == 503
-    assert f"{http_json.MAX_STREAMED_RESPONSES} long answers" in response.text
+    assert f"{http_json.MAX_STREAMED_RESPONSES} long responses" in response.text
 
 
 def test_reserved_stream_is_free_again_if_the_response_is_short(app, streamed, monkeypatch):

@@ -362,7 +362,9 @@ def test_malformed_file_is_reported_in_one_line(file: Path, content: str) -> Non
     for use in (token_file.read, lambda path: token_file.add(path, "u", "p", [])):
         with pytest.raises(SetupError) as raised:
             use(file)
-        assert str(raised.value).startswith(f"The token file {file} is not one that this command wrote: ")
+        assert str(raised.value).startswith(
+            f"The token file {file} was not written by `placement-svc token`: "
+        )
         assert "\n" not in str(raised.value)
     assert file.read_text() == content
 

@@ -29,7 +29,7 @@ def is_released(database: Database, uuid: str) -> bool:
 
 
 def _read_committed(database: Database, uuids: Collection[str]) -> list[Allocation] | None:
-    """Return the allocations of consumers, None if PostgreSQL cannot be asked.
+    """Return the allocations of consumers, None if PostgreSQL is unavailable.
 
     A failover does not undo what was read: the primary may have committed it without waiting for its
     synchronous standbys, because it stopped meanwhile. Therefore the read is a transaction that waits for

@@ -29,7 +29,7 @@ class PlacingCall(Protocol):
     wanted: PlacementRequest
     deadline: Deadline
     searches: int
-    """The snapshots that were searched for it."""
+    """The number of snapshots that were searched for it."""
 
     def find(self, wanted: PlacementRequest) -> Placements:
         """Search one snapshot; raise `NoCandidates` if it has too few candidates."""
@@ -55,7 +55,7 @@ class BatchMember:
     ready: Event = field(default_factory=Event)
     leads: bool = False
     searches: int = 0
-    """The snapshots that the leader has searched for it."""
+    """The number of snapshots that the leader has searched for it."""
 
     is_paused: bool = False
     """Whether others have its turn."""

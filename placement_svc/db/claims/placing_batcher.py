@@ -148,7 +148,7 @@ class PlacingBatcher:
             return waiting[:MAX_BATCH]
 
     def _is_gathered(self, kind: Hashable) -> bool:
-        """Return whether as many requests of a kind wait as the last batch lets expect."""
+        """Return whether as many requests of a kind wait as expected after the last batch."""
         return self._last.kind != kind or len(self._waiting[kind]) >= self._last.expected
 
     def _start_next(self, kind: Hashable, size: int) -> None:

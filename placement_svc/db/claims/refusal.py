@@ -29,8 +29,8 @@ class Refusal:
     """The stored data for which PostgreSQL refused some claims. Nothing of them was committed.
 
     `generations` has the stored generation of each consumer by uuid, None for a new consumer.
-    `provider_ids` has the existing ones of the providers that the claims name, and those whose consumers
-    the claims delete, by uuid; `usages` has all inventories of these providers. After a generation
+    `provider_ids` has, by uuid, the existing providers that the claims name, or from which the consumers to
+    delete have allocations; `usages` has all inventories of these providers. After a generation
     conflict, PostgreSQL does not look at providers: both are empty.
     """
 
