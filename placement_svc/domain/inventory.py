@@ -34,6 +34,21 @@ class UnitLimits(NamedTuple):
         """
         return self.min_unit <= amount <= self.max_unit and self.is_multiple(amount)
 
+    @property
+    def least(self) -> int:
+        """The smallest multiple of step_size from min_unit on; it may exceed max_unit."""
+        return -(-self.min_unit // self.step_size) * self.step_size
+
+    def largest_below(self, amount: int) -> int | None:
+        """Return the largest allowed amount below `amount`, None if there is none."""
+        found = min(amount - 1, self.max_unit) // self.step_size * self.step_size
+        return found if found >= max(self.least, 1) else None
+
+    def smallest_above(self, amount: int) -> int | None:
+        """Return the smallest allowed amount above `amount`, None if there is none."""
+        found = max(self.least, (amount // self.step_size + 1) * self.step_size)
+        return found if found <= self.max_unit else None
+
     def is_multiple(self, amount: int) -> bool:
         """Return whether `amount` is a multiple of step_size."""
         return amount % self.step_size == 0

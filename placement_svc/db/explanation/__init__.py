@@ -11,7 +11,7 @@ Read the modules in this order:
 * `amounts`: what the inventories that fail a filter could supply.
 * `kind`: why there are no candidates.
 * `failures`, `nearest` and `details`: the hosts that come closest to having candidates, and what they lack.
-* `relaxations`, `amount_search`, `split_amount_search` and `useful_amounts`: the changes with which more
+* `relaxations`, `amount_search`, `split_amount_search` and `inventory_units`: the changes with which more
   hosts have candidates.
 * `answer` and `returned_roots`: what cuts the response of the search, and how many roots it has.
 * `explain`: the whole explanation.

@@ -7,9 +7,10 @@ from functools import cached_property
 from placement_svc.db.explanation.cloud import RootGroup
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import CountsReader, RootCounts
+from placement_svc.db.explanation.inventory_units import InventoryUnits, read_units
 from placement_svc.db.explanation.split_amount_search import SplitAmountSearch
-from placement_svc.db.explanation.useful_amounts import Steps, UsefulAmounts, read_useful_amounts
 from placement_svc.domain.explanation import RequestFilters
+from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.relaxations import Amount
 
 
@@ -23,7 +24,7 @@ class _Place:
     root: RootGroup
     suppliers: tuple[Sequence[int], ...]
     provider_id: int
-    steps: Steps
+    units: UnitLimits
 
 
 class AmountSearch:
@@ -42,8 +43,8 @@ class AmountSearch:
         self._numbers = {id(root): number for number, root in enumerate(self._cloud.roots)}
 
     @cached_property
-    def _useful(self) -> UsefulAmounts:
-        return read_useful_amounts(self._reader.inventories, self._cloud, self._options.memory)
+    def _units(self) -> InventoryUnits:
+        return read_units(self._reader.inventories, self._cloud, self._options.memory)
 
     @cached_property
     def _splits(self) -> SplitAmountSearch:
@@ -68,7 +69,7 @@ class AmountSearch:
         the amount. So a binary search is possible there.
         """
         best: int | None = None
-        largest = [(place.steps.largest_below(amount.wanted), place) for place in places]
+        largest = [(place.units.largest_below(amount.wanted), place) for place in places]
         found = [(value, place) for value, place in largest if value is not None]
         for value, place in sorted(found, key=lambda each: -each[0]):
             if best is not None and value <= best:
@@ -85,10 +86,10 @@ class AmountSearch:
         self, amount: Amount, filters: RequestFilters, place: _Place, best: int | None
     ) -> int | None:
         """Return the largest amount with candidates at a place, above `best`; None if there is none."""
-        step = place.steps.step_size
-        low = -(-max(place.steps.min_unit, (best or 0) + 1) // step)
-        high = (place.steps.largest_below(amount.wanted) or 0) // step
-        if low >= high or not self._has_candidate(amount, filters, low * step, place):
+        step = place.units.step_size
+        low = (place.units.smallest_above(best or 0) or 0) // step
+        high = (place.units.largest_below(amount.wanted) or 0) // step
+        if not 0 < low < high or not self._has_candidate(amount, filters, low * step, place):
             return None
         # `low` has candidates, `high` has none.
         while high - low > 1:
@@ -101,7 +102,7 @@ class AmountSearch:
 
     def _find_above(self, amount: Amount, filters: RequestFilters, places: Iterable[_Place]) -> int | None:
         """Return the smallest amount above the requested one with candidates."""
-        smallest = [(place.steps.smallest_above(amount.wanted), place) for place in places]
+        smallest = [(place.units.smallest_above(amount.wanted), place) for place in places]
         found = [(value, place) for value, place in smallest if value is not None]
         for value, place in sorted(found, key=lambda each: each[0]):
             if self._options.deadline.is_half_over():
@@ -124,18 +125,18 @@ class AmountSearch:
         for root in counts.in_root_filters:
             tree = combinations.tree(root)
             suppliers = tree.suppliers(tests)
-            seen: set[tuple[int, Steps]] = set()
+            seen: set[tuple[int, UnitLimits]] = set()
             for provider_id in suppliers[demand]:
                 chosen = (*suppliers[:demand], [provider_id], *suppliers[demand + 1 :])
-                for steps in self._useful.steps(self._numbers[id(root)], provider_id, amount.class_id):
-                    key = tree.position(provider_id), steps
+                for units in self._units.of_provider(self._numbers[id(root)], provider_id, amount.class_id):
+                    key = tree.position(provider_id), units
                     if key not in seen:
                         seen.add(key)
-                        yield _Place(root, chosen, provider_id, steps)
+                        yield _Place(root, chosen, provider_id, units)
 
     def _has_candidate(self, amount: Amount, filters: RequestFilters, value: int, place: _Place) -> bool:
         """Return whether some root of a place has a candidate with this value of the amount."""
         combinations = Combinations(self._cloud, amount.apply(filters, value), self._options)
-        exceptions = {(place.provider_id, amount.resource_class): place.steps.max_allocatable}
+        exceptions = {(place.provider_id, amount.resource_class): place.units.max_unit}
         tree = combinations.tree(place.root, exceptions=exceptions)
         return combinations.combines(tree, place.suppliers)

@@ -66,12 +66,11 @@ def nearest_allowed(amount: int, units_of_class: Iterable[UnitLimits]) -> int | 
 def _nearest(amount: int, units: UnitLimits) -> list[int]:
     """Return the nearest amounts on both sides that the units of an inventory allow."""
     step_size = units.step_size
-    smallest = -(-units.min_unit // step_size) * step_size
     largest = units.max_unit // step_size * step_size
-    if smallest > largest:
+    if units.least > largest:
         return []
     below = amount // step_size * step_size
-    return [min(max(each, smallest), largest) for each in (below, below + step_size)]
+    return [min(max(each, units.least), largest) for each in (below, below + step_size)]
 
 
 def _bounded(amount: int) -> int:

@@ -1,7 +1,7 @@
-"""The amounts to try instead of a requested one, from the inventories (`docs/spec/extensions.md 3.5`)."""
+"""The units of the inventories around roots, to try other amounts (`docs/spec/extensions.md 3.5`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Integer, func, select
 
@@ -12,43 +12,29 @@ from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
 from placement_svc.domain.explanation import AmountCondition
+from placement_svc.domain.inventory import UnitLimits
 from placement_svc.domain.memory import MemoryBudget
 
-STEPS_SIZE = 400
-"""Bytes of memory that a `Steps` needs with its place, approximately."""
+UNITS_SIZE = 400
+"""Bytes of memory that `UnitLimits` need with their place, approximately."""
 
 
-class Steps(NamedTuple):
-    """The units of some inventories, and the largest amount that one of them can give."""
+class InventoryUnits:
+    """The units of the inventories around the groups of equal roots of a cloud.
 
-    min_unit: int
-    step_size: int
-    max_allocatable: int
-
-    def largest_below(self, wanted: int) -> int | None:
-        """Return the largest allowed amount below `wanted`."""
-        amount = min(wanted - 1, self.max_allocatable) // self.step_size * self.step_size
-        return amount if amount >= max(self.min_unit, 1) else None
-
-    def smallest_above(self, wanted: int) -> int | None:
-        """Return the smallest allowed amount above `wanted`."""
-        amount = -(-max(wanted + 1, self.min_unit) // self.step_size) * self.step_size
-        return amount if amount <= self.max_allocatable else None
-
-
-class UsefulAmounts:
-    """The steps of the inventories around the groups of equal roots of a cloud."""
+    The `max_unit` of each is the largest amount that one of these inventories can give.
+    """
 
     def __init__(
         self,
-        own: Mapping[tuple[int, int, int], list[Steps]],
-        shared: Mapping[tuple[int, int], list[Steps]],
+        own: Mapping[tuple[int, int, int], list[UnitLimits]],
+        shared: Mapping[tuple[int, int], list[UnitLimits]],
     ) -> None:
         self._own = own
         self._shared = shared
 
-    def steps(self, number: int, provider_id: int, class_id: int) -> Iterable[Steps]:
-        """Return the steps of a class at a provider of the group of roots with this number.
+    def of_provider(self, number: int, provider_id: int, class_id: int) -> Iterable[UnitLimits]:
+        """Return the units of a class at a provider of the group of roots with this number.
 
         The ids are those of `placement_svc.db.explanation.trees.GroupTree`.
         """
@@ -57,43 +43,41 @@ class UsefulAmounts:
         return self._shared.get((provider_id, class_id), ())
 
 
-def read_useful_amounts(reader: InventoryReader, cloud: Cloud, memory: MemoryBudget) -> UsefulAmounts:
-    """Return the steps of all requested classes: one statement, and one more if any provider shares.
+def read_units(reader: InventoryReader, cloud: Cloud, memory: MemoryBudget) -> InventoryUnits:
+    """Return the units of all requested classes: one statement, and one more if any provider shares.
 
     One row for all providers that have the same place around equal roots and the same units. With that,
     the exact amounts follow without a search for each.
     """
     class_ids = {each.class_id for each in cloud.layout.bits if isinstance(each, AmountCondition)}
-    own: dict[tuple[int, int, int], list[Steps]] = {}
-    for number, provider_id, class_id, steps in _own_steps(reader, cloud, class_ids):
-        memory.reserve(STEPS_SIZE)
-        own.setdefault((number, provider_id, class_id), []).append(steps)
-    shared: dict[tuple[int, int], list[Steps]] = {}
+    own: dict[tuple[int, int, int], list[UnitLimits]] = {}
+    for number, provider_id, class_id, units in _own_units(reader, cloud, class_ids):
+        memory.reserve(UNITS_SIZE)
+        own.setdefault((number, provider_id, class_id), []).append(units)
+    shared: dict[tuple[int, int], list[UnitLimits]] = {}
     if serving := [provider.id for provider in cloud.serving]:
         rows: Iterable[Any] = reader.execute(
             select(
                 inventories.c.provider_id,
                 inventories.c.resource_class_id,
-                *_UNITS,
+                inventories.c.min_unit,
                 inventories.c.max_allocatable,
+                inventories.c.step_size,
             ).where(
                 is_any(inventories.c.provider_id, serving),
                 is_any(inventories.c.resource_class_id, class_ids),
             )
         )
         for provider_id, class_id, *numbers in rows:
-            memory.reserve(STEPS_SIZE)
-            shared.setdefault((provider_id, class_id), []).append(Steps(*numbers))
-    return UsefulAmounts(own, shared)
+            memory.reserve(UNITS_SIZE)
+            shared.setdefault((provider_id, class_id), []).append(UnitLimits(*numbers))
+    return InventoryUnits(own, shared)
 
 
-_UNITS = (inventories.c.min_unit, inventories.c.step_size)
-
-
-def _own_steps(
+def _own_units(
     reader: InventoryReader, cloud: Cloud, class_ids: Iterable[int]
-) -> Iterator[tuple[int, int, int, Steps]]:
-    """Yield the number of the group of roots, the id of the provider in it, the class, and the steps."""
+) -> Iterator[tuple[int, int, int, UnitLimits]]:
+    """Yield the number of the group of roots, the id of the provider in it, the class, and the units."""
     rows = [(id_, number) for number, root in enumerate(cloud.roots) for id_ in root.root_ids]
     covered = table_of("covered", rows, root_id=Integer(), number=Integer())
     place = "place" if cloud.layout.is_structured else "pattern"
@@ -109,16 +93,17 @@ def _own_steps(
         .join(covered, covered.c.root_id == provider_row.c.root_id)
         .subquery("placed")
     )
-    key = (placed.c.number, placed.c[place], inventories.c.resource_class_id, *_UNITS)
+    place_and_class = (placed.c.number, placed.c[place], inventories.c.resource_class_id)
+    min_unit, step_size = inventories.c.min_unit, inventories.c.step_size
     found: Iterable[Any] = reader.execute(
-        select(*key, func.max(inventories.c.max_allocatable))
+        select(*place_and_class, min_unit, func.max(inventories.c.max_allocatable), step_size)
         .join(inventories, inventories.c.provider_id == placed.c.provider_id)
         .where(is_any(inventories.c.resource_class_id, class_ids), inventories.c.max_allocatable > 0)
-        .group_by(*key)
+        .group_by(*place_and_class, min_unit, step_size)
     )
     places = [{node.pattern: -1 - index for index, node in enumerate(root.nodes)} for root in cloud.roots]
     for number, value, class_id, *numbers in found:
         if cloud.layout.is_structured:
-            yield number, -value, class_id, Steps(*numbers)
+            yield number, -value, class_id, UnitLimits(*numbers)
         else:
-            yield number, places[number][read_pattern(value)], class_id, Steps(*numbers)
+            yield number, places[number][read_pattern(value)], class_id, UnitLimits(*numbers)

@@ -58,15 +58,15 @@ class FreedInventory(NamedTuple):
         return min(self.free, self.max_unit)
 
     @property
-    def least_amount(self) -> int:
-        """The smallest amount that the units of the inventory allow."""
-        return -(-self.min_unit // self.step_size) * self.step_size
+    def units(self) -> UnitLimits:
+        """The amounts that a new allocation can get."""
+        return UnitLimits(self.min_unit, self.max_allocatable, self.step_size)
 
     def fits_only_without(self, amount: int) -> bool:
         """Return whether a new allocation can get `amount`, but not with the ignored allocations."""
         if amount <= self.stored_max_allocatable:
             return False
-        return UnitLimits(self.min_unit, self.max_allocatable, self.step_size).fits_units(amount)
+        return self.units.fits_units(amount)
 
 
 FreedInventories = Mapping[str, Mapping[int, FreedInventory]]
@@ -145,7 +145,7 @@ def providers_giving_parts_only_without(
     return frozenset(
         (inventory.class_id, provider_id)
         for provider_id, inventory in freed.get(resource_class, {}).items()
-        if inventory.fits_only_without(inventory.least_amount)
+        if inventory.fits_only_without(inventory.units.least)
     )
 
 
