@@ -117,7 +117,7 @@ class CompetingDemands:
         needed = tuple(count * len(each.numbers) for each in self._equal)
         known: dict[tuple[object, ...], Sequence[Counts]] = {}
         vectors = [self._vectors(id_, count, needed, known) for id_ in self._ids]
-        # What the suppliers from each one on supply at most.
+        # The most that each supplier and all after it can supply together, in reverse order.
         remaining = [(0,) * len(needed)]
         for of_supplier in reversed(vectors):
             remaining.append(_sum(remaining[-1], tuple(map(max, zip(*of_supplier, strict=True))), needed))
