@@ -35,9 +35,12 @@ CLAIM = ""
 
 @dataclass(frozen=True)
 class _EqualDemands:
-    """Demands, by number, with the same resources and suppliers."""
+    """Demands, by number, with the same resources and suppliers.
 
-    resources: Resources
+    `amounts` are those of one of them by resource class, with 1 of `CLAIM` if it is isolated.
+    """
+
+    amounts: Mapping[str, int]
     supplier_ids: frozenset[int]
     numbers: Sequence[int]
     are_isolated: bool
@@ -108,7 +111,7 @@ class CompetingDemands:
                 key = tuple(sorted(demand.resources)), ids, number in self._rules.isolated
                 numbers.setdefault(key, []).append(number)
         return [
-            _EqualDemands(resources, ids, of_key, are_isolated)
+            _EqualDemands(dict(resources) | ({CLAIM: 1} if are_isolated else {}), ids, of_key, are_isolated)
             for (resources, ids, are_isolated), of_key in numbers.items()
         ]
 
@@ -145,12 +148,7 @@ class CompetingDemands:
         self, id_: int, count: int, needed: Counts, known: dict[tuple[object, ...], Sequence[Counts]]
     ) -> Sequence[Counts]:
         """Return the maximal vectors of a supplier; `known` has those of suppliers with the same amounts."""
-        amounts = [
-            {**dict(each.resources), **({CLAIM: 1} if each.are_isolated else {})}
-            if id_ in each.supplier_ids
-            else None
-            for each in self._equal
-        ]
+        amounts = [each.amounts if id_ in each.supplier_ids else None for each in self._equal]
         names = {name for of_demand in amounts if of_demand for name in of_demand}
         free = {name: count if name == CLAIM else self._inventories.free[id_, name] for name in names}
         key = tuple(each is not None for each in amounts), tuple(sorted(free.items()))
@@ -194,13 +192,13 @@ class CompetingDemands:
             of_each = dict(zip(each.numbers, _divided(of_equal, count), strict=False))
             (isolated if each.are_isolated else runs).update(of_each)
         if isolated:
-            runs |= self._with_different_suppliers(isolated, count)
+            runs.update(self._with_different_suppliers(isolated, count))
         kinds = Counter[ClaimKind]()
         for times, suppliers in _successive_claims([runs[number] for number in sorted(runs)], count):
             kinds[frozenset(amounts_of(self._rules.demands, suppliers).items())] += times
         return kinds
 
-    def _with_different_suppliers(self, runs: Mapping[int, Runs], count: int) -> dict[int, Runs]:
+    def _with_different_suppliers(self, runs: Mapping[int, Runs], count: int) -> Mapping[int, Runs]:
         """Return the runs in an order in which all demands have different suppliers in each claim."""
         ids = sorted({id_ for of_demand in runs.values() for id_, _ in of_demand})
         rows = [dict(of_demand) for of_demand in runs.values()]
@@ -219,7 +217,7 @@ class CompetingDemands:
             for of_demand, id_ in zip(ordered.values(), matched, strict=False):
                 of_demand.append((id_, times))
             count -= times
-        return dict(ordered)
+        return ordered
 
 
 def _sum(one: Counts, other: Counts, most: Counts) -> Counts:
