@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from placement_svc.config import from_environ
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.db.tables import log_metadata, metadata
 from placement_svc.provisioning.database import database_url
 

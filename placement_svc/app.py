@@ -15,12 +15,12 @@ from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.api.context import install_deadline, request_deadline
 from placement_svc.console import application as console
-from placement_svc.db.claims.placing import PlacingService
 from placement_svc.db.claims.service import ClaimService
-from placement_svc.db.engine import Database, connect
-from placement_svc.db.primary_watch import PrimaryWatch
-from placement_svc.db.standbys import Reader, Standby, StandbyReads
-from placement_svc.db.urls import each_host
+from placement_svc.db.connections.engine import Database, connect
+from placement_svc.db.connections.primary_watch import PrimaryWatch
+from placement_svc.db.connections.standbys import Reader, Standby, StandbyReads
+from placement_svc.db.connections.urls import each_host
+from placement_svc.db.placing.service import PlacingService
 from placement_svc.domain.errors import TooManyLongResponses, Unavailable
 from placement_svc.domain.fits import FitsRequest
 from placement_svc.http import cors, errors, pipeline, proxy, watched_aggregates, watched_requests

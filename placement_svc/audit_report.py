@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from placement_svc.db.audit import AuditFinding
+from placement_svc.db.audit.audit import AuditFinding
 from placement_svc.domain.printable import printable
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import platformdirs
 
-from placement_svc.db.urls import UrlError, check_url, parse_url
+from placement_svc.db.connections.urls import UrlError, check_url, parse_url
 from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.limits import MAX_ID_LENGTH
 

@@ -5,13 +5,14 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from placement_svc.db import schema, time_limit
-from placement_svc.db.durability import Durability, read_durability
-from placement_svc.db.engine import Database, discard_connections
-from placement_svc.db.sessions import is_read_only
-from placement_svc.db.standbys import Standby
-from placement_svc.db.time_limit import BackgroundCall
-from placement_svc.db.urls import may_be_read_only
+from placement_svc.db import schema
+from placement_svc.db.connections import time_limit
+from placement_svc.db.connections.durability import Durability, read_durability
+from placement_svc.db.connections.engine import Database, discard_connections
+from placement_svc.db.connections.sessions import is_read_only
+from placement_svc.db.connections.standbys import Standby
+from placement_svc.db.connections.time_limit import BackgroundCall
+from placement_svc.db.connections.urls import may_be_read_only
 from placement_svc.domain.errors import Unavailable
 
 READ_ONLY_DATABASE = (

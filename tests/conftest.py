@@ -21,7 +21,7 @@ from werkzeug.test import TestResponse
 from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.search import name_lookup
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata, resource_providers
 from placement_svc.provisioning import embedded

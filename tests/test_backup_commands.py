@@ -16,7 +16,7 @@ from sqlalchemy import URL, Engine, create_engine, inspect, make_url, text
 
 from placement_svc.cli import main
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.import_export import dump
 from placement_svc.provisioning import embedded, installation
 from tests.support.lock_waits import count_waiting

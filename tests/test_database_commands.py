@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import URL, create_engine, make_url, text
 
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.provisioning import embedded
 from tests.support.service import serving
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.demo import cloud, racks
 from placement_svc.domain.demo import demo_uuid
 from placement_svc.domain.records import ProviderRecord

@@ -9,7 +9,7 @@ from flask import Blueprint, Response, g, jsonify
 from placement_svc.api.context import claim_service, database, load_query, reads, settings
 from placement_svc.api.pages import join_pieces
 from placement_svc.db import allocations, consumer_pages
-from placement_svc.db.standbys import Reader
+from placement_svc.db.connections.standbys import Reader
 from placement_svc.domain.errors import Invalid
 from placement_svc.http import caching
 from placement_svc.http.body import read_json

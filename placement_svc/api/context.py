@@ -6,11 +6,11 @@ from flask import Flask, current_app, g, request
 
 from placement_svc.config import Settings
 from placement_svc.db import providers
-from placement_svc.db.cancellation import set_deadline
-from placement_svc.db.claims.placing import PlacingService
 from placement_svc.db.claims.service import ClaimService
-from placement_svc.db.engine import Database
-from placement_svc.db.standbys import Reader, StandbyReads
+from placement_svc.db.connections.cancellation import set_deadline
+from placement_svc.db.connections.engine import Database
+from placement_svc.db.connections.standbys import Reader, StandbyReads
+from placement_svc.db.placing.service import PlacingService
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.body import read_json

@@ -4,7 +4,7 @@ import click
 
 from placement_svc import audit_report
 from placement_svc.commands.database import opened_database
-from placement_svc.db import audit
+from placement_svc.db.audit import audit
 
 
 @click.command("audit")

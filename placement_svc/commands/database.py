@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 
 from placement_svc import config
 from placement_svc.db import schema
-from placement_svc.db.connection_check import check_connection
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.connection_check import check_connection
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.domain.errors import Unavailable
 from placement_svc.import_export import transfer
 from placement_svc.provisioning.database import database_url

@@ -6,10 +6,11 @@ import click
 
 from placement_svc import config
 from placement_svc.commands.database import opened_engine, vacuum
-from placement_svc.db import schema, sessions
-from placement_svc.db.engine import Database
-from placement_svc.db.session_options import role_statements, session_options
-from placement_svc.db.urls import parse_url
+from placement_svc.db import schema
+from placement_svc.db.connections import sessions
+from placement_svc.db.connections.engine import Database
+from placement_svc.db.connections.session_options import role_statements, session_options
+from placement_svc.db.connections.urls import parse_url
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.wording import counted
 from placement_svc.import_export import dump as dump_file

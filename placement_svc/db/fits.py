@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, select
 
-from placement_svc.db.engine import driver_rows
+from placement_svc.db.connections.engine import driver_rows
 from placement_svc.db.filters import any_of_ids, is_any
 from placement_svc.db.independent_fits import count_independent, has_independent_demands
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors

@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 
 from placement_svc.db import names
 from placement_svc.db.capacity import usage_ratio
-from placement_svc.db.engine import driver_rows
+from placement_svc.db.connections.engine import driver_rows
 from placement_svc.db.host_pages import host_conditions, roots
 from placement_svc.db.tables import (
     aggregates,

@@ -13,10 +13,10 @@ import orjson
 from sqlalchemy import Connection, text
 
 from placement_svc.db import import_statements as statements
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
+from placement_svc.db.connections.transactions import begin
 from placement_svc.db.errors import map_driver_errors
 from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
-from placement_svc.db.transactions import begin
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.records import (
     MAX_PROBLEMS,

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from placement_svc.db.arrays import join_texts
-from placement_svc.db.engine import each_driver_row
+from placement_svc.db.connections.engine import each_driver_row
 from placement_svc.db.filters import MAX_SINGLE_CONDITIONS, free_amount, has_traits
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria

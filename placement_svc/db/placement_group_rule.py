@@ -19,7 +19,7 @@ EMPTY_ROOT = ""
 
 
 class PlacementGroupRule:
-    """Keeps the policy of a placement group; see `placement_svc.db.stored_rule.StoredRule`.
+    """Keeps the policy of a placement group; see `placement_svc.db.placing.stored_rule.StoredRule`.
 
     With affinity and several domains to choose from, each run tries one of them.
     """

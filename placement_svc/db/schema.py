@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from placement_svc.db import names
+from placement_svc.db.connections.transactions import begin
 from placement_svc.db.errors import (
     DEADLOCK,
     LOCK_NOT_AVAILABLE,
@@ -22,7 +23,6 @@ from placement_svc.db.errors import (
     sqlstate,
 )
 from placement_svc.db.maintenance import lock_out_writers
-from placement_svc.db.transactions import begin
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.wording import counted
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import os_traits
 
 from placement_svc.db import imports
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.demo.racks import rack_records
 from placement_svc.demo.records import consumer, provider
 from placement_svc.domain.inventory import Inventory

@@ -5,7 +5,7 @@ import time
 from rich.console import Console
 
 from placement_svc.client.service_client import ClientError
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.demo import cloud, output
 from placement_svc.demo.service import (
     DemoError,

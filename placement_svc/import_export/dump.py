@@ -18,9 +18,10 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import Engine, inspect
 
-from placement_svc.db import schema, sessions
+from placement_svc.db import schema
+from placement_svc.db.connections import sessions
+from placement_svc.db.connections.urls import default_options, host_count
 from placement_svc.db.errors import map_driver_errors
-from placement_svc.db.urls import default_options, host_count
 from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.wording import counted
 from placement_svc.import_export.files import TransferError, open_output, progress_bars

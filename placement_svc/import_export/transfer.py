@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from placement_svc.client.service_client import ClientError
 from placement_svc.db import exports, imports
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.import_statements import FILLED_TABLES
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.records import (

@@ -10,11 +10,11 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from placement_svc.db import time_limit
-from placement_svc.db.durability import read_durability
-from placement_svc.db.engine import Database
-from placement_svc.db.standbys import Standby, StandbyReads
-from placement_svc.db.time_limit import BackgroundCall
+from placement_svc.db.connections import time_limit
+from placement_svc.db.connections.durability import read_durability
+from placement_svc.db.connections.engine import Database
+from placement_svc.db.connections.standbys import Standby, StandbyReads
+from placement_svc.db.connections.time_limit import BackgroundCall
 from placement_svc.domain.errors import Unavailable
 
 

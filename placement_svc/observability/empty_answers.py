@@ -14,7 +14,7 @@ from uuid import uuid4
 from sqlalchemy.exc import DBAPIError
 
 from placement_svc.db import empty_answers
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.empty_answers import EmptyAnswer
 from placement_svc.domain.errors import PlacementError
 from placement_svc.observability.access_log import CompletedRequest

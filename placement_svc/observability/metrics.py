@@ -31,8 +31,8 @@ from prometheus_client.registry import Collector
 from sqlalchemy import QueuePool, event
 
 from placement_svc.db import usages
-from placement_svc.db.engine import Database
-from placement_svc.db.standbys import Reader, StandbyReads
+from placement_svc.db.connections.engine import Database
+from placement_svc.db.connections.standbys import Reader, StandbyReads
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
     Conflict,

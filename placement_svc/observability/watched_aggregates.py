@@ -7,8 +7,8 @@ from pathlib import Path
 from prometheus_client.core import GaugeMetricFamily
 
 from placement_svc.db import capacity
-from placement_svc.db.cancellation import set_deadline
-from placement_svc.db.standbys import Reader
+from placement_svc.db.connections.cancellation import set_deadline
+from placement_svc.db.connections.standbys import Reader
 from placement_svc.domain.capacity import Amounts
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import PlacementError

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily
 
-from placement_svc.db.cancellation import set_deadline
+from placement_svc.db.connections.cancellation import set_deadline
+from placement_svc.db.connections.standbys import Reader
 from placement_svc.db.fits import count_fits
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.db.standbys import Reader
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import PlacementError
 from placement_svc.domain.fits import FitsRequest

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
-from placement_svc.db.urls import redact_url
+from placement_svc.db.connections.engine import connect
+from placement_svc.db.connections.urls import redact_url
 from placement_svc.provisioning import embedded
 
 

@@ -21,11 +21,11 @@ from gunicorn.http import message
 import placement_svc
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.connection_check import check_connection, missing_options
-from placement_svc.db.durability import read_durability
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.connection_check import check_connection, missing_options
+from placement_svc.db.connections.durability import read_durability
+from placement_svc.db.connections.engine import connect
+from placement_svc.db.connections.urls import each_host, redact_url, server_name
 from placement_svc.db.errors import map_driver_errors
-from placement_svc.db.urls import each_host, redact_url, server_name
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
 from placement_svc.observability import metrics

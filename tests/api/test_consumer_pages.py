@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from sqlalchemy import text
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from tests.conftest import Api
 from tests.support import random_cloud
 from tests.support.cloud import uuid_of

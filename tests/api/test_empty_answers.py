@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine, text
 
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.observability import empty_answers
 from placement_svc.observability.access_log import CompletedRequest
 from placement_svc.observability.request_stats import RequestStats

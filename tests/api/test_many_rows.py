@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from tests.conftest import Api
 from tests.support.statements import analyze, sent_statements
 

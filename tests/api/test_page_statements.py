@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from tests.conftest import Api
 from tests.support import random_cloud
 from tests.support.statements import Statement, sent_statements

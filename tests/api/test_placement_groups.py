@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from placement_svc.db import audit
+from placement_svc.db.audit import audit
 from placement_svc.domain.placement_groups import POLICIES
 from tests.conftest import Api, LoadCloud
 from tests.support import placement_group_oracle as oracle

@@ -19,7 +19,7 @@ import yaml
 from sqlalchemy import create_engine, text
 
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.provisioning.installation import binary, system_user
 from tests.cluster.cut_proxy import CutProxy
 from tests.cluster.small_disk import SmallDisk

@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.cluster.load import Ledger, Load, add_hosts
 from tests.cluster.patroni_cluster import Node, PatroniCluster, server_url, wait_for
 from tests.cluster.states import states_on_failure

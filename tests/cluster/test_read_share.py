@@ -17,7 +17,7 @@ from bench.loading import add_names, load_ours
 from bench.measuring import candidates_path
 from bench.scenarios import SCENARIOS
 from bench.services import Service as BenchService
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.cluster.load import EXTENDED
 from tests.cluster.patroni_cluster import Node, PatroniCluster, server_url
 from tests.support.service import Service, serving

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.cluster.load import Load, add_hosts
 from tests.cluster.nginx import EXCLUDED_SECONDS, instance, nginx
 from tests.support.service import THIS_VERSION, free_port, program

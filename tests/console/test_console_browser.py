@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from bench import large_cloud
 from placement_svc.console.sessions import COOKIE
 from placement_svc.db import empty_answers
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.http import token_file
 from tests.conftest import LoadCloud
 from tests.console.conftest import HOSTILE, LONG_CLASS, MARKS, RIGHT_TO_LEFT, SCRIPT, empty_answer

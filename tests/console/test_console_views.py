@@ -21,7 +21,7 @@ from placement_svc.console.formatting import Bar
 from placement_svc.console.views import ask, host
 from placement_svc.console.views import consumers as consumer_views
 from placement_svc.db import empty_answers
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.tables import consumers
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.console.conftest import HOSTILE, LONG_CLASS, RIGHT_TO_LEFT, Get, empty_answer

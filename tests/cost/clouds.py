@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from placement_svc.db import imports
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.placement_groups import POLICIES, PlacementGroup

@@ -14,7 +14,7 @@ from zlib import crc32
 from sqlalchemy import Engine, create_engine, text
 
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.cost import clouds
 from tests.cost.drawing import draw_request
 from tests.cost.measuring import MB, Cost, Meter

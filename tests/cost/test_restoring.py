@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, text
 
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.conftest import ADMIN, application
 from tests.cost import clouds, extensions, requests
 from tests.cost.requests import Draw, Request

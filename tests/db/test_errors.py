@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from placement_svc.db.claims import procedures
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.errors import MAX_LOGGED_BYTES, map_driver_errors
 from placement_svc.domain.errors import Invalid, Unavailable
 from placement_svc.server.logs import formatter

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, Table, func, select
 
 from placement_svc.db import names, schema
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.tables import FIRST_CUSTOM_ID, resource_classes, traits
 from tests.conftest import Api
 

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from placement_svc.db import placement_groups
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read, uuid_of
 from tests.support.statements import analyze

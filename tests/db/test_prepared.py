@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Integer, bindparam, column, literal, 
 from sqlalchemy.exc import DBAPIError
 
 from placement_svc.db import prepared
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
 from placement_svc.db.search import anchor_statement, name_lookup, random_root
 from tests.conftest import ADMIN, LoadCloud, NewApp

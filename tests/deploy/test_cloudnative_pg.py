@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from placement_svc.db.urls import check_options, parse_url
+from placement_svc.db.connections.urls import check_options, parse_url
 from tests.test_deploy import OBJECTS
 
 OVERLAY = Path(__file__).parents[2] / "deploy/cloudnative-pg"

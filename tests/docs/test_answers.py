@@ -15,7 +15,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from placement_svc.cli import main
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.demo import cloud
 from tests.conftest import empty, served
 from tests.support.curl import AS_ADMIN, run

@@ -9,8 +9,8 @@ from flask import Flask
 from prometheus_client.parser import text_string_to_metric_families
 
 from placement_svc.config import Settings
-from placement_svc.db.engine import Database, connect
-from placement_svc.db.standbys import StandbyReads
+from placement_svc.db.connections.engine import Database, connect
+from placement_svc.db.connections.standbys import StandbyReads
 from placement_svc.http.probes import PATHS
 from placement_svc.observability.access_log import CompletedRequest, log_fields
 from placement_svc.observability.metrics import Metrics

@@ -9,8 +9,8 @@ from sqlalchemy import make_url
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db.durability import Durability, read_durability
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.durability import Durability, read_durability
+from placement_svc.db.connections.engine import connect
 from placement_svc.server.serve import startup_report
 from tests.support.failover import FailoverPair, failover_pair
 from tests.support.service import wait_until

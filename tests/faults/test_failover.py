@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.domain.errors import OutcomeUnknown, Unavailable
 from tests.conftest import ADMIN
 from tests.support.failover import FailoverPair, failover_pair

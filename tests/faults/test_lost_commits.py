@@ -16,7 +16,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.conftest import ADMIN
 from tests.faults.test_claim import UNKNOWN, error_detail
 from tests.faults.test_failover import CLAIM, PROVIDER, running_pair

@@ -15,8 +15,8 @@ from sqlalchemy import create_engine, make_url, text
 
 from placement_svc.cli import main
 from placement_svc.db import schema
-from placement_svc.db.connection_check import check_connection, missing_options
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.connection_check import check_connection, missing_options
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.prepared import each_row
 from placement_svc.domain.errors import Unavailable
 from placement_svc.provisioning.installation import system_user

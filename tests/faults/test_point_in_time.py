@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, make_url, text
 
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.provisioning import embedded
 from tests.conftest import ADMIN, application
 from tests.support.failover import make_directory, run_program

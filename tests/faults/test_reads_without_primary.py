@@ -13,9 +13,9 @@ from sqlalchemy import Connection, event, text
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db.engine import connect
-from placement_svc.db.primary_watch import INTERVAL, PrimaryWatch
-from placement_svc.db.standbys import Standby
+from placement_svc.db.connections.engine import connect
+from placement_svc.db.connections.primary_watch import INTERVAL, PrimaryWatch
+from placement_svc.db.connections.standbys import Standby
 from placement_svc.domain.errors import NotFound
 from tests.conftest import ADMIN
 from tests.support.failover import COMMIT, REPLAY_AGE, FailoverPair, failover_pair

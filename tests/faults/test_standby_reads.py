@@ -16,10 +16,10 @@ from werkzeug.test import TestResponse
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db import standbys
-from placement_svc.db.engine import connect
-from placement_svc.db.primary_watch import PrimaryWatch
-from placement_svc.db.urls import each_host
+from placement_svc.db.connections import standbys
+from placement_svc.db.connections.engine import connect
+from placement_svc.db.connections.primary_watch import PrimaryWatch
+from placement_svc.db.connections.urls import each_host
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN
 from tests.support.failover import (

@@ -1,6 +1,6 @@
 import pytest
 
-from placement_svc.db import time_limit
+from placement_svc.db.connections import time_limit
 from placement_svc.observability import shared_results
 
 

@@ -7,7 +7,7 @@ from flask.testing import FlaskClient
 
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.conftest import application
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}

@@ -12,8 +12,9 @@ from sqlalchemy import Engine, make_url, text
 from werkzeug.test import TestResponse
 
 from placement_svc.config import Settings
-from placement_svc.db import schema, time_limit
-from placement_svc.db.engine import connect
+from placement_svc.db import schema
+from placement_svc.db.connections import time_limit
+from placement_svc.db.connections.engine import connect
 from placement_svc.domain.placement_groups import POLICIES
 from placement_svc.http.probes import PATHS, STOPPING
 from placement_svc.observability import metrics as metrics_module

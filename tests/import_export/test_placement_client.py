@@ -12,7 +12,7 @@ from placement_svc import config
 from placement_svc.cli import main
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.import_export.placement_client import PlacementClient
 from tests.conftest import empty
 from tests.support.cloud import uuid_of

@@ -9,7 +9,7 @@ import schemathesis
 from flask import Flask
 from jsonschema import Draft202012Validator
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.demo import cloud
 from placement_svc.openapi.examples import EXAMPLES
 from placement_svc.openapi.operations import OPERATIONS

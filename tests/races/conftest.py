@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from tests.races.helpers import consumer, inventories
 from tests.support.database_statistics import count_deadlocks
 from tests.support.service import Service, serving

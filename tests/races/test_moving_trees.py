@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db import inventories, provider_traits, providers, reshaper
 from placement_svc.db.claims import procedures
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.inventory import Inventory
 from placement_svc.domain.reshaper import ProviderReshape, Reshape

@@ -12,11 +12,13 @@ from flask import Flask
 from sqlalchemy import Connection, Engine, text
 from werkzeug.test import TestResponse
 
-from placement_svc.db.claims import placing, placing_batcher, procedures
-from placement_svc.db.claims.placing_batcher import PlacingBatcher
+from placement_svc.db.claims import procedures
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.db.claims.service import ClaimService
-from placement_svc.db.placement_search import PlacementSearchOptions, find_placements
+from placement_svc.db.placing import batcher
+from placement_svc.db.placing import service as placing
+from placement_svc.db.placing.batcher import PlacingBatcher
+from placement_svc.db.placing.search import PlacementSearchOptions, find_placements
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.placements import PlacementRequest, Placements
 from placement_svc.http.environ import IS_CLIENT_GONE, TURN
@@ -72,7 +74,7 @@ def served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Flask:
     """The application, connected through the proxy, with the settings that are the parameter."""
-    monkeypatch.setattr(placing_batcher, "MAX_WAIT", 60)
+    monkeypatch.setattr(batcher, "MAX_WAIT", 60)
     app = new_app(database_url=postgres_proxy.url, **getattr(request, "param", {}))
     app.extensions["database"].prepare()
     postgres_proxy.statements.clear()

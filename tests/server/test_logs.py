@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from placement_svc.db.urls import redact_url
+from placement_svc.db.connections.urls import redact_url
 from placement_svc.http import token_file
 from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.provisioning import embedded
 from placement_svc.provisioning.embedded_server import SERVER_OPTIONS
 from placement_svc.provisioning.installation import binary, system_user

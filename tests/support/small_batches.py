@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from placement_svc.db import placement_anchors
+from placement_svc.db.placing import anchors
 from placement_svc.db.search import ordered_anchors
 from placement_svc.db.search.batches import BatchSize, SearchState
 from placement_svc.db.search.criteria import SearchCriteria
@@ -20,7 +20,7 @@ def _one(state: SearchState, *_: Any, **__: Any) -> BatchSize | None:
 def small_batches() -> Iterator[None]:
     """Let the searches of claims fetch one tree or a few at a time in the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement_anchors, "next_batch", _one)
+        patch.setattr(anchors, "next_batch", _one)
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: False)
         for name in ("FIRST_BATCH", "FIRST_FILTERED_BATCH", "FIRST_BATCH_OF_SETS"):
             patch.setattr(ordered_anchors, name, (0, 1))

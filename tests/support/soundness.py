@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Engine
 
-from placement_svc.db import audit
-from placement_svc.db.audit_rules import OVERCOMMIT
+from placement_svc.db.audit import audit
+from placement_svc.db.audit.rules import OVERCOMMIT
 
 
 def audit_faults(engine: Engine) -> dict[str, Sequence[audit.InconsistentRow]]:

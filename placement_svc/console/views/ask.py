@@ -29,7 +29,7 @@ from placement_svc.console.request_form import (
 )
 from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import provider_pages
-from placement_svc.db.engine import Transaction
+from placement_svc.db.connections.engine import Transaction
 from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import Invalid, NotFound

@@ -10,7 +10,7 @@ from placement_svc.console.context import allows, load_form
 from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import consumer_pages, provider_pages
-from placement_svc.db.engine import Transaction
+from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.consumers import Consumer, ConsumerFilter
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import ProviderFilter

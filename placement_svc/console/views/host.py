@@ -10,7 +10,7 @@ from flask import Blueprint, redirect, render_template, url_for
 from placement_svc.api.context import reads
 from placement_svc.console.context import allows, here, load_form
 from placement_svc.db import capacity, consumer_pages, provider_pages, providers
-from placement_svc.db.engine import Transaction
+from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.capacity import Amounts, CapacityGroup, Grouping
 from placement_svc.domain.consumers import ConsumerDetails, ConsumerFilter
 from placement_svc.domain.groups import Membership, RequestGroup

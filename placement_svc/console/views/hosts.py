@@ -13,7 +13,7 @@ from placement_svc.api.pages import join_pieces, respond_with_page
 from placement_svc.console.context import allows, load_form
 from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.db import host_pages
-from placement_svc.db.engine import Transaction
+from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.hosts import Host, HostFilter
 from placement_svc.domain.pages import Page, PageRequest, SortKey
 from placement_svc.http.json import integer, respond

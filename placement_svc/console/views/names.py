@@ -7,7 +7,7 @@ from flask import Blueprint, Response, jsonify
 from placement_svc.api.context import reads
 from placement_svc.console.context import allows
 from placement_svc.db import aggregates, capacity, traits
-from placement_svc.db.engine import Transaction
+from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.domain.traits import TraitFilter
 

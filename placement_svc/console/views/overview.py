@@ -8,7 +8,7 @@ from flask import Blueprint, current_app, render_template
 from placement_svc.api.context import reads
 from placement_svc.console.context import allows, load_form
 from placement_svc.db import capacity, empty_answers, host_pages
-from placement_svc.db.engine import Transaction
+from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.schemas.console import OverviewQuery
 

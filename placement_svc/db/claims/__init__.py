@@ -3,7 +3,5 @@
 `service` is the entry point. `procedures` calls the stored procedures, which grant or refuse claims within
 one statement; `refusal` finds the reason for a refusal; `outcomes` finds out whether a claim is stored whose
 connection was lost; `batcher` commits claims of new consumers and releases on the same providers as one
-batch; `recent_claims` knows the providers of a consumer to release. `placing` searches and claims in one
-request. `placing_batcher` lets requests of the same kind wait for each other, and `placement_batch` places
-them with one search and one claim.
+batch; `recent_claims` knows the providers of a consumer to release.
 """

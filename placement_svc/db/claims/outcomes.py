@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from sqlalchemy import Connection, text
 
 from placement_svc.db import allocations
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Allocation, Claim
 from placement_svc.domain.errors import Unavailable
 

@@ -17,9 +17,9 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from placement_svc.db import allocations, consumers
 from placement_svc.db.claims.refusal import GENERATIONS, Refusal
-from placement_svc.db.engine import Database, discard_connections, is_demoted
+from placement_svc.db.connections.engine import Database, discard_connections, is_demoted
+from placement_svc.db.connections.terminations import forget_notices, is_rolled_back
 from placement_svc.db.errors import OUTCOME_UNKNOWN
-from placement_svc.db.terminations import forget_notices, is_rolled_back
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import OutcomeUnknown, Unavailable
 from placement_svc.observability import request_stats

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from placement_svc.db import allocations, names
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.tables import resource_classes
 from placement_svc.domain.allocations import (
     Claim,

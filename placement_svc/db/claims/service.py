@@ -6,7 +6,7 @@ from placement_svc.db.claims import outcomes, procedures
 from placement_svc.db.claims.batcher import ClaimBatcher, ClaimOrRelease, Release
 from placement_svc.db.claims.recent_claims import RecentClaims
 from placement_svc.db.claims.refusal import Refusal, raise_reason
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid, NotFound, OutcomeUnknown
 

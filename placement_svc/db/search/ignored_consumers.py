@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.sql.visitors import replacement_traverse
 
-from placement_svc.db.engine import each_driver_row
+from placement_svc.db.connections.engine import each_driver_row
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import allocations, consumers, inventories, resource_classes
 from placement_svc.domain.deadline import Deadline

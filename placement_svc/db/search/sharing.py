@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, func, literal, select, true, union_all
 from sqlalchemy.types import Integer
 
-from placement_svc.db.engine import each_driver_row
+from placement_svc.db.connections.engine import each_driver_row
 from placement_svc.db.filters import in_each_aggregate_set
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS, demand_rows, is_supplier

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, text
 from placement_svc.db import names, schema, sql
 from placement_svc.db.claims import procedures
 from placement_svc.db.claims.service import ClaimService
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from tests.conftest import Api

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from placement_svc.db.claims import outcomes, procedures
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim
 from tests.conftest import LoadCloud
 from tests.support.cloud import read, uuid_of

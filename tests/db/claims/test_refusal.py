@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from placement_svc.db.claims.refusal import GENERATIONS, INVENTORIES, PROVIDERS, Refusal, raise_reason
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim, InventoryUsage
 from placement_svc.domain.errors import ConcurrentUpdate, Conflict, Invalid, OverCapacity, PlacementError
 from placement_svc.domain.inventory import Inventory

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.deadline import Deadline

@@ -1,6 +1,6 @@
 import pytest
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.deadline import Deadline

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.explanation.amount_search import AmountSearch
 from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup, Scope, read_cloud
 from placement_svc.db.explanation.combinations import Combinations

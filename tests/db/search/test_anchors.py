@@ -5,7 +5,7 @@ from math import isqrt
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.search.anchors import ScanCursor, find_anchors
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.name_lookup import (

@@ -7,7 +7,7 @@ from weakref import ref
 import pytest
 from flask import Flask
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.search import name_lookup
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from bench import large_cloud
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from placement_svc.db.engine import connect
+from placement_svc.db.connections.engine import connect
 from placement_svc.db.search import ordered_anchors
 from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.observability import request_stats

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from placement_svc.db.engine import Database, connect
+from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.fits import count_fits
-from placement_svc.db.placement_search import PlacementSearchOptions, find_placements
+from placement_svc.db.placing.search import PlacementSearchOptions, find_placements
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.deadline import Deadline

@@ -7,7 +7,7 @@ import os_traits
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS

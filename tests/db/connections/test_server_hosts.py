@@ -12,9 +12,9 @@ import psycopg2  # type: ignore[import-untyped]
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from placement_svc.db import server_hosts
-from placement_svc.db.engine import connect
-from placement_svc.db.server_hosts import Server, ServerHosts
+from placement_svc.db.connections import server_hosts
+from placement_svc.db.connections.engine import connect
+from placement_svc.db.connections.server_hosts import Server, ServerHosts
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import wait_until
 

@@ -8,8 +8,8 @@ import psycopg2  # type: ignore[import-untyped]
 import pytest
 from sqlalchemy import make_url, text
 
-from placement_svc.db.engine import connect
-from placement_svc.db.sessions import count_others
+from placement_svc.db.connections.engine import connect
+from placement_svc.db.connections.sessions import count_others
 from tests.support.service import wait_until
 
 

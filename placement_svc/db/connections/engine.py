@@ -18,7 +18,12 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePoo
 from sqlalchemy.util import LRUCache
 
 from placement_svc.db import names
-from placement_svc.db.cancellation import IS_CANCELED, canceled_at_deadline
+from placement_svc.db.connections.cancellation import IS_CANCELED, canceled_at_deadline
+from placement_svc.db.connections.hang_detection import HangDetector
+from placement_svc.db.connections.session_options import as_libpq_option, session_options
+from placement_svc.db.connections.terminations import IS_ROLLED_BACK, is_rolled_back
+from placement_svc.db.connections.transactions import begin
+from placement_svc.db.connections.urls import DRIVER, default_options, host_count, may_be_read_only, parse_url
 from placement_svc.db.errors import (
     CONCURRENCY_FAILURES,
     READ_ONLY,
@@ -26,14 +31,9 @@ from placement_svc.db.errors import (
     shorten,
     sqlstate,
 )
-from placement_svc.db.hang_detection import HangDetector
 from placement_svc.db.prepared import STALE_STATEMENT, Preparation
 from placement_svc.db.repeated import RecentKeys
 from placement_svc.db.schema import map_outdated_schema
-from placement_svc.db.session_options import as_libpq_option, session_options
-from placement_svc.db.terminations import IS_ROLLED_BACK, is_rolled_back
-from placement_svc.db.transactions import begin
-from placement_svc.db.urls import DRIVER, default_options, host_count, may_be_read_only, parse_url
 from placement_svc.observability import request_stats
 
 P = ParamSpec("P")
@@ -224,7 +224,7 @@ class Database:
         """Return the result of `query`; all its statements see the same snapshot.
 
         It is retried like `write`; it must not write. When the deadline of the request passes
-        (`placement_svc.db.cancellation`), its statements are canceled.
+        (`placement_svc.db.connections.cancellation`), its statements are canceled.
         """
 
         def attempt() -> T:

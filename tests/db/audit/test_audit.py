@@ -16,8 +16,8 @@ from sqlalchemy import Engine, text
 from placement_svc import config
 from placement_svc.cli import main
 from placement_svc.config import Settings
-from placement_svc.db.audit_rules import ORPHANED_ALLOCATION, OVERCOMMIT, RULES
-from tests.db.test_audit_catalog import COVERED
+from placement_svc.db.audit.rules import ORPHANED_ALLOCATION, OVERCOMMIT, RULES
+from tests.db.audit.test_audit_catalog import COVERED
 from tests.support.cloud import load, read, uuid_of
 from tests.support.placement_groups import add_members
 from tests.support.sample_cloud import Call
@@ -25,7 +25,7 @@ from tests.support.snapshot import snapshot
 
 Run = Callable[..., Result]
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 
 CLOUD = (
     "cn{VCPU8 used4 DISK_GB9}#COMPUTE_NODE,HW_NUMA_ROOT@A,B; numa<cn{MEMORY_MB64 used8}@B;"

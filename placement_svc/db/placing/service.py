@@ -11,19 +11,19 @@ from weakref import WeakValueDictionary
 from sqlalchemy import Connection, func, select
 
 from placement_svc.db import allocations, consumers, providers
-from placement_svc.db.cancellation import set_deadline
-from placement_svc.db.claims.placement_batch import LostRace
-from placement_svc.db.claims.placing_batcher import PlacingBatcher
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.db.claims.service import ClaimService
-from placement_svc.db.engine import Database
-from placement_svc.db.placement_search import (
+from placement_svc.db.connections.cancellation import set_deadline
+from placement_svc.db.connections.engine import Database
+from placement_svc.db.placing.batch import LostRace
+from placement_svc.db.placing.batcher import PlacingBatcher
+from placement_svc.db.placing.search import (
     PlacementSearchOptions,
     find_placements,
     find_placements_and_suppliers,
 )
+from placement_svc.db.placing.stored_rule import StoredRule
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.db.stored_rule import StoredRule
 from placement_svc.domain.allocations import (
     Claim,
     InventoryUsages,

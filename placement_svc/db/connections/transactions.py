@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from placement_svc.db.connections.terminations import IS_ROLLED_BACK, forget_notices
 from placement_svc.db.errors import OUTCOME_UNKNOWN
-from placement_svc.db.terminations import IS_ROLLED_BACK, forget_notices
 from placement_svc.domain.errors import OutcomeUnknown
 
 

@@ -8,8 +8,8 @@ from threading import Event, Thread
 import pytest
 from sqlalchemy import Connection, text
 
-from placement_svc.db.cancellation import set_deadline
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.cancellation import set_deadline
+from placement_svc.db.connections.engine import Database
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import ClientDisconnected, Unavailable
 from tests.conftest import ADMIN, NewApp

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from threading import Condition
 from time import monotonic, perf_counter
 
-from placement_svc.db.claims.placement_batch import BatchMember, PlacingCall, claim_for, search_for
+from placement_svc.db.placing.batch import BatchMember, PlacingCall, claim_for, search_for
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.placements import Placements
 from placement_svc.observability import request_stats

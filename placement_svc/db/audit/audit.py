@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
-from placement_svc.db.audit_rule import FOUND, AuditRule
-from placement_svc.db.audit_rules import RULES
+from placement_svc.db.audit.rule import FOUND, AuditRule
+from placement_svc.db.audit.rules import RULES
 from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
 
 MAX_EXAMPLES = 20

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Index, PrimaryKeyConstraint, Table, UniqueConstraint
 
-from placement_svc.db import audit_labels as labels
+from placement_svc.db.audit import labels
 from placement_svc.db.tables import metadata
 
 FOUND = "audit_found"

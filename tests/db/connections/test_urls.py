@@ -2,7 +2,7 @@
 
 import pytest
 
-from placement_svc.db.urls import (
+from placement_svc.db.connections.urls import (
     default_options,
     each_host,
     host_count,

@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from placement_svc.db.time_limit import BackgroundCall
+from placement_svc.db.connections.time_limit import BackgroundCall
 from tests.support.service import wait_until
 
 

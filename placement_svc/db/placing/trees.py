@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import Connection
 
-from placement_svc.db.placement_anchors import AnchorBatches, OrderedBatches, UnorderedBatches
+from placement_svc.db.placing.anchors import AnchorBatches, OrderedBatches, UnorderedBatches
+from placement_svc.db.placing.stored_rule import StoredRule
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria_builder import resolve_criteria
@@ -19,7 +20,6 @@ from placement_svc.db.search.simulated_suppliers import (
     shuffled_suppliers,
     suppliers_by_uuid,
 )
-from placement_svc.db.stored_rule import StoredRule
 from placement_svc.domain.claim_amounts import RootSuppliers
 from placement_svc.domain.groups import CandidatesRequest, OrderMethod
 from placement_svc.domain.ordering import SupplierFacts

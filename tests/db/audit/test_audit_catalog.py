@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from placement_svc.db import audit
-from placement_svc.db.audit import AuditFinding
+from placement_svc.db.audit import audit
+from placement_svc.db.audit.audit import AuditFinding
 from placement_svc.db.tables import metadata
 from tests.support.cloud import load, read, uuid_of
 from tests.support.placement_groups import add_members

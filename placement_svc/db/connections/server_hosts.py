@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg2  # type: ignore[import-untyped]
 
-from placement_svc.db.sockets import fetch_value
-from placement_svc.db.urls import APPLICATION_NAME
+from placement_svc.db.connections.sockets import fetch_value
+from placement_svc.db.connections.urls import APPLICATION_NAME
 
 PROBE_TIMEOUT = 5
 """Seconds that a server has to respond to a new connection.

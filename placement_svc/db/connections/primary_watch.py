@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from placement_svc.db.urls import may_be_read_only
+from placement_svc.db.connections.urls import may_be_read_only
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Engine, event
 
-from placement_svc.db.server_hosts import Server, ServerHosts
-from placement_svc.db.sockets import shut_down
+from placement_svc.db.connections.server_hosts import Server, ServerHosts
+from placement_svc.db.connections.sockets import shut_down
 
 CHECK_INTERVAL = 0.25
 """Seconds between two checks of the connections in use."""

@@ -5,8 +5,8 @@ import re
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
+from placement_svc.db.connections.session_options import ignored_options, session_options
 from placement_svc.db.errors import map_driver_errors
-from placement_svc.db.session_options import ignored_options, session_options
 from placement_svc.domain.errors import Unavailable
 
 # Messages of libpq and PostgreSQL in English. In another language, the message itself is shown.

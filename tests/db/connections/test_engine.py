@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc.db import imports, providers, schema
 from placement_svc.db.claims import procedures
-from placement_svc.db.engine import MAX_ATTEMPTS, Database, connect
+from placement_svc.db.connections.engine import MAX_ATTEMPTS, Database, connect
 from placement_svc.domain.errors import Conflict, OutcomeUnknown, Unavailable
 from placement_svc.domain.records import TraitRecord
 from tests.conftest import ADMIN, Api, NewApp

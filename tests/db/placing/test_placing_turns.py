@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 
 from placement_svc.db import placement_groups
-from placement_svc.db.claims import placing
-from placement_svc.db.claims.placing import CLAIM_LOCK, PlacingOptions, PlacingService
 from placement_svc.db.claims.service import ClaimService
-from placement_svc.db.engine import Database
+from placement_svc.db.connections.engine import Database
 from placement_svc.db.placement_group_rule import PlacementGroupRule
+from placement_svc.db.placing import service as placing
+from placement_svc.db.placing.service import CLAIM_LOCK, PlacingOptions, PlacingService
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.deadline import Deadline, Turn

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from placement_svc.db.sockets import shut_down
+from placement_svc.db.connections.sockets import shut_down
 from placement_svc.domain.deadline import Deadline
 
 INTERVAL = 0.1

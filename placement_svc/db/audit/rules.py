@@ -1,8 +1,8 @@
 """The rules that consistent data follows, as queries for the rows that break them."""
 
-from placement_svc.db import audit_labels as labels
-from placement_svc.db.audit_groups import VIOLATIONS
-from placement_svc.db.audit_rule import (
+from placement_svc.db.audit import labels
+from placement_svc.db.audit.group_rules import VIOLATIONS
+from placement_svc.db.audit.rule import (
     DAMAGE,
     FOUND,
     AuditRule,

@@ -7,10 +7,10 @@ from threading import Event, Semaphore
 
 import pytest
 
-from placement_svc.db.claims import placing_batcher
-from placement_svc.db.claims.placement_batch import LostRace
-from placement_svc.db.claims.placing_batcher import PlacingBatcher
 from placement_svc.db.claims.refusal import Refusal
+from placement_svc.db.placing import batcher
+from placement_svc.db.placing.batch import LostRace
+from placement_svc.db.placing.batcher import PlacingBatcher
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import (
@@ -107,7 +107,7 @@ def refusal(**generations: int | None) -> Refusal:
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    monkeypatch.setattr(placing_batcher, "MAX_WAIT", 60)
+    monkeypatch.setattr(batcher, "MAX_WAIT", 60)
     return Cloud()
 
 
@@ -196,7 +196,7 @@ def test_requests_that_arrive_during_a_search_are_the_next_batch(cloud, start, w
 
 
 def test_batch_has_a_limited_size(cloud, wait_for_first, monkeypatch):
-    monkeypatch.setattr(placing_batcher, "MAX_BATCH", 2)
+    monkeypatch.setattr(batcher, "MAX_BATCH", 2)
     waiting = wait_for_first("abcde")
     cloud.may_finish.set()
     assert [host_of(each) for each in waiting] == ["host0", "host1", "host0", "host1", "alone e"]
@@ -206,7 +206,7 @@ def test_batch_has_a_limited_size(cloud, wait_for_first, monkeypatch):
 @pytest.mark.usefixtures("batch_of_two")
 def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, monkeypatch):
     """Clients that were answered together come again one after the other."""
-    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
+    monkeypatch.setattr(batcher, "MAX_GATHERING", 60)
     events: list[str] = []
     deadline = Deadline.of(60, turn=RecordedTurn(events))
     leader = start("c", deadline=deadline)
@@ -219,16 +219,16 @@ def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, monkey
 
 @pytest.mark.usefixtures("batch_of_two")
 def test_batch_waits_for_no_other_kind(start, monkeypatch):
-    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
+    monkeypatch.setattr(batcher, "MAX_GATHERING", 60)
     assert host_of(start("c", CandidatesRequest((RequestGroup("", {"VCPU": 2}),)))) == "alone c"
 
 
 @pytest.mark.usefixtures("batch_of_two")
 def test_batch_waits_only_for_a_moment(start, monkeypatch):
-    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 0.2)
+    monkeypatch.setattr(batcher, "MAX_GATHERING", 0.2)
     assert host_of(start("c")) == "alone c"
     # Nobody came with it, so the next one does not wait.
-    monkeypatch.setattr(placing_batcher, "MAX_GATHERING", 60)
+    monkeypatch.setattr(batcher, "MAX_GATHERING", 60)
     assert host_of(start("d")) == "alone d"
 
 
@@ -382,7 +382,7 @@ def test_request_waits_until_its_deadline(cloud, start, wait_for_first):
 
 def test_request_that_has_waited_long_is_placed_alone(cloud, start, wait_for_first, monkeypatch):
     wait_for_first("")
-    monkeypatch.setattr(placing_batcher, "MAX_WAIT", 0.1)
+    monkeypatch.setattr(batcher, "MAX_WAIT", 0.1)
     assert host_of(start("a")) == "alone a"
     assert cloud.batcher.waiting() == 0
 

@@ -13,11 +13,11 @@ from sqlalchemy import URL, Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from placement_svc.db.cancellation import canceled_at_deadline
-from placement_svc.db.engine import Database, connect, use_snapshot
+from placement_svc.db.connections.cancellation import canceled_at_deadline
+from placement_svc.db.connections.engine import Database, connect, use_snapshot
+from placement_svc.db.connections.primary_watch import PrimaryWatch, WalPosition, is_exhausted
+from placement_svc.db.connections.urls import server_name
 from placement_svc.db.errors import QUERY_CANCELED, map_driver_errors, sqlstate
-from placement_svc.db.primary_watch import PrimaryWatch, WalPosition, is_exhausted
-from placement_svc.db.urls import server_name
 from placement_svc.domain.errors import BadQueryValue, NotFound, UnknownName
 from placement_svc.observability import request_stats
 

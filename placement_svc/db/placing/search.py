@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from placement_svc.db import consumers
-from placement_svc.db.placement_trees import PlacementTrees
+from placement_svc.db.placing.stored_rule import StoredRule
+from placement_svc.db.placing.trees import PlacementTrees
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.db.stored_rule import StoredRule
 from placement_svc.domain.allocations import check_generations
 from placement_svc.domain.candidates import combine_around
 from placement_svc.domain.claim_amounts import RootSuppliers, amounts_of
