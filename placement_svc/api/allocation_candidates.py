@@ -9,9 +9,9 @@ from placement_svc.api.candidates_response import CandidatesResponse
 from placement_svc.api.context import load_pairs, reads, request_deadline, settings
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS
-from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.domain.execution.fair_semaphore import FairSemaphore
+from placement_svc.domain.execution.memory import MEGABYTE, MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest
-from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.http.json import respond

@@ -13,8 +13,8 @@ from typing import Any
 
 from placement_svc.db.search.candidates import SearchResult
 from placement_svc.db.search.trees import ClassInventories, TraitSet, TreeProvider
+from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.demands import Demand, allocations_of, mappings_of
-from placement_svc.domain.split_suppliers import divided
 from placement_svc.http.json import dumps
 from placement_svc.http.microversion import since
 from placement_svc.observability import request_stats

@@ -11,7 +11,7 @@ from placement_svc.db.connections.cancellation import set_deadline
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.connections.standbys import Reader, StandbyReads
 from placement_svc.db.placing.service import PlacingService
-from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.body import read_json
 from placement_svc.http.environ import IS_CLIENT_GONE, TURN

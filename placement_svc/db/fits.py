@@ -23,7 +23,6 @@ from placement_svc.db.search.simulated_suppliers import (
 from placement_svc.db.serial_plans import use_serial_plans
 from placement_svc.db.stranded import free_amounts
 from placement_svc.db.tables import aggregates, provider_aggregates, resource_providers
-from placement_svc.domain.claiming import claim_all
 from placement_svc.domain.errors import BadQueryValue
 from placement_svc.domain.fits import (
     CountedRoots,
@@ -33,7 +32,8 @@ from placement_svc.domain.fits import (
     binding_of,
     requested_amounts,
 )
-from placement_svc.domain.split_claiming import claim_all_with_splits
+from placement_svc.domain.simulated_claims.claiming import claim_all
+from placement_svc.domain.simulated_claims.split_claiming import claim_all_with_splits
 from placement_svc.domain.wording import list_sorted_names
 
 

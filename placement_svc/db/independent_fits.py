@@ -34,7 +34,7 @@ from placement_svc.db.search.tree_conditions import is_allowed_root, roots
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import resource_providers
 from placement_svc.domain.fits import OTHER, CountedRoots, FitsRequest, RootFits, requested_amounts
-from placement_svc.domain.independent_claims import are_independent, independent_claims
+from placement_svc.domain.simulated_claims.independent_claims import are_independent, independent_claims
 
 ROOT_SIZE = 1000
 """Bytes of memory that a root needs, approximately."""

@@ -8,8 +8,8 @@ from sqlalchemy import Connection
 
 from placement_svc.db import placement_groups
 from placement_svc.domain.placement_groups import Domain, Occupancy, PlacementGroup
-from placement_svc.domain.placement_rule import RuleRank
-from placement_svc.domain.placements import Placements
+from placement_svc.domain.placing.placements import Placements
+from placement_svc.domain.placing.rule import RuleRank
 
 NO_RANK: RuleRank = ()
 """The rank of all roots that a hard policy does not exclude."""

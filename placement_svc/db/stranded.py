@@ -19,8 +19,8 @@ from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.search.suppliers import can_be_subqueries, unused_supplier_query
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.explanation import (
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.explanation.filters import (
     AggregateCondition,
     AmountCondition,
     Condition,
@@ -28,7 +28,7 @@ from placement_svc.domain.explanation import (
     TraitCondition,
     TreeCondition,
 )
-from placement_svc.domain.supplier_tests import Bits, DemandTest
+from placement_svc.domain.explanation.supplier_tests import Bits, DemandTest
 
 _own = shared(provider_aggregates.alias("own_aggregate"))
 _served = shared(provider_aggregates.alias("served_aggregate"))

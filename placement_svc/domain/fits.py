@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placement_svc.domain.claim_amounts import RootClaims
-from placement_svc.domain.claim_run import ClaimRun
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import Page, PageRequest, Position
+from placement_svc.domain.simulated_claims.amounts import RootClaims
+from placement_svc.domain.simulated_claims.run import ClaimRun
 
 DEFAULT_MAX = 100_000
 """The number of claims at which counting stops, unless the request sets another one."""

@@ -8,7 +8,7 @@ from flask import request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.memory import MEGABYTE
+from placement_svc.domain.execution.memory import MEGABYTE
 
 MIN_MEMORY = 64 * 1024 * 1024
 """The memory in bytes that even a small body may take; a large one may take four times its size."""

@@ -12,13 +12,13 @@ import orjson
 from flask import Response, g
 from flask.json.provider import JSONProvider
 
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import (
     ClientDisconnected,
     PlacementError,
     TooManyLongResponses,
 )
-from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from placement_svc.db import capacity
 from placement_svc.db.connections.cancellation import set_deadline
 from placement_svc.db.connections.standbys import Reader
 from placement_svc.domain.capacity import Amounts
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import PlacementError
+from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.observability import shared_results
 from placement_svc.observability.database_metrics import DatabaseCollector
 from placement_svc.observability.shared_results import SharedResults

@@ -10,10 +10,10 @@ from placement_svc.db.connections.cancellation import set_deadline
 from placement_svc.db.connections.standbys import Reader
 from placement_svc.db.fits import count_fits
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import PlacementError
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MEGABYTE, MemoryBudget
 from placement_svc.domain.fits import FitsRequest
-from placement_svc.domain.memory import MEGABYTE, MemoryBudget
 from placement_svc.observability import shared_results
 from placement_svc.observability.database_metrics import DatabaseCollector
 from placement_svc.observability.shared_results import SharedResults

@@ -8,7 +8,7 @@ from uuid import UUID as UUIDValue
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import BadQueryValue, Invalid
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_SUFFIX_LENGTH
-from placement_svc.domain.placements import PlacementRequest
+from placement_svc.domain.placing.placements import PlacementRequest
 from placement_svc.domain.wording import counted
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.allocations import ConsumerType

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from placement_svc.domain.explanation import GroupTexts, QueryTexts
+from placement_svc.domain.explanation.filters import GroupTexts, QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.candidate_extensions import split_negative

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import BoundedSemaphore
 
 from placement_svc.domain.errors import NoLongTurn, Unavailable
-from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 
 READ_TURNS = 1
 """The number of short turns of a worker that only reads can have."""

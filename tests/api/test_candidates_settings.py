@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from placement_svc.api import candidates_response
 from placement_svc.db.search import batches
 from placement_svc.db.search.criteria import SearchCriteria
-from placement_svc.domain import deadline
+from placement_svc.domain.execution import deadline
 from placement_svc.http import json
 from placement_svc.http.environ import IS_CLIENT_GONE
 from tests.conftest import ADMIN, LoadCloud, NewApp

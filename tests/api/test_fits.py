@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 
 from placement_svc.db import fits, independent_fits
-from placement_svc.domain import most_claims
+from placement_svc.domain.simulated_claims import most_claims
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
 from tests.support.statements import count_statements

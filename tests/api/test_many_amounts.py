@@ -9,7 +9,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc.api import allocation_candidates
 from placement_svc.api.allocation_candidates import MANY_AMOUNTS
-from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 from placement_svc.http.environ import TURN
 from tests.conftest import LoadCloud, NewApp
 from tests.support.claims_oracle import consumer

@@ -14,7 +14,7 @@ from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
 from placement_svc.api import candidates_response
 from placement_svc.config import Settings
 from placement_svc.db import providers
-from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 from placement_svc.http import json as http_json
 from placement_svc.http.endpoint import get_info
 from placement_svc.http.request_id import RequestIdFilter

@@ -15,8 +15,8 @@ import pytest
 from flask import Response
 from werkzeug.test import TestResponse
 
-from placement_svc.domain.deadline import Turn
 from placement_svc.domain.errors import SetupError
+from placement_svc.domain.execution.deadline import Turn
 from placement_svc.http import keystone, keystone_transport
 from placement_svc.http.environ import TURN
 from placement_svc.http.keystone import GROUP, keystone_strategy, read_settings

@@ -20,7 +20,7 @@ from placement_svc.db.placing import service as placing
 from placement_svc.db.placing.batcher import PlacingBatcher
 from placement_svc.db.placing.search import PlacementSearchOptions, find_placements
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.placements import PlacementRequest, Placements
+from placement_svc.domain.placing.placements import PlacementRequest, Placements
 from placement_svc.http.environ import IS_CLIENT_GONE, TURN
 from tests.conftest import ADMIN, NewApp
 from tests.races.helpers import ROUNDS, allocation, code, race, statuses

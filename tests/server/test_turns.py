@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from placement_svc.domain.errors import NoLongTurn, Unavailable
-from placement_svc.domain.fair_semaphore import FairSemaphore
+from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 from placement_svc.server import turns as module
 from placement_svc.server.turns import Turn, Turns
 from tests.support.service import TIMEOUT, wait_until

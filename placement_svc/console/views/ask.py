@@ -31,13 +31,13 @@ from placement_svc.console.views.host import TreeNode, order_tree
 from placement_svc.db import provider_pages
 from placement_svc.db.connections.engine import Transaction
 from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates
+from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import Invalid, NotFound
 from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, find_page
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import Provider, ProviderFilter
-from placement_svc.domain.split_suppliers import divided
 from placement_svc.domain.wording import short_reason, without_rule
 from placement_svc.http.errors import status_of
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request

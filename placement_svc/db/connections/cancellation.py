@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from placement_svc.db.connections.sockets import shut_down
-from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.execution.deadline import Deadline
 
 INTERVAL = 0.1
 """Seconds between two checks of the running reads."""

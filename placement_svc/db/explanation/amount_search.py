@@ -9,9 +9,9 @@ from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import CountsReader, RootCounts
 from placement_svc.db.explanation.inventory_units import InventoryUnits, read_units
 from placement_svc.db.explanation.split_amount_search import SplitAmountSearch
-from placement_svc.domain.explanation import RequestFilters
+from placement_svc.domain.explanation.filters import RequestFilters
+from placement_svc.domain.explanation.relaxations import Amount
 from placement_svc.domain.inventory import UnitLimits
-from placement_svc.domain.relaxations import Amount
 
 
 @dataclass(frozen=True)

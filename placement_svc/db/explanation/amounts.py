@@ -10,7 +10,7 @@ from placement_svc.db.explanation.cloud import Cloud
 from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
-from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode, GroupFilters
+from placement_svc.domain.explanation.filters import AmountCondition, Filter, FilterCode, GroupFilters
 from placement_svc.domain.inventory import MAX_CAPACITY, UnitLimits
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates
+from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.groups import CandidatesRequest
-from placement_svc.domain.split_suppliers import divided
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 from placement_svc.domain.errors import NotFound
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.explanation.supplier_tests import Held, RootPattern
 from placement_svc.domain.inventory import HeldAmount, UnitLimits
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.supplier_tests import Held, RootPattern
 
 ROOT_SIZE = 50
 """Bytes of memory that the id of a root needs, approximately."""

@@ -11,7 +11,7 @@ from placement_svc.db.explanation.cloud import Cloud, RootGroup
 from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.domain.candidates import Candidate, combine_around
+from placement_svc.domain.combining.candidates import Candidate, combine_around
 from placement_svc.domain.demands import (
     CombinationRules,
     Demand,
@@ -19,7 +19,7 @@ from placement_svc.domain.demands import (
     splittable_indexes,
     subtree_rules,
 )
-from placement_svc.domain.explanation import (
+from placement_svc.domain.explanation.filters import (
     AmountCondition,
     CombinationFilter,
     FilterCode,
@@ -27,9 +27,9 @@ from placement_svc.domain.explanation import (
     QueryTexts,
     RequestFilters,
 )
+from placement_svc.domain.explanation.root_tests import GroupTest
+from placement_svc.domain.explanation.supplier_tests import Bits
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy
-from placement_svc.domain.root_tests import GroupTest
-from placement_svc.domain.supplier_tests import Bits
 
 
 def combination_filters(request: CandidatesRequest, texts: QueryTexts) -> tuple[CombinationFilter, ...]:

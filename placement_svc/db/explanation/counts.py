@@ -12,17 +12,17 @@ from placement_svc.db.explanation.cloud import Cloud, RootGroup, Scope, read_clo
 from placement_svc.db.explanation.layout import Layout
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.ignored_consumers import InventoryReader
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.explanation import (
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.explanation.filters import (
     Filter,
     FilterCode,
     GroupFilters,
     RequestFilters,
     RootFilter,
 )
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.relaxations import MAX_CHANGES
-from placement_svc.domain.root_tests import GroupTest, GroupTests
+from placement_svc.domain.explanation.relaxations import MAX_CHANGES
+from placement_svc.domain.explanation.root_tests import GroupTest, GroupTests
 
 
 @dataclass(frozen=True)

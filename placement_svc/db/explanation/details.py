@@ -13,10 +13,10 @@ from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.search.trees import PROVIDER_SIZE
 from placement_svc.db.tables import aggregates, inventories, provider_aggregates, resource_providers, traits
-from placement_svc.domain.explanation import AmountCondition, Filter, FilterCode
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.explanation.filters import AmountCondition, Filter, FilterCode
+from placement_svc.domain.explanation.supplier_tests import Bits
 from placement_svc.domain.inventory import HeldAmount, UnitLimits
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.supplier_tests import Bits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import InventoryReader, read_freed_inventories
 from placement_svc.db.serial_plans import use_serial_plans
-from placement_svc.domain.explanation import (
+from placement_svc.domain.explanation.filters import (
     CombinationFilter,
     Filter,
     FilterCode,
@@ -32,7 +32,7 @@ from placement_svc.domain.explanation import (
     RequestFilters,
     TreeFilter,
 )
-from placement_svc.domain.explanation_summary import summarize
+from placement_svc.domain.explanation.summary import summarize
 from placement_svc.domain.groups import CandidatesRequest
 
 

@@ -11,8 +11,9 @@ from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.details import ExplainedProvider, read_details
 from placement_svc.db.explanation.nearest import RootFailures, select_nearest, with_fewest
 from placement_svc.db.search.ignored_consumers import InventoryReader
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.explanation import (
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.explanation.filters import (
     AggregateCondition,
     AmountCondition,
     Filter,
@@ -20,8 +21,7 @@ from placement_svc.domain.explanation import (
     TraitCondition,
     TreeFilter,
 )
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.root_failures import GroupFailures, ProviderFailures, Slot
+from placement_svc.domain.explanation.root_failures import GroupFailures, ProviderFailures, Slot
 
 Has = int | str | list[str] | None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
 from placement_svc.domain.demands import demands_of
-from placement_svc.domain.explanation import (
+from placement_svc.domain.explanation.filters import (
     AMOUNT_CODES,
     AggregateCondition,
     AmountCondition,

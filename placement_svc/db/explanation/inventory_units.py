@@ -11,9 +11,9 @@ from placement_svc.db.explanation.rows import table_of
 from placement_svc.db.filters import is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
-from placement_svc.domain.explanation import AmountCondition
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.explanation.filters import AmountCondition
 from placement_svc.domain.inventory import UnitLimits
-from placement_svc.domain.memory import MemoryBudget
 
 UNITS_SIZE = 400
 """Bytes of memory that `UnitLimits` need with their place, approximately."""

@@ -14,9 +14,9 @@ from placement_svc.db.explanation.patterns import inventory_row, provider_row, r
 from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
-from placement_svc.domain.explanation import POSSIBLE_CODES, AmountCondition, FilterCode, GroupFilters
-from placement_svc.domain.root_tests import GroupTest
-from placement_svc.domain.supplier_tests import SupplierTest
+from placement_svc.domain.explanation.filters import POSSIBLE_CODES, AmountCondition, FilterCode, GroupFilters
+from placement_svc.domain.explanation.root_tests import GroupTest
+from placement_svc.domain.explanation.supplier_tests import SupplierTest
 
 
 class Kind(StrEnum):

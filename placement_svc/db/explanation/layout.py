@@ -10,9 +10,9 @@ from sqlalchemy.sql.expression import Grouping
 
 from placement_svc.db.explanation.patterns import inventory_row, number_conditions
 from placement_svc.db.filters import free_amount, int_array, unused_amount
-from placement_svc.domain.explanation import AmountCondition, Filter, RequestFilters
+from placement_svc.domain.explanation.filters import AmountCondition, Filter, RequestFilters
+from placement_svc.domain.explanation.supplier_tests import Bits
 from placement_svc.domain.inventory import MAX_CAPACITY
-from placement_svc.domain.supplier_tests import Bits
 
 ALLOCATABLE_COLUMNS = 2
 """The number of columns for each class in `Layout.limits`."""

@@ -39,10 +39,10 @@ from placement_svc.db.explanation.rows import table_of
 from placement_svc.db.filters import free_amount, least_amount
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import resource_providers
-from placement_svc.domain.explanation import CombinationFilter, RootFilter
+from placement_svc.domain.explanation.filters import CombinationFilter, RootFilter
+from placement_svc.domain.explanation.root_failures import GroupFailures, Slot, project, separating_bits
+from placement_svc.domain.explanation.supplier_tests import Bits
 from placement_svc.domain.inventory import MAX_CAPACITY
-from placement_svc.domain.root_failures import GroupFailures, Slot, project, separating_bits
-from placement_svc.domain.supplier_tests import Bits
 
 MAX_NEAREST = 10
 """The number of roots in `nearest`."""

@@ -1,6 +1,6 @@
 """The patterns of providers: one bit for each condition of a request, computed in SQL.
 
-`placement_svc.domain.root_tests` evaluates them.
+`placement_svc.domain.explanation.root_tests` evaluates them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ from placement_svc.db.filters import (
 )
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
-from placement_svc.domain.explanation import (
+from placement_svc.domain.explanation.filters import (
     AggregateCondition,
     AmountCondition,
     Condition,
@@ -44,8 +44,8 @@ from placement_svc.domain.explanation import (
     TraitCondition,
     TreeCondition,
 )
+from placement_svc.domain.explanation.supplier_tests import Bits
 from placement_svc.domain.inventory import ANY_PART, MAX_CAPACITY, MAX_INTEGER
-from placement_svc.domain.supplier_tests import Bits
 
 WORD_BITS = 60
 """The conditions for which one bigint of a pattern has bits."""

@@ -16,9 +16,8 @@ from placement_svc.db.explanation.answer import has_candidate
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import CountsReader, RootCounts, count_roots
 from placement_svc.db.explanation.layout import layout_of
-from placement_svc.domain.explanation import Filter, QueryTexts, RequestFilters, RootFilter
-from placement_svc.domain.groups import CandidatesRequest
-from placement_svc.domain.relaxations import (
+from placement_svc.domain.explanation.filters import Filter, QueryTexts, RequestFilters, RootFilter
+from placement_svc.domain.explanation.relaxations import (
     MAX_PAIRS,
     Amount,
     Change,
@@ -27,6 +26,7 @@ from placement_svc.domain.relaxations import (
     pairs,
     single_changes,
 )
+from placement_svc.domain.groups import CandidatesRequest
 
 BATCH_SIZE = 50
 """The number of changes whose amounts one pass over the cloud tests."""

@@ -7,9 +7,9 @@ from itertools import chain
 from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.root_tests import GroupTest
-from placement_svc.domain.split_suppliers import provider_ids_of
+from placement_svc.domain.combining.split_suppliers import provider_ids_of
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.explanation.root_tests import GroupTest
 
 OWN_TREE = -1
 """Stands for the trees of a group of equal roots; no provider has this id."""

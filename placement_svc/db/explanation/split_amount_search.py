@@ -9,9 +9,9 @@ from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.domain.explanation import FilterCode, RequestFilters
+from placement_svc.domain.explanation.filters import FilterCode, RequestFilters
+from placement_svc.domain.explanation.relaxations import Amount
 from placement_svc.domain.inventory import UnitLimits
-from placement_svc.domain.relaxations import Amount
 
 MAX_TRIALS = 5_000
 """The number of times that a search tries an amount at a group of equal roots, over all of these."""

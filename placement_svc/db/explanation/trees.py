@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
-from placement_svc.domain.explanation import FilterCode
+from placement_svc.domain.explanation.filters import FilterCode
+from placement_svc.domain.explanation.root_tests import GroupTest
+from placement_svc.domain.explanation.supplier_tests import SplitTest, SupplierTest, part_limits
 from placement_svc.domain.inventory import MAX_CAPACITY, UnitLimits
-from placement_svc.domain.root_tests import GroupTest
-from placement_svc.domain.supplier_tests import SplitTest, SupplierTest, part_limits
 
 
 class GroupTree:

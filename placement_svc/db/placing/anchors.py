@@ -21,11 +21,11 @@ from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
 from placement_svc.db.search.root_sets import SetSize, has_set
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import TreePosition
-from placement_svc.domain.placing import LAST_KEY
-from placement_svc.domain.tree_orders import Key
+from placement_svc.domain.combining.ordering import TreePosition
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.placing.placer import LAST_KEY
+from placement_svc.domain.placing.tree_orders import Key
 
 CHUNK_GROWTH = 4
 """How many times as many anchors in order each batch has as the one before."""

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.domain.allocations import Claim, check_generations, check_inventories, check_providers
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
     Conflict,
@@ -16,7 +15,8 @@ from placement_svc.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from placement_svc.domain.placements import Placement, PlacementRequest, Placements
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.placing.placements import Placement, PlacementRequest, Placements
 
 
 class LostRace(Exception):

@@ -8,7 +8,7 @@ from time import monotonic, perf_counter
 
 from placement_svc.db.placing.batch import BatchMember, PlacingCall, claim_for, search_for
 from placement_svc.domain.groups import CandidatesRequest
-from placement_svc.domain.placements import Placements
+from placement_svc.domain.placing.placements import Placements
 from placement_svc.observability import request_stats
 
 MAX_BATCH = 32

@@ -10,18 +10,18 @@ from placement_svc.db.placing.stored_rule import StoredRule
 from placement_svc.db.placing.trees import PlacementTrees
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.allocations import check_generations
-from placement_svc.domain.candidates import combine_around
-from placement_svc.domain.claim_amounts import RootSuppliers, amounts_of
+from placement_svc.domain.combining.candidates import combine_around
+from placement_svc.domain.combining.ordered_candidates import TreeSuppliers
+from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import NoCandidates
-from placement_svc.domain.most_claims import MostClaims
-from placement_svc.domain.ordered_candidates import TreeSuppliers
-from placement_svc.domain.placement_rule import PlacementRule, RuleRank
-from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
-from placement_svc.domain.placing import Placed, Placer, Unread
-from placement_svc.domain.ranked_placing import RankedOrder
-from placement_svc.domain.split_suppliers import divided
-from placement_svc.domain.tree_orders import Rotation, TreeOrder
+from placement_svc.domain.placing.placements import Placement, PlacementRequest, Placements, Root
+from placement_svc.domain.placing.placer import Placed, Placer, Unread
+from placement_svc.domain.placing.ranked_order import RankedOrder
+from placement_svc.domain.placing.rule import PlacementRule, RuleRank
+from placement_svc.domain.placing.tree_orders import Rotation, TreeOrder
+from placement_svc.domain.simulated_claims.amounts import RootSuppliers, amounts_of
+from placement_svc.domain.simulated_claims.most_claims import MostClaims
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,10 +31,10 @@ from placement_svc.domain.allocations import (
     check_inventories,
     check_providers,
 )
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import Conflict, Invalid
-from placement_svc.domain.fair_semaphore import FairSemaphore
-from placement_svc.domain.placements import PlacementRequest, Placements
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.fair_semaphore import FairSemaphore
+from placement_svc.domain.placing.placements import PlacementRequest, Placements
 from placement_svc.observability import request_stats
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from placement_svc.domain.placement_groups import PlacementGroup
-from placement_svc.domain.placement_rule import PlacementRule
-from placement_svc.domain.placements import Placements
+from placement_svc.domain.placing.placements import Placements
+from placement_svc.domain.placing.rule import PlacementRule
 
 
 class StoredRule(PlacementRule, Protocol):

@@ -20,10 +20,10 @@ from placement_svc.db.search.simulated_suppliers import (
     shuffled_suppliers,
     suppliers_by_uuid,
 )
-from placement_svc.domain.claim_amounts import RootSuppliers
+from placement_svc.domain.combining.ordering import SupplierFacts
 from placement_svc.domain.groups import CandidatesRequest, OrderMethod
-from placement_svc.domain.ordering import SupplierFacts
-from placement_svc.domain.tree_orders import Key
+from placement_svc.domain.placing.tree_orders import Key
+from placement_svc.domain.simulated_claims.amounts import RootSuppliers
 from placement_svc.observability import request_stats
 
 MAX_ROUNDED = 32

@@ -13,8 +13,8 @@ from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.demand_rows import parse_id_lists
 from placement_svc.db.search.serving import SUPPLIER_ID_SIZE, SharingSuppliers
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 
 ANCHOR_SIZE = 200
 """Bytes of memory that an anchor needs besides the ids of its own suppliers, approximately."""
@@ -60,8 +60,9 @@ def find_anchors(
 
     An anchor meets all conditions on single suppliers. The conditions on several suppliers (summed amounts,
     `group_policy`, `same_subtree`, traits of the unsuffixed group) are always checked by
-    `placement_svc.domain.constraints`. The SQL for `same_subtree` in `selective_lookup`, and that for the
-    traits of the unsuffixed group, are extra filters: they only exclude roots that cannot yield a candidate.
+    `placement_svc.domain.combining.constraints`. The SQL for `same_subtree` in `selective_lookup`, and that
+    for the traits of the unsuffixed group, are extra filters: they only exclude roots that cannot yield a
+    candidate.
 
     One statement. It scans at most `roots_to_scan` roots in order (`root_scan`); if that is None, it
     searches all roots that are left (`selective_lookup`). With `uses_amounts`, it first intersects the roots

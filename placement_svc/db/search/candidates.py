@@ -21,7 +21,7 @@ from placement_svc.db.search.repeated_candidates import RepeatedCandidates
 from placement_svc.db.search.root_sets import SetSize, has_set
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.trees import TreeFetcher, Trees
-from placement_svc.domain.candidates import (
+from placement_svc.domain.combining.candidates import (
     Candidate,
     candidate_size,
     combine_around,
@@ -30,10 +30,10 @@ from placement_svc.domain.candidates import (
     round_robin,
     split_candidate_size,
 )
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.demands import Demand
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest
-from placement_svc.domain.memory import MemoryBudget
 from placement_svc.observability import request_stats
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,9 @@
 """SQL conditions on a tree that follow from the combination rules: extra filters of later lookups.
 
 They exclude trees without a candidate early: those with fewer suppliers than isolated groups, and those that
-have less of a class than several groups request together. `placement_svc.domain.constraints` checks these
-rules while combining. A sharing provider of another tree can supply some demands; these count nowhere here.
+have less of a class than several groups request together. `placement_svc.domain.combining.constraints` checks
+these rules while combining. A sharing provider of another tree can supply some demands; these count nowhere
+here.
 """
 
 from collections.abc import Collection, Iterable, Iterator

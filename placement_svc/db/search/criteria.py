@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
 
+from placement_svc.domain.combining.ordering import Ordering
 from placement_svc.domain.demands import CombinationRules
-from placement_svc.domain.ordering import Ordering
 
 MAX_JOINED_CLASSES = 4
 """The number of resource classes of a demand that become joins.

@@ -20,11 +20,11 @@ from placement_svc.db.search.ignored_consumers import (
     providers_giving_parts_only_without,
 )
 from placement_svc.db.search.name_lookup import RARITY_THRESHOLD, NameRow, NamesLookup, fetch_name_rows
+from placement_svc.domain.combining.ordering import Ordering
 from placement_svc.domain.demands import CombinationRules, Demand, combination_rules, demands_of
 from placement_svc.domain.errors import UnknownName
 from placement_svc.domain.groups import CandidatesRequest, Membership, RequestGroup
 from placement_svc.domain.inventory import ANY_PART
-from placement_svc.domain.ordering import Ordering
 
 MAX_JOINS_OF_DEMAND = 5
 MAX_JOINS = 16

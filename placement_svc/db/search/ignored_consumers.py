@@ -24,9 +24,9 @@ from sqlalchemy.sql.visitors import replacement_traverse
 from placement_svc.db.connections.engine import each_driver_row
 from placement_svc.db.filters import is_any
 from placement_svc.db.tables import allocations, consumers, inventories, resource_classes
-from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.inventory import MAX_INTEGER, UnitLimits
-from placement_svc.domain.memory import MemoryBudget
 
 FREED_INVENTORY_SIZE = 800
 """Bytes of memory that a `FreedInventory` needs, with its part of the statements, approximately."""

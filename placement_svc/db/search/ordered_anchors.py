@@ -14,9 +14,9 @@ from placement_svc.db.search.ordered_subtrees import OrderedSubtrees
 from placement_svc.db.search.root_sets import facts_about_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.supplier_facts import FactsReader
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import Ordering, Rank, TreePosition, best_rank
+from placement_svc.domain.combining.ordering import Ordering, Rank, TreePosition, best_rank
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 
 FIRST_BATCH = (1.02, 4)
 """The first batch has this multiple of the trees that are wanted, plus this number of roots.

@@ -19,8 +19,8 @@ from placement_svc.db.search.ordered_sets import OrderedSets
 from placement_svc.db.search.random_root import least_and_greatest_id
 from placement_svc.db.serial_plans import SERIAL_PLANS
 from placement_svc.db.tables import inventories, resource_providers
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.ordering import Ordering
+from placement_svc.domain.combining.ordering import Ordering
+from placement_svc.domain.execution.deadline import Deadline
 
 DRAWS_PER_ROOT = 1.2
 """How many ids are drawn at first for each root that is wanted, as if almost all were those of roots."""

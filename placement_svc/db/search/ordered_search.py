@@ -9,7 +9,7 @@ from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
 from placement_svc.db.search.repeated_candidates import FirstAnchors, RepeatedCandidates
 from placement_svc.db.search.trees import TreeFetcher
-from placement_svc.domain.candidates import (
+from placement_svc.domain.combining.candidates import (
     Candidate,
     candidate_size,
     first_combination,
@@ -17,8 +17,8 @@ from placement_svc.domain.candidates import (
     round_robin,
     split_candidate_size,
 )
-from placement_svc.domain.ordered_candidates import TreeSuppliers, by_score, ordered_candidates
-from placement_svc.domain.ordering import Rank, RankedCandidates, TreePosition
+from placement_svc.domain.combining.ordered_candidates import TreeSuppliers, by_score, ordered_candidates
+from placement_svc.domain.combining.ordering import Rank, RankedCandidates, TreePosition
 from placement_svc.observability import request_stats
 
 TREE_SIZE = 1500

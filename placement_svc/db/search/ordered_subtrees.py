@@ -6,9 +6,9 @@ from itertools import islice
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.ordering import Ordering
-from placement_svc.domain.same_subtree import suppliers_in_subtrees
+from placement_svc.domain.combining.ordering import Ordering
+from placement_svc.domain.combining.same_subtree import suppliers_in_subtrees
+from placement_svc.domain.execution.deadline import Deadline
 
 MAX_LEVELS = 16
 """The most ids of a path that is read: in a tree of thousands of levels, all paths together are too long."""

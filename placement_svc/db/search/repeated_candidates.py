@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.domain.candidates import Candidate, candidate_size
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import RankedCandidates
+from placement_svc.domain.combining.candidates import Candidate, candidate_size
+from placement_svc.domain.combining.ordering import RankedCandidates
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 
 REPEATED_ID_SIZE = 60
 """Bytes of memory that an id in a set needs, approximately."""

@@ -148,8 +148,8 @@ def _same_subtree(
 ) -> Iterable[ColumnElement[bool]]:
     """Yield the condition that the root's own tree has a subtree for each `same_subtree`.
 
-    This is an extra filter, which excludes roots early. `placement_svc.domain.constraints` checks every
-    `same_subtree` while combining, also those that are left out here because a sharing provider, whose
+    This is an extra filter, which excludes roots early. `placement_svc.domain.combining.constraints` checks
+    every `same_subtree` while combining, also those that are left out here because a sharing provider, whose
     subtree is in another tree, could supply one of the demands, or because the filter would have more than
     `MAX_FILTERED_JOINS`.
     """

@@ -16,7 +16,7 @@ from placement_svc.db.filters import is_any
 from placement_svc.db.search.criteria import SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.tree_conditions import tree_aggregates
-from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.execution.memory import MemoryBudget
 
 SUPPLIER_ID_SIZE = 48
 """Bytes of memory that the id of a supplier needs, approximately."""

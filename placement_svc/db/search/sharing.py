@@ -15,8 +15,8 @@ from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS, demand_row
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 
 SUPPLY_SIZE = 500
 """Bytes of memory that a `SharedSupply` needs, with its part of the statements, approximately."""

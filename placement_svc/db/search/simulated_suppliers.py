@@ -22,9 +22,9 @@ from placement_svc.db.search.candidates import SHUFFLED_ID_SIZE, SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.tables import inventories, resource_providers
-from placement_svc.domain.claim_amounts import RootSuppliers, SimulatedInventories
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.memory import MemoryBudget
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.simulated_claims.amounts import RootSuppliers, SimulatedInventories
 
 PROVIDER_SIZE = 600
 """Bytes of memory that a root or a supplier needs, approximately."""

@@ -24,9 +24,9 @@ from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.ignored_consumers import FreedInventory
 from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, OrderedSubtrees
 from placement_svc.db.tables import inventories, resource_providers
-from placement_svc.domain.deadline import Deadline
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.ordering import Ordering, SupplierFacts
+from placement_svc.domain.combining.ordering import Ordering, SupplierFacts
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 
 UNDRAWN = "1"
 """The first character of the random texts; those of roots that are drawn one by one start with `0`."""

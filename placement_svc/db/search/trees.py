@@ -19,8 +19,8 @@ from placement_svc.db.search.tree_statements import (
     TREES,
     UNITS,
 )
+from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.inventory import UnitLimits
-from placement_svc.domain.memory import MemoryBudget
 
 MIN_TREES_FOR_THREAD = 100
 """The number of trees from which on a thread fetches inventories and traits during the combining."""

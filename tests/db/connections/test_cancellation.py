@@ -10,8 +10,8 @@ from sqlalchemy import Connection, text
 
 from placement_svc.db.connections.cancellation import set_deadline
 from placement_svc.db.connections.engine import Database
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import ClientDisconnected, Unavailable
+from placement_svc.domain.execution.deadline import Deadline
 from tests.conftest import ADMIN, NewApp
 
 STATEMENT_SECONDS = 30

@@ -3,11 +3,11 @@ import pytest
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.explanation import QueryTexts
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.explanation.filters import QueryTexts
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.domain.memory import MemoryBudget
 from tests.conftest import LoadCloud
 from tests.support.cloud import read
 

@@ -19,10 +19,11 @@ from placement_svc.db.explanation.layout import Layout
 from placement_svc.db.explanation.patterns import number_conditions
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
-from placement_svc.domain.candidates import Candidate
-from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.combining.candidates import Candidate
 from placement_svc.domain.errors import Unavailable
-from placement_svc.domain.explanation import (
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
+from placement_svc.domain.explanation.filters import (
     AMOUNT_CODES,
     AmountCondition,
     Filter,
@@ -30,10 +31,9 @@ from placement_svc.domain.explanation import (
     QueryTexts,
     RequestFilters,
 )
+from placement_svc.domain.explanation.root_tests import GroupTest, GroupTests
+from placement_svc.domain.explanation.supplier_tests import DemandTest, RootPattern
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.root_tests import GroupTest, GroupTests
-from placement_svc.domain.supplier_tests import DemandTest, RootPattern
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 

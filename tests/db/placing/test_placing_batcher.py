@@ -12,7 +12,6 @@ from placement_svc.db.placing import batcher
 from placement_svc.db.placing.batch import LostRace
 from placement_svc.db.placing.batcher import PlacingBatcher
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.deadline import Deadline
 from placement_svc.domain.errors import (
     ClientDisconnected,
     ConcurrentUpdate,
@@ -21,8 +20,9 @@ from placement_svc.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.domain.placements import Placement, PlacementRequest, Placements, Root
+from placement_svc.domain.placing.placements import Placement, PlacementRequest, Placements, Root
 from placement_svc.observability import request_stats
 from tests.support.service import wait_until
 from tests.support.turns import RecordedTurn

@@ -16,11 +16,11 @@ from placement_svc.db.placing import service as placing
 from placement_svc.db.placing.service import CLAIM_LOCK, PlacingOptions, PlacingService
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.deadline import Deadline, Turn
 from placement_svc.domain.errors import NoLongTurn, Unavailable
+from placement_svc.domain.execution.deadline import Deadline, Turn
+from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.domain.memory import MemoryBudget
-from placement_svc.domain.placements import PlacementRequest
+from placement_svc.domain.placing.placements import PlacementRequest
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 from tests.support.service import wait_until

@@ -14,9 +14,9 @@ from placement_svc.db.search.name_lookup import (
     NamesLookup,
     fetch_name_rows,
 )
-from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.domain.memory import MemoryBudget
 from tests.db.search.test_search_statements import MANY, TOTAL, build
 
 REQUEST = CandidatesRequest((RequestGroup("", {"VCPU": 1, "DISK_GB": 1}),))

@@ -6,7 +6,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from placement_svc.db.search import trees
-from placement_svc.domain import candidates as combining
+from placement_svc.domain.combining import candidates as combining
 from tests.conftest import ADMIN, LoadCloud, NewApp
 from tests.support.cloud import read
 from tests.support.postgres_proxy import PostgresProxy

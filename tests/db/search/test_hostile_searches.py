@@ -10,7 +10,7 @@ from werkzeug.test import TestResponse
 
 from placement_svc.db.search.trees import Trees
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.memory import MEGABYTE, MemoryBudget
+from placement_svc.domain.execution.memory import MEGABYTE, MemoryBudget
 from tests.conftest import ADMIN, NewApp
 
 SECONDS = 5.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from placement_svc.db.search import ordered_anchors, ordered_roots, ordered_search
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
-from placement_svc.domain import ordered_candidates
+from placement_svc.domain.combining import ordered_candidates
 from tests.conftest import LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE
 from tests.support.cloud import Cloud, read

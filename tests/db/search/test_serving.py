@@ -12,9 +12,9 @@ from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS
 from placement_svc.db.search.sharing import find_shared_supplies
-from placement_svc.domain.deadline import Deadline
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
-from placement_svc.domain.memory import MemoryBudget
 from tests.conftest import ADMIN, NewApp
 from tests.support.statements import analyze, sent_statements
 
