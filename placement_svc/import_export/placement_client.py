@@ -13,10 +13,11 @@ import microversion_parse
 import orjson
 from rich.progress import Progress
 
-from placement_svc.client.service_client import ClientError, ServiceClient
+from placement_svc.client.service_client import EXTENSIONS, ClientError, ServiceClient
 from placement_svc.config import NOBODY
 from placement_svc.domain.allocations import UNKNOWN_TYPE, Claim
 from placement_svc.domain.records import (
+    PlacementGroupRecord,
     ProviderRecord,
     Record,
     RecordCounts,
@@ -52,14 +53,17 @@ class PlacementClient(ServiceClient):
     def __init__(self, url: str, token: str) -> None:
         """Negotiate the microversion and check that the service accepts the token; raises `ClientError`."""
         super().__init__(url, token, connections=THREADS)
-        self._version = self._negotiate_version()
+        self.select_version(f"latest, {EXTENSIONS} 1.0")
+        versions = self.get("/")
+        self._version = self._negotiate_version(versions)
+        self._has_placement_groups = EXTENSIONS in versions
         self.select_version(str(self._version))
         # The list of microversions needs no token.
         self.get(f"/resource_providers?uuid={NOBODY}")
 
-    def _negotiate_version(self) -> microversion_parse.Version:
+    def _negotiate_version(self, versions: Any) -> microversion_parse.Version:
         try:
-            [offered] = self.get("/")["versions"]
+            [offered] = versions["versions"]
             oldest, newest = (_parse_version(offered[key]) for key in ("min_version", "max_version"))
         except (KeyError, TypeError, ValueError):
             raise ClientError(
@@ -78,6 +82,7 @@ class PlacementClient(ServiceClient):
     def export_lines(self, progress: Progress) -> Iterator[bytes]:
         """Yield all data of the service as the lines of an export; `progress` shows how much has been read.
 
+        Only placement-svc has placement groups.
         Raises `ClientError` if a request fails, if a response is not one of Placement, or if the data changed
         during the read: the lines would then mix two states. A change is detected by two comparisons: the
         provider list before and after, and the allocations of each provider with those of its consumers.
@@ -117,6 +122,12 @@ class PlacementClient(ServiceClient):
                 by_consumers.update(
                     {uuid: _total_amount(allocation) for uuid, allocation in record["allocations"].items()}
                 )
+            groups = self._list_placement_groups()
+            group_records = _map_in_batches(pool, self._read_placement_group, groups)
+            for _, record in progress.track(
+                group_records, total=len(groups), description="Reading placement groups"
+            ):
+                yield orjson.dumps({"placement_group": record})
         changed = set(self._list_providers()) ^ set(providers)
         if changed or +by_provider != +by_consumers:
             uuids = {provider.uuid for provider in changed}
@@ -126,6 +137,7 @@ class PlacementClient(ServiceClient):
                 " stop the services that write to it, and import again"
             )
         numbers[ProviderRecord] = len(providers)
+        numbers[PlacementGroupRecord] = len(groups)
         yield to_line(RecordCounts.of(numbers))
 
     def _custom_names(self) -> Iterator[tuple[bytes, type[Record]]]:
@@ -175,6 +187,19 @@ class PlacementClient(ServiceClient):
             "consumer_type": None if consumer_type == UNKNOWN_TYPE else consumer_type,
             "allocations": body["allocations"],
         }
+
+    def _list_placement_groups(self) -> list[str]:
+        """Return the uuids of all placement groups."""
+        if not self._has_placement_groups:
+            return []
+        return [group["uuid"] for group in self.get("/placement_groups")["placement_groups"]]
+
+    def _read_placement_group(self, uuid: str) -> dict[str, Any]:
+        """Return the record of a placement group."""
+        group = self.get(f"/placement_groups/{uuid}")
+        keys = ("uuid", "policy", "max_per_domain", "across")
+        record = {key: group[key] for key in keys if group[key] is not None}
+        return record | {"members": [member["consumer_uuid"] for member in group["members"]]}
 
 
 def _parse_version(text: str) -> microversion_parse.Version:

@@ -16,6 +16,7 @@ from placement_svc.db.connections.engine import connect
 from placement_svc.import_export.placement_client import PlacementClient
 from tests.conftest import empty
 from tests.support.cloud import uuid_of
+from tests.support.placement_groups import add_members
 from tests.support.sample_cloud import Call, fill
 from tests.support.servers import responding
 from tests.support.snapshot import snapshot
@@ -60,6 +61,19 @@ def test_all_data_of_a_service_is_imported(source: str, run: Run, engine: Engine
     added = "5 resource providers, 2 consumers, 2 custom traits and 2 custom resource classes"
     assert (imported.exit_code, imported.stdout) == (0, f"Imported {added}\n")
     assert snapshot(other) == snapshot(engine)
+
+
+def test_placement_groups_are_imported(
+    source: str, run: Run, engine: Engine, other: Engine, call: Call
+) -> None:
+    apart, together = "a0000000-0000-4000-8000-000000000001", "a0000000-0000-4000-8000-000000000002"
+    call("PUT", f"/placement_groups/{apart}", {"policy": "anti-affinity", "max_per_domain": 2})
+    call("PUT", f"/placement_groups/{together}", {"policy": "affinity", "across": [uuid_of("rack")]})
+    add_members(engine, together, [uuid_of("untyped").upper()])
+    imported = run("--from", source)
+    assert (imported.exit_code, "2 placement groups" in imported.stdout) == (0, True)
+    assert snapshot(other) == snapshot(engine)
+    assert len(snapshot(other)["placement_group_members"]) == 1
 
 
 def test_overcommitted_allocations_are_imported_with_a_warning(source: str, run: Run) -> None:
