@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import g, request
+from flask import g, request, url_for
 from werkzeug.exceptions import Forbidden
 
 from placement_svc.api.context import load_pairs
@@ -35,11 +35,27 @@ def allows(rule: str, target: Mapping[str, str] | None = None) -> bool:
     return True
 
 
-def here(**changes: str | None) -> str:
-    """Return the URL of this page with other values of some keys; None removes a key."""
+def visible_project(rule: str, wanted: str | None) -> tuple[bool, str | None]:
+    """Return whether the caller satisfies a rule on projects, and the project that restricts the list.
+
+    A caller who may not see all projects, and names none, sees its own.
+    """
+    if allows(rule, {"project_id": wanted} if wanted else {}):
+        return True, wanted
+    own = g.caller.project_id
+    if wanted is None and own and allows(rule, {"project_id": own}):
+        return True, own
+    return False, wanted
+
+
+def here(endpoint: str | None = None, **changes: str | None) -> str:
+    """Return the URL of this page with other values of some keys; None removes a key.
+
+    With `endpoint`, it is the URL of another page with the same query.
+    """
     pairs = [(key, value) for key, value in filled_pairs() if key not in changes]
     pairs += [(key, value) for key, value in changes.items() if value is not None]
-    path = f"{request.script_root}{request.path}"
+    path = url_for(endpoint) if endpoint else f"{request.script_root}{request.path}"
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 

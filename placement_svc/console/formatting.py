@@ -26,7 +26,6 @@ FULL = 0.95
 class Bar:
     """The amounts of an inventory or of a sum; `claimed` is the part that a candidate would add."""
 
-    total: int
     reserved: int
     capacity: int
     used: int
@@ -64,14 +63,14 @@ class Bar:
 
 def bar_of_sums(amounts: dict[str, int]) -> Bar:
     """Return the bar of the amounts of a resource class (`docs/spec/extensions.md 6.4`)."""
-    return Bar(**{name: amounts[name] for name in ("total", "reserved", "capacity", "used", "free")})
+    return Bar(**{name: amounts[name] for name in ("reserved", "capacity", "used", "free")})
 
 
 def bar_of_inventory(inventory: dict[str, Any], used: int, claimed: int = 0) -> Bar:
     """Return the bar of an inventory in the format of the API."""
     fields = {name: inventory[name] for name in Inventory.__dataclass_fields__}
     capacity = Inventory(**fields).capacity
-    return Bar(inventory["total"], inventory["reserved"], capacity, used, max(0, capacity - used), claimed)
+    return Bar(inventory["reserved"], capacity, used, max(0, capacity - used), claimed)
 
 
 def amount(value: int) -> str:

@@ -29,18 +29,34 @@ def _without(pairs: Pairs, text: str) -> Pairs:
         return [(name, "none" if name == key else value) for name, value in pairs]
     if key.startswith(_WHOLE_KEYS):
         return [pair for pair in pairs if pair[0] != key]
-    if (key, removed) in pairs:
-        return [pair for pair in pairs if pair != (key, removed)]
-    pieces = {piece.strip() for piece in removed.removeprefix("!in:").split(",")}
-    is_forbidden_aggregate = key.startswith("member_of") and removed.startswith("!")
-    changed = []
-    for name, value in pairs:
-        if name != key or value.startswith("in:"):
-            changed.append((name, value))
-        elif not (is_forbidden_aggregate and value.startswith("!")):
-            kept = [piece for piece in map(str.strip, value.split(",")) if piece not in pieces]
-            changed += [(name, ",".join(kept))] if kept else []
-    return changed
+    if key.startswith("member_of"):
+        return [pair for pair in pairs if pair[0] != key or not _are_same_filter(pair[1], removed)]
+    if key.startswith("required"):
+        kept = ((name, _without_traits(value, removed) if name == key else value) for name, value in pairs)
+        return [pair for pair in kept if pair[1]]
+    return [pair for pair in pairs if pair != (key, removed)]
+
+
+def _are_same_filter(value: str, other: str) -> bool:
+    """Return whether two values of `member_of` are one filter: all that forbid, or the same aggregates."""
+    if value.startswith("!") or other.startswith("!"):
+        return value.startswith("!") and other.startswith("!")
+    return _pieces(value.removeprefix("in:")) == _pieces(other.removeprefix("in:"))
+
+
+def _without_traits(value: str, removed: str) -> str:
+    """Return a value of `required` without the traits that one filter requires or forbids."""
+    pieces = _pieces(removed.removeprefix("in:"))
+    if value.startswith("in:"):
+        return "" if _pieces(value.removeprefix("in:")) == pieces else value
+    is_set = removed.startswith("in:") and len(pieces) > 1
+    return (
+        value if is_set else ",".join(each for each in map(str.strip, value.split(",")) if each not in pieces)
+    )
+
+
+def _pieces(value: str) -> set[str]:
+    return {piece.strip() for piece in value.split(",")}
 
 
 def _instead(pairs: Pairs, text: str) -> Pairs:

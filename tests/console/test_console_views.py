@@ -280,12 +280,12 @@ def test_host_shows_its_tree_its_sharing_provider_and_its_users(get: Get, cloud:
 @pytest.mark.parametrize(
     ("bar", "level", "widths"),
     [
-        (Bar(total=10, reserved=2, capacity=8, used=4, free=4), "low", (40, 0, 20)),
-        (Bar(total=10, reserved=2, capacity=8, used=4, free=4, claimed=4), "low", (40, 40, 20)),
-        (Bar(total=10, reserved=2, capacity=8, used=9, free=0), "over", (90, 0, 10)),
-        (Bar(total=10, reserved=2, capacity=8, used=20, free=0), "over", (100, 0, 0)),
-        (Bar(total=10, reserved=10, capacity=0, used=0, free=0), "none", (0, 0, 100)),
-        (Bar(total=10, reserved=10, capacity=0, used=5, free=0), "over", (50, 0, 50)),
+        (Bar(reserved=2, capacity=8, used=4, free=4), "low", (40, 0, 20)),
+        (Bar(reserved=2, capacity=8, used=4, free=4, claimed=4), "low", (40, 40, 20)),
+        (Bar(reserved=2, capacity=8, used=9, free=0), "over", (90, 0, 10)),
+        (Bar(reserved=2, capacity=8, used=20, free=0), "over", (100, 0, 0)),
+        (Bar(reserved=10, capacity=0, used=0, free=0), "none", (0, 0, 100)),
+        (Bar(reserved=10, capacity=0, used=5, free=0), "over", (50, 0, 50)),
     ],
 )
 def test_bar_shows_usage_beyond_the_capacity(bar: Bar, level: str, widths: tuple[float, ...]) -> None:

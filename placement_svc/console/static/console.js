@@ -82,10 +82,14 @@ function codeOf(url) {
   if (kept && Date.now() - kept.time < CODES_KEPT_MS) {
     return kept.text;
   }
-  const text = fetch(url, { credentials: "same-origin" })
-    .then((response) => (response.ok ? response.json() : { text: "" }))
-    .then((body) => body.text)
-    .catch(() => "");
+  const text = fetchInTime(url, (response) => response.json()).then((fetched) => {
+    if (fetched?.response.ok) {
+      return fetched.body.text;
+    }
+    // The next refresh tries again.
+    codes.delete(url);
+    return "";
+  });
   codes.set(url, { text, time: Date.now() });
   return text;
 }

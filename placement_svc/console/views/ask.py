@@ -27,7 +27,7 @@ from placement_svc.console.request_form import (
     parse_pasted,
     split_page_keys,
 )
-from placement_svc.console.views.host import TreeNode, order_tree
+from placement_svc.console.trees import TreeNode, order_tree
 from placement_svc.db import provider_pages
 from placement_svc.db.connections.engine import Transaction
 from placement_svc.db.search.candidates import SearchOptions, SearchResult, find_candidates

@@ -69,7 +69,7 @@ def show() -> str:
         last=last,
         previous_url=here(page=str(min(number - 1, last))) if number > 1 else None,
         next_url=here(page=str(number + 1)) if number < last else None,
-        data_url=here(page=None).replace("/console/map", "/console/map.json", 1),
+        data_url=here("cloud_map.show_data", page=None),
     )
 
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from flask import Blueprint, g, render_template
+from flask import Blueprint, render_template
 
 from placement_svc.api.context import reads
-from placement_svc.console.context import allows, load_form
+from placement_svc.console.context import allows, load_form, visible_project
 from placement_svc.console.lists import keep_form, page_links, with_page_size
-from placement_svc.console.views.host import TreeNode, order_tree
+from placement_svc.console.trees import TreeNode, order_tree
 from placement_svc.db import consumer_pages, provider_pages
 from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.consumers import Consumer, ConsumerFilter
@@ -22,19 +22,6 @@ bp = Blueprint("consumers", __name__)
 
 MAX_PROVIDERS = 500
 """The most providers of a consumer that its page shows."""
-
-
-def visible_project(rule: str, wanted: str | None) -> tuple[bool, str | None]:
-    """Return whether the caller satisfies a rule on projects, and the project that restricts the list.
-
-    A caller who may not see all projects, and names none, sees its own.
-    """
-    if allows(rule, {"project_id": wanted} if wanted else {}):
-        return True, wanted
-    own = g.caller.project_id
-    if wanted is None and own and allows(rule, {"project_id": own}):
-        return True, own
-    return False, wanted
 
 
 @bp.get("/console/consumers")

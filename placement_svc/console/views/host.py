@@ -8,7 +8,9 @@ import os_traits
 from flask import Blueprint, redirect, render_template, url_for
 
 from placement_svc.api.context import reads
-from placement_svc.console.context import allows, here, load_form
+from placement_svc.console.context import allows, load_form
+from placement_svc.console.lists import page_links, with_page_size
+from placement_svc.console.trees import TreeNode, order_tree
 from placement_svc.db import capacity, consumer_pages, provider_pages, providers
 from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.capacity import Amounts, CapacityGroup, Grouping
@@ -16,7 +18,7 @@ from placement_svc.domain.consumers import ConsumerDetails, ConsumerFilter
 from placement_svc.domain.groups import Membership, RequestGroup
 from placement_svc.domain.pages import Page, PageRequest
 from placement_svc.domain.providers import Provider, ProviderDetails, ProviderFilter
-from placement_svc.schemas.pages import PageKeys, parse_page, write_marker
+from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.scalars import UUID_KEY
 
 bp = Blueprint("host", __name__)
@@ -25,7 +27,6 @@ MAX_PROVIDERS = 500
 """The most providers of a tree, and of the sharing ones, that the page shows."""
 
 PROJECTS = 20
-CONSUMERS = 50
 
 RULES = {
     "providers": ("resource_providers:list",),
@@ -36,34 +37,6 @@ RULES = {
     "consumers": ("consumers:list", "allocations:list"),
 }
 """The policy rules of the endpoints that return the data of each part of the page."""
-
-
-@dataclass(frozen=True)
-class TreeNode:
-    """A provider of a tree and its depth in it; `parts` are those that the caller may see."""
-
-    provider: Provider
-    depth: int
-    parts: Mapping[str, Any]
-
-
-def order_tree(details: Sequence[ProviderDetails]) -> list[TreeNode]:
-    """Return the providers of one or more trees from the roots down, siblings by name.
-
-    A provider whose parent is not among them is on the first level.
-    """
-    known = {each.provider.uuid for each in details}
-    children: dict[str | None, list[ProviderDetails]] = {}
-    for each in sorted(details, key=lambda each: each.provider.name, reverse=True):
-        parent = each.provider.parent_uuid
-        children.setdefault(parent if parent in known else None, []).append(each)
-    nodes = []
-    pending = [(each, 0) for each in children.get(None, [])]
-    while pending:
-        each, depth = pending.pop()
-        nodes.append(TreeNode(each.provider, depth, each.parts))
-        pending += [(child, depth + 1) for child in children.get(each.provider.uuid, [])]
-    return nodes
 
 
 @dataclass(frozen=True)
@@ -82,7 +55,7 @@ class HostPage:
 @bp.get("/console/hosts/<uuid>")
 def show(uuid: str) -> Any:
     """Show the tree of a host; a provider that is not a root leads to the page of its root."""
-    page = parse_page(load_form(PageKeys), UUID_KEY)
+    page = with_page_size(parse_page(load_form(PageKeys), UUID_KEY))
     shows = {part: all(allows(rule, {}) for rule in rules) for part, rules in RULES.items()}
     if not shows["providers"]:
         return render_template("refused.html", title="Host", refused="list resource providers")
@@ -90,14 +63,9 @@ def show(uuid: str) -> Any:
     if provider.root_uuid != provider.uuid:
         target = url_for("host.show", uuid=provider.root_uuid, _anchor=f"p-{provider.uuid}")
         return redirect(target, 303)
-    consumers = PageRequest(min(page.limit or CONSUMERS, MAX_PROVIDERS), page.after)
-    found = reads().read(_read, provider, shows, consumers)
-    shown = found.consumers
-    more = here(marker=write_marker(shown.last, None)) if shown and shown.has_more and shown.last else None
-    own = {node.provider.uuid for node in found.nodes}
-    return render_template(
-        "host.html", page=found, shows=shows, own=own, next_url=more, is_first=page.after is None
-    )
+    found = reads().read(_read, provider, shows, page)
+    links = page_links(page, found.consumers) if found.consumers else {}
+    return render_template("host.html", page=found, shows=shows, **links)
 
 
 def _read(

@@ -21,7 +21,7 @@ from placement_svc.http.policy import enforce
 from placement_svc.http.request_id import global_id
 from placement_svc.schemas.console import HostsQuery, host_filter
 from placement_svc.schemas.pages import MAX_LIMIT, parse_page
-from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_KEY
+from placement_svc.schemas.scalars import DASHED_UUID
 
 bp = Blueprint("hosts", __name__)
 
@@ -39,7 +39,7 @@ BY_NAME = SortKey("name")
 def _parse() -> tuple[HostFilter, PageRequest, dict[str, str]]:
     query = load_form(HostsQuery)
     sorted_query = query if "sort_by" in query else {"sort_by": BY_NAME.attribute, **query}
-    page = parse_page(sorted_query, DASHED_UUID_KEY)
+    page = parse_page(sorted_query)
     return host_filter(query), page, query
 
 
@@ -115,15 +115,13 @@ def show_csv() -> Response:
 
 
 def _csv_lines(page: PageRequest, read: Callable[[PageRequest], Page[Host]]) -> Iterator[bytes]:
-    remaining = page.limit
     while True:
-        count = MAX_LIMIT if remaining is None else remaining
-        found = read(replace(page, limit=count))
+        found = read(replace(page, limit=page.limit or MAX_LIMIT))
         for host in found.elements:
             for name, amounts in host.amounts.items() or [("", {})]:
                 values = (amounts.get(key, "") for key in CSV_COLUMNS[3:])
                 yield _csv_line((host.uuid, host.name, name, *values))
-        if not found.has_more or remaining is not None:
+        if not found.has_more or page.limit:
             return
         page = replace(page, after=found.last)
 

@@ -3,9 +3,8 @@
 from flask import Blueprint, render_template
 
 from placement_svc.api.context import reads
-from placement_svc.console.context import load_form
+from placement_svc.console.context import load_form, visible_project
 from placement_svc.console.lists import keep_form, page_links, with_page_size
-from placement_svc.console.views.consumers import visible_project
 from placement_svc.db import project_pages
 from placement_svc.schemas.consumers import ProjectsQuery
 from placement_svc.schemas.pages import parse_page
