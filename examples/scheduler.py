@@ -1,4 +1,4 @@
-"""A complete scheduler on placement-svc: it spreads servers, keeps them apart, and moves them off a host.
+"""A scheduler on placement-svc: it spreads servers, keeps them apart, and moves them off a host.
 
     python examples/scheduler.py URL place 3 "resources=VCPU:2,MEMORY_MB:4096" --apart
     python examples/scheduler.py URL evacuate HOST
@@ -39,19 +39,9 @@ def call(url: str, method: str, path: str, body: Any = None) -> Any:
 
 def place(url: str, count: int, request: str, *, apart: bool) -> Iterable[Any]:
     """Claim for `count` new servers on the hosts with most free VCPU, with `apart` on different hosts."""
-    body: dict[str, Any] = {
-        "request": f"{request}&order_by=spread:VCPU",
-        "consumers": [
-            {
-                "uuid": str(uuid4()),
-                "project_id": "example",
-                "user_id": "scheduler",
-                "consumer_type": "INSTANCE",
-                "consumer_generation": None,
-            }
-            for _ in range(count)
-        ],
-    }
+    server = {"project_id": "example", "user_id": "scheduler", "consumer_type": "INSTANCE"}
+    consumers = [{"uuid": str(uuid4()), **server, "consumer_generation": None} for _ in range(count)]
+    body: dict[str, Any] = {"request": f"{request}&order_by=spread:VCPU", "consumers": consumers}
     if apart:
         group = body["placement_group"] = str(uuid4())
         call(url, "PUT", f"/placement_groups/{group}", {"policy": "anti-affinity"})
@@ -60,6 +50,10 @@ def place(url: str, count: int, request: str, *, apart: bool) -> Iterable[Any]:
 
 def evacuate(url: str, host: str) -> Iterable[Any]:
     """Move the servers of a host to others one by one, with the same amounts; stop if one fits nowhere."""
+    group_of = {}
+    for group in call(url, "GET", "/placement_groups")["placement_groups"]:
+        for member in call(url, "GET", f"/placement_groups/{group['uuid']}")["members"]:
+            group_of[member["consumer_uuid"]] = group["uuid"]
     for server in call(url, "GET", f"/consumers?in_tree={host}&include=allocations")["consumers"]:
         amounts = Counter[str]()
         for allocation in server["allocations"].values():
@@ -71,7 +65,10 @@ def evacuate(url: str, host: str) -> Iterable[Any]:
         if consumer["consumer_type"] == "unknown":
             consumer["consumer_type"] = "INSTANCE"
         request = f"resources={resources}&in_tree=!{host}&order_by=spread:VCPU"
-        yield from call(url, "POST", "/claims", {"request": request, "consumers": [consumer]})["claims"]
+        body = {"request": request, "consumers": [consumer]}
+        if group := group_of.get(server["uuid"]):
+            body["placement_group"] = group
+        yield from call(url, "POST", "/claims", body)["claims"]
 
 
 def main() -> None:
