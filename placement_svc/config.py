@@ -197,7 +197,7 @@ class Settings:
             if parse_url(self.read_url).query.get("target_session_attrs") in ("read-write", "primary"):
                 raise SettingsError("PLACEMENT_READ_URL names standbys: leave target_session_attrs out")
         if not self.read_max_lag > 0 or not math.isfinite(self.read_max_lag):
-            raise SettingsError("PLACEMENT_READ_MAX_LAG must be more than 0")
+            raise SettingsError("PLACEMENT_READ_MAX_LAG must be more than 0, and finite")
         _check_choice("auth", self.auth, ("noauth", "token", "keystone"))
         if self.auth == "token" and self.token_file is None:
             raise SettingsError("PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE")
@@ -247,7 +247,7 @@ class Settings:
             _check_minimum(setting, getattr(self, setting), 0)
         for setting in ("max_candidates", "explanation_roots"):
             _check_maximum(setting, getattr(self, setting), MAX_INTEGER)
-        for setting in ("lock_timeout", "statement_timeout", "client_timeout", "drain"):
+        for setting in ("lock_timeout", "statement_timeout", "client_timeout", "drain", "request_deadline"):
             _check_maximum(setting, getattr(self, setting), MAX_SECONDS)
 
 
@@ -293,7 +293,7 @@ def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _check_minimum(setting: str, value: float, minimum: int) -> None:
     if value < minimum or not math.isfinite(value):
-        raise SettingsError(f"{variable(setting)} must be {minimum} or more")
+        raise SettingsError(f"{variable(setting)} must be {minimum} or more, and finite")
 
 
 def _check_maximum(setting: str, value: float, maximum: int) -> None:

@@ -545,6 +545,13 @@ def test_the_password_is_not_an_argument(
     assert "target_session_attrs=read-write" in service
 
 
+def test_a_missing_database_name_is_left_to_libpq(
+    dump_call: Callable[[str | URL], tuple[str, set[str]]], database_url: str
+) -> None:
+    _, service = dump_call(make_url(database_url)._replace(database=None))
+    assert not [line for line in service if line.startswith("dbname=")]
+
+
 def test_hosts_with_addresses_are_left_to_libpq(
     dump_call: Callable[[str | URL], tuple[str, set[str]]], database_url: str
 ) -> None:

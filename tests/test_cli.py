@@ -513,6 +513,13 @@ def test_port_in_use_is_reported_before_the_start(data_dir: Path) -> None:
     assert not (data_dir / "unused").exists()
 
 
+def test_host_that_cannot_be_resolved_is_reported(data_dir: Path) -> None:
+    arguments = ("serve", "--host", "no-such-host.invalid")
+    line = error_message(run(*arguments, allow_insecure=1, data_dir=data_dir / "unused"))
+    assert line.startswith("Error: The service cannot listen on no-such-host.invalid:8778 (")
+    assert "Unknown error" not in line
+
+
 def test_unknown_setting_is_reported_with_the_closest_one() -> None:
     result = CliRunner().invoke(main, ["serve"], env={"PLACEMENT_DATABSE_URL": "postgresql://host/placement"})
     assert error_message(result) == (

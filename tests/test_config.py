@@ -173,7 +173,7 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_SLOW_REQUEST", "-1", "must be 0 or more"),
         ("PLACEMENT_CLIENT_TIMEOUT", "0", "must be 1 or more"),
         ("PLACEMENT_DRAIN", "nan", "must be 0 or more"),
-        ("PLACEMENT_DRAIN", "inf", "must be 0 or more"),
+        ("PLACEMENT_DRAIN", "inf", "must be 0 or more, and finite"),
         ("PLACEMENT_LOG_FORMAT", "xml", "must be one of json, console, not 'xml'"),
         ("PLACEMENT_LOG_LEVEL", "loud", "must be one of debug, info, warning, error, not 'loud'"),
         ("PLACEMENT_LOCK_TIMEOUT", "0", "must be 1 or more"),
@@ -184,7 +184,8 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_MAX_CANDIDATES", "2147483648", "must be 2147483647 or less"),
         ("PLACEMENT_EXPLANATION_ROOTS", "9223372036854775807", "must be 2147483647 or less"),
         ("PLACEMENT_READ_MAX_LAG", "0", "must be more than 0"),
-        ("PLACEMENT_READ_MAX_LAG", "inf", "must be more than 0"),
+        ("PLACEMENT_READ_MAX_LAG", "inf", "must be more than 0, and finite"),
+        ("PLACEMENT_REQUEST_DEADLINE", "1e10", "must be 2147483 or less"),
         ("PLACEMENT_REQUIRE_SYNC", "yes", "must be one of 0, 1, not 'yes'"),
     ],
 )

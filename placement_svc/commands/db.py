@@ -11,8 +11,6 @@ from placement_svc.db.connections import sessions
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.connections.session_options import role_statements, session_options
 from placement_svc.db.connections.urls import parse_url
-from placement_svc.domain.errors import Unavailable
-from placement_svc.domain.wording import counted
 from placement_svc.import_export import dump as dump_file
 from placement_svc.import_export.files import STREAM, check_input
 from placement_svc.provisioning.database import database_name
@@ -69,12 +67,8 @@ def downgrade(revision: str, yes: bool, force: bool) -> None:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Confirm the downgrade with --yes: there is no terminal to ask on.")
     with opened_engine() as engine:
-        connected = 0 if force else sessions.count_others(engine)
-        if connected:
-            raise Unavailable(
-                f"Services or other commands are connected to {_name()} ({counted(connected, 'session')} with"
-                " the application_name of placement-svc): stop them first, or use --force."
-            )
+        if not force:
+            sessions.check_no_others(engine, _name())
         before = schema.current(engine)
         schema.check_downgrade(before, revision)
         if not yes:

@@ -7,7 +7,7 @@ from placement_svc.demo.cloud import HOSTS
 from placement_svc.demo.run import run
 
 MAX_HOSTS = 1_000_000
-"""With twice as many, the shared storage would exceed the largest amount that an inventory can have."""
+"""With 2,147,464 hosts, the shared storage would exceed the largest amount that an inventory can have."""
 
 
 @click.command("demo")

@@ -25,7 +25,7 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
 
     The exit status is 1 if nothing is found.
     """
-    found = {}
+    found: dict[str, list[Any]] = {}
     more = False
     for match, query in _queries(service, text):
         try:
@@ -42,11 +42,11 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
             if match != "name" and error.status == 400:
                 continue
             raise
-        found[match] = page["resource_providers"]
-        more = more or bool(page["links"])
+        left = limit - sum(map(len, found.values()))
+        providers = page["resource_providers"]
+        found[match] = providers[:left]
+        more = more or bool(page["links"]) or len(providers) > left
     rows = [[match, *_cells(provider)] for match, providers in found.items() for provider in providers]
-    more = more or len(rows) > limit
-    rows = rows[:limit]
     listing = Listing(_HEADINGS, rows)
     if not rows:
         nothing = f"No resource provider has the trait, aggregate, consumer, uuid or name {text}."

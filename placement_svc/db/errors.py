@@ -1,4 +1,4 @@
-"""Map errors of the database driver to Placement's errors: no other package handles driver errors."""
+"""Map errors of the database driver to Placement's errors, so that hardly any other package handles them."""
 
 import logging
 import re

@@ -22,7 +22,6 @@ from placement_svc.db import schema
 from placement_svc.db.connections import sessions
 from placement_svc.db.connections.urls import default_options, host_count
 from placement_svc.db.errors import map_driver_errors
-from placement_svc.domain.errors import Unavailable
 from placement_svc.domain.wording import counted
 from placement_svc.import_export.files import TransferError, open_output, progress_bars
 from placement_svc.provisioning.errors import EmbeddedError
@@ -155,12 +154,8 @@ def _check_target(engine: Engine, revision: str, force: bool) -> None:
             f"The database is not empty (it has {counted(len(tables), 'table')}): name an empty one, or use"
             " --force to replace all data"
         )
-    connected = 0 if force else sessions.count_others(engine)
-    if connected:
-        raise Unavailable(
-            f"Services or other commands are connected to the database ({counted(connected, 'session')} with"
-            " the application_name of placement-svc): stop them first, or use --force."
-        )
+    if not force:
+        sessions.check_no_others(engine, "the database")
     current = schema.current(engine) if tables else revision
     if current != revision:
         raise TransferError(
@@ -211,7 +206,8 @@ def _libpq_service(engine: Engine) -> Iterator[dict[str, str]]:
     # Only the owner can read a file in this directory.
     with command_directory("libpq") as directory:
         file = directory / "service.conf"
-        lines = [f"[{SERVICE}]", *(f"{name}={value}" for name, value in options.items())]
+        stated = {name: value for name, value in options.items() if value is not None}
+        lines = [f"[{SERVICE}]", *(f"{name}={value}" for name, value in stated.items())]
         file.write_text("".join(f"{line}\n" for line in lines))
         yield os.environ | {"PGSERVICEFILE": str(file)}
 

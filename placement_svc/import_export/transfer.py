@@ -203,7 +203,10 @@ _AFTER_COUNTS = (
 def _compare_counts(
     stated: tuple[int, RecordCounts] | None, found: RecordCounts, source: str
 ) -> list[ImportProblem]:
-    """Return the differences between the last line of a file and its records; raise if there is none."""
+    """Return the differences between the last line of a file and its records.
+
+    Raises `TransferError` if the file has no record of counts.
+    """
     if stated is None:
         raise TransferError(
             f"{source} does not end with a record of counts: it is incomplete, or an older version of"

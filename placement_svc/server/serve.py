@@ -4,7 +4,6 @@ import ctypes
 import gc
 import logging
 import mmap
-import os
 import signal
 import socket
 import sys
@@ -24,7 +23,7 @@ from placement_svc.db import schema
 from placement_svc.db.connections.connection_check import check_connection, missing_options
 from placement_svc.db.connections.durability import read_durability
 from placement_svc.db.connections.engine import connect
-from placement_svc.db.connections.urls import each_host, redact_url, server_name
+from placement_svc.db.connections.urls import each_host, server_name
 from placement_svc.db.errors import map_driver_errors
 from placement_svc.domain.errors import Unavailable
 from placement_svc.http import probes
@@ -144,15 +143,19 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=family == socket.AF_INET6
         )
     except OSError as error:
+        # Failed resolutions have numbers of their own, so `os.strerror` does not know them all.
+        reason, _, _ = str(error.strerror).partition(" (while attempting to bind")
         raise ServerError(
-            f"The service cannot listen on {host}:{port} ({os.strerror(error.errno or 0)}):"
+            f"The service cannot listen on {host}:{port} ({reason}):"
             " choose another address with --host or another port with --port"
         ) from None
     with listener:
         yield listener
 
 
-def startup_report(settings: Settings, url: str, *, workers: int, threads: int) -> dict[str, str]:
+def startup_report(
+    settings: Settings, url: str, database: str, *, workers: int, threads: int
+) -> dict[str, str]:
     """Return the fields of the report that a starting service prints; no secrets."""
     assert settings.database_url is not None
     revision, commits = _examine(settings.database_url)
@@ -160,7 +163,7 @@ def startup_report(settings: Settings, url: str, *, workers: int, threads: int) 
     return {
         "version": placement_svc.__version__,
         "url": url,
-        "database": redact_url(settings.database_url),
+        "database": database,
         "schema": revision,
         "commits": commits,
         "standbys": ", ".join(map(server_name, standbys)) or "none",
@@ -249,11 +252,11 @@ def serve(
             settings = with_database(settings)
             address = f"[{host}]" if ":" in host else host
             url = f"http://{address}:{listener.getsockname()[1]}"
-            report = startup_report(settings, url, workers=workers, threads=threads)
+            report = startup_report(settings, url, name, workers=workers, threads=threads)
             if is_stopped.is_set():
                 # SQLAlchemy loses the exit if the signal comes while it examines its first connection.
                 sys.exit()
-            print_report(report | {"database": name}, settings)
+            print_report(report, settings)
             options = {
                 # Gunicorn closes this descriptor when it stops; no other one may keep the port open.
                 "bind": f"fd://{listener.detach()}",

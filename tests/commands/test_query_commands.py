@@ -8,7 +8,6 @@ import pty
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from placement_svc.commands.query import query_command
 from placement_svc.commands.report import Report
 from tests.conftest import Api, LoadCloud, NewApp, served
 from tests.support.cloud import read, uuid_of
+from tests.support.service import wait_until
 
 WAIT_SECONDS = 30
 CLOUD = """
@@ -308,6 +308,8 @@ def test_find_names_all_providers(run: Run, text: str, match: str, names: list[s
     rows = csv_rows(run("find", text, "--csv"))
     assert [(row["match"], row["provider"]) for row in rows] == [(match, name) for name in names]
     assert {row["provider"]: row["uuid"] for row in rows} == {name: uuid_of(name) for name in names}
+    [found] = filter(None, json.loads(run("find", text, "--json", "--limit", "1").stdout).values())
+    assert [provider["name"] for provider in found] == names[:1]
     assert (f"raise --limit, which is {len(names) - 1}" in run("find", text, "--limit", "1").stdout) == (
         len(names) == 2
     )
@@ -346,9 +348,7 @@ def test_empty_lists_searches_without_candidates(run: Run, api: Api) -> None:
     unknown = run("empty", "--request-id", sent)
     assert (unknown.exit_code, unknown.stdout) == (0, f"No stored search has the request id {sent}.\n")
     api("GET", f"/allocation_candidates?{IMPOSSIBLE}", headers={"X-Openstack-Request-Id": sent}).close()
-    end = time.monotonic() + WAIT_SECONDS
-    while run("empty", "--request-id", sent, "--json").exit_code == 0 and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until(lambda: run("empty", "--request-id", sent, "--json").exit_code == 1)
     listed = run("empty", "--request-id", sent)
     assert listed.exit_code == 1
     assert sent in listed.stdout
@@ -366,9 +366,7 @@ def test_empty_tells_that_there_are_more(run: Run, api: Api) -> None:
     for _ in range(2):
         api("GET", f"/allocation_candidates?{IMPOSSIBLE}", headers={"X-Openstack-Request-Id": sent}).close()
     command = ["empty", "--request-id", sent]
-    end = time.monotonic() + WAIT_SECONDS
-    while len(csv_rows(run(*command, "--csv"))) < 2 and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until(lambda: len(csv_rows(run(*command, "--csv"))) == 2)
     note = "There are more: raise --limit, which is 1."
     assert note in run(*command, "--limit", "1").stdout
     assert "There are more" not in run(*command, "--limit", "2").stdout

@@ -72,7 +72,7 @@ def test_labels_are_those_of_the_service(app: Flask) -> None:
 def test_report_is_the_one_that_is_printed(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(database_url=database_url, log_format="console")
     server.print_report(
-        server.startup_report(settings, "http://127.0.0.1:8778", workers=2, threads=4), settings
+        server.startup_report(settings, "http://127.0.0.1:8778", "db", workers=2, threads=4), settings
     )
     printed = capsys.readouterr().err
     [shown] = re.findall(r"```\n(placement-svc\n.*?)```", section("Starting"), re.S)

@@ -90,7 +90,7 @@ def test_commits_wait_for_a_standby(synchronous: FailoverPair) -> None:
         " synchronous_commit=on)\n"
     )
     report = startup_report(
-        Settings(database_url=synchronous.primary_url), "http://127.0.0.1:8778", workers=1, threads=1
+        Settings(database_url=synchronous.primary_url), "http://h:8778", "the pair", workers=1, threads=1
     )
     assert f"commits: {report['commits']}\n" in text
 

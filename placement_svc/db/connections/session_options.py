@@ -45,9 +45,9 @@ def ignored_options(connection: Connection, names: Collection[str]) -> list[str]
 
 def role_statements(url: URL, options: Mapping[str, str]) -> list[str]:
     """Return the SQL statements that set options for the role and the database of a URL."""
-    role, database = (
-        '"' + (name or "placement").replace('"', '""') + '"' for name in (url.username, url.database)
-    )
+    user = url.username or "placement"
+    # Without a database, libpq takes that with the name of the user.
+    role, database = ('"' + name.replace('"', '""') + '"' for name in (user, url.database or user))
     return [
         f"ALTER ROLE {role} IN DATABASE {database} SET {name} = '{value}';" for name, value in options.items()
     ]

@@ -5,6 +5,8 @@ import time
 from sqlalchemy import Connection, Engine, text
 
 from placement_svc.db.errors import map_driver_errors
+from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.wording import counted
 
 END_SECONDS = 2.0
 """Seconds that PostgreSQL may still list a session whose client has disconnected."""
@@ -30,6 +32,15 @@ def count_others(engine: Engine) -> int:
         if number == 0 or time.monotonic() > deadline:
             return number
         time.sleep(POLL_SECONDS)
+
+
+def check_no_others(engine: Engine, name: str) -> None:
+    """Raise `Unavailable` if services or other commands are connected to the database, which `name` names."""
+    if connected := count_others(engine):
+        raise Unavailable(
+            f"Services or other commands are connected to {name} ({counted(connected, 'session')} with the"
+            " application_name of placement-svc): stop them first, or use --force."
+        )
 
 
 _IS_READ_ONLY = text("""
