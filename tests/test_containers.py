@@ -19,7 +19,7 @@ from packaging.version import Version
 from placement_svc.cli import main
 from placement_svc.commands.serve import serve
 from placement_svc.config import Settings
-from placement_svc.server.worker import BUFFER_THREADS
+from placement_svc.server.worker import max_threads
 from tests.test_deploy import COMPOSE, DOCKERFILE, OBJECTS, PODS, REPLICAS, ROOT
 
 LOCK = ROOT / "deploy/image/requirements.txt"
@@ -191,8 +191,8 @@ def test_containers_have_limits() -> None:
 
 def test_limits_of_containers_fit_the_service() -> None:
     defaults = {option.name: option.default for option in serve.params}
-    threads = defaults["workers"] * (defaults["threads"] + BUFFER_THREADS)
-    assert COMPOSE["services"]["api"]["pids_limit"] >= 2 * threads
+    threads = defaults["workers"] * max_threads(defaults["threads"])
+    assert COMPOSE["services"]["api"]["pids_limit"] >= threads
     memory = size(COMPOSE["services"]["api"]["mem_limit"])
     shared = size(COMPOSE["services"]["api"]["shm_size"])
     [container] = PODS["Deployment"]["containers"]

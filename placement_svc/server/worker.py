@@ -37,13 +37,16 @@ from placement_svc.server.reception import Reception, max_connections
 from placement_svc.server.turns import READ_TURNS, STANDBY_TURNS, Turn, Turns
 
 BUFFER_THREADS = 250
-"""Threads of a worker besides those that run the application."""
+"""Threads of a worker that receive requests and send responses, besides those that run the application."""
 
 MAX_BODY_READERS = 100
 """Threads of a worker that may wait for large bodies; for one more, the oldest connection is closed."""
 
 PROBE_THREADS = 2
 """Threads of a worker that handle only probes, which therefore never wait for other requests."""
+
+OTHER_THREADS = 5
+"""Threads of a worker for its own work, approximately: its main thread, metrics, standbys, cancellation."""
 
 KEEPALIVE_THREADS = 50
 """Threads of a worker that may wait for a client's next request; the others remain for new requests."""
@@ -65,6 +68,11 @@ STOP_SIGNALS = {signal.SIGTERM, signal.SIGQUIT}
 """The signals by which the master stops a worker."""
 
 _PROBE = re.compile(rf"(?:GET|HEAD) (?:{probes.ALIVE}|{probes.READY})[ ?]".encode())
+
+
+def max_threads(concurrency: int) -> int:
+    """Return how many threads a worker can have that processes so many requests at the same time."""
+    return concurrency + BUFFER_THREADS + MAX_BODY_READERS + 1 + PROBE_THREADS + OTHER_THREADS
 
 
 class Application(Protocol):
@@ -90,8 +98,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.settings = self.app.settings
         self.limits = Limits.of(self.cfg, self.settings.max_body)
-        # Each short turn finds a free database connection, and so does a request with a large body, which
-        # counts as long only when its first long turn has ended.
+        # If the pool is large enough, each short turn finds a free database connection, and so does a request
+        # with a large body, which counts as long only when its first long turn has ended.
         standby_turns = STANDBY_TURNS if self.settings.read_url else 0
         max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_TURNS - standby_turns - 1)
         self.turns = Turns(self.app.concurrency, max_long, reads=READ_TURNS, standby_reads=standby_turns)
