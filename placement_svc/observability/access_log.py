@@ -1,4 +1,4 @@
-"""The access log: one log record for each completed request, which is also passed on to the metrics."""
+"""The access log: one log record for each completed request, which metrics and reports get, too."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -29,9 +29,10 @@ class CompletedRequest:
     """A request whose response has been sent.
 
     `route` is the URL rule that matches the path. `seconds` is the time from the start of the request to the
-    last byte of the response. `error` is the API error in the response, if any. `body_bytes` is None for a
-    chunked body. `user_id` and `project_id` are those of an authenticated caller. `client` is the address of
-    the other end of the connection, None for a Unix socket. `aborted` tells whether the body ended early.
+    last byte of the response, 0 until then. `error` is the API error in the response, if any. `body_bytes` is
+    None for a chunked body. `user_id` and `project_id` are those of an authenticated caller. `client` is the
+    address of the other end of the connection, None for a Unix socket. `aborted` tells whether the body ended
+    early.
     """
 
     method: str
@@ -48,8 +49,8 @@ class CompletedRequest:
     project_id: str | None
     client: str | None
     error: PlacementError | None
-    seconds: float
     stats: RequestStats
+    seconds: float = 0.0
     aborted: bool = False
 
     @property
@@ -69,12 +70,11 @@ def install(
     environment, the response before it is sent, and the time of `perf_counter` at which the request started.
     """
 
-    def end_with(response: Response, complete: Callable[[float], CompletedRequest]) -> None:
+    def end_with(response: Response, started: float, request_of: CompletedRequest) -> None:
         @response.call_on_close
         def sent() -> None:
-            completed = complete(perf_counter())
-            if isinstance(response, StreamedResponse) and response.aborted:
-                completed = replace(completed, aborted=True)
+            is_aborted = isinstance(response, StreamedResponse) and response.aborted
+            completed = replace(request_of, seconds=perf_counter() - started, aborted=is_aborted)
             _log(completed, slow_seconds)
             for report in reports:
                 report(completed)
@@ -86,41 +86,40 @@ def install(
 
     @app.after_request
     def end(response: Response) -> Response:
-        end_with(response, _completion(response))
+        end_with(response, g.started, _completed(response))
         return response
 
     def record(environ: WSGIEnvironment, response: Response, started: float) -> None:
-        end_with(response, _completion_outside(environ, response, started))
+        own_id = request_id.generate()
+        response.headers[request_id.HEADER.lower()] = own_id
+        # Otherwise Werkzeug closes only the file of a response, and not the response itself.
+        response.direct_passthrough = False
+        end_with(response, started, _completed_outside(environ, response, own_id))
 
     return record
 
 
-def _completion(response: Response) -> Callable[[float], CompletedRequest]:
-    """Return a function that takes the time of the last byte and returns the completed request.
-
-    The request context ends before the last byte is sent, so its values are read here.
-    """
+def _completed(response: Response) -> CompletedRequest:
+    """Return the current request; its context ends before the last byte is sent."""
     version = microversion.current()
-    started: float = g.started
     caller: Caller | None = g.get("caller")
-    values = {
-        "method": request.environ["REQUEST_METHOD"],
-        "path": request.path,
-        "query": request.query_string.decode(errors="backslashreplace"),
-        "body_bytes": request.content_length,
-        "route": request.url_rule.rule if request.url_rule else UNKNOWN_ROUTE,
-        "endpoint": request.endpoint,
-        "status": response.status_code,
-        "microversion": str(version) if version else None,
-        "request_id": g.request_id,
-        "global_request_id": g.global_request_id,
-        "user_id": _logged_id(caller, caller.user_id if caller else None),
-        "project_id": _logged_id(caller, caller.project_id if caller else None),
-        "client": request.remote_addr or None,
-        "error": g.get("error"),
-        "stats": g.stats,
-    }
-    return lambda now: CompletedRequest(seconds=now - started, **values)
+    return CompletedRequest(
+        method=request.environ["REQUEST_METHOD"],
+        path=request.path,
+        query=request.query_string.decode(errors="backslashreplace"),
+        body_bytes=request.content_length,
+        route=request.url_rule.rule if request.url_rule else UNKNOWN_ROUTE,
+        endpoint=request.endpoint,
+        status=response.status_code,
+        microversion=str(version) if version else None,
+        request_id=g.request_id,
+        global_request_id=g.global_request_id,
+        user_id=_logged_id(caller, caller.user_id if caller else None),
+        project_id=_logged_id(caller, caller.project_id if caller else None),
+        client=request.remote_addr or None,
+        error=g.get("error"),
+        stats=g.stats,
+    )
 
 
 def _logged_id(caller: Caller | None, id_: str | None) -> str | None:
@@ -134,35 +133,26 @@ def _logged_id(caller: Caller | None, id_: str | None) -> str | None:
     return id_[:MAX_ID_LENGTH]
 
 
-def _completion_outside(
-    environ: WSGIEnvironment, response: Response, started: float
-) -> Callable[[float], CompletedRequest]:
-    """Return the same function for a request that does not reach Flask; its path must be a fixed one.
-
-    The request gets an id, which the response shows.
-    """
+def _completed_outside(environ: WSGIEnvironment, response: Response, own_id: str) -> CompletedRequest:
+    """Return a request with the id `own_id` that does not reach Flask; its path must be a fixed one."""
     received = Request(environ)
-    response.headers[request_id.HEADER.lower()] = own_id = request_id.generate()
-    # Otherwise Werkzeug closes only the file of a response, and not the response itself.
-    response.direct_passthrough = False
-    values: dict[str, Any] = {
-        "method": environ["REQUEST_METHOD"],
-        "path": received.path,
-        "query": received.query_string.decode(errors="backslashreplace"),
-        "body_bytes": received.content_length,
-        "route": received.path,
-        "endpoint": None,
-        "status": response.status_code,
-        "microversion": None,
-        "request_id": own_id,
-        "global_request_id": request_id.global_id(received.headers.get(request_id.HEADER, "")),
-        "user_id": None,
-        "project_id": None,
-        "client": received.remote_addr or None,
-        "error": None,
-        "stats": RequestStats(),
-    }
-    return lambda now: CompletedRequest(seconds=now - started, **values)
+    return CompletedRequest(
+        method=environ["REQUEST_METHOD"],
+        path=received.path,
+        query=received.query_string.decode(errors="backslashreplace"),
+        body_bytes=received.content_length,
+        route=received.path,
+        endpoint=None,
+        status=response.status_code,
+        microversion=None,
+        request_id=own_id,
+        global_request_id=request_id.global_id(received.headers.get(request_id.HEADER, "")),
+        user_id=None,
+        project_id=None,
+        client=received.remote_addr or None,
+        error=None,
+        stats=RequestStats(),
+    )
 
 
 def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, Any]:
