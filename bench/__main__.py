@@ -127,7 +127,7 @@ class Benchmark:
                 yield result
 
     def storm(self, hosts: int) -> Iterator[StormResult]:
-        """Yield the times of searches before, beside and after many claims."""
+        """Yield the times of searches before, during and after many claims."""
         self.status.update(f"{STORM}: loading {hosts:,} hosts")
         with serve_cloud(self.server_url, clouds.unlimited(hosts), self.reference_python) as environment:
             self.status.update(STORM)

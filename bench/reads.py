@@ -18,7 +18,7 @@ EXTENDED = f"{VERSION}, placement-svc 1.0"
 PARTS = ("inventories", "usages", "allocations")
 PAGE_SIZE = 1000
 SAMPLE = 300
-"""How many hosts are read one by one; the time for all hosts is extrapolated from them."""
+"""At least so many hosts are read one by one, if there are as many; the time for all is extrapolated."""
 
 REPETITIONS = 9
 
@@ -27,7 +27,7 @@ REPETITIONS = 9
 class ReadResult:
     """The time of one way to read something, and of the first way.
 
-    If `is_extrapolated`, the time is extrapolated from that for `SAMPLE` hosts.
+    If `is_extrapolated`, the time is extrapolated from that for a part of the hosts.
     """
 
     scenario: str

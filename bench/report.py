@@ -173,7 +173,7 @@ def schedule_line(result: ScheduleResult) -> str:
 
 
 def storm_table(results: Iterable[StormResult]) -> Table:
-    """Return a table of searches with their times in ms, before, beside and after a storm of claims."""
+    """Return a table of searches with their times in ms, before, during and after a storm of claims."""
     rendered = Table(box=_box())
     rendered.add_column("service")
     for heading in ("hosts", "limit"):

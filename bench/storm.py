@@ -1,4 +1,4 @@
-"""Measure searches before, beside and after a storm of claims and releases.
+"""Measure searches before, during and after a storm of claims and releases.
 
 Each claim leaves old versions of rows and index entries behind until the next vacuum.
 """
@@ -23,7 +23,7 @@ CLIENTS = 4
 SECONDS = 10.0
 """The duration of each phase."""
 
-BEFORE, BESIDE, AFTER = "before", "beside claims", "after"
+BEFORE, DURING, AFTER = "before", "during claims", "after"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def measure_storm(servers: Sequence[Server], hosts: int, seconds: float = SECOND
         times = {BEFORE: _search_for(server.service, seconds)}
         with ThreadPoolExecutor(1) as pool:
             storm = pool.submit(run_claims, server.service, uuids, CLIENTS, seconds, with_release=True)
-            times[BESIDE] = _search_until(server.service, storm.done)
+            times[DURING] = _search_until(server.service, storm.done)
         times[AFTER] = _search_for(server.service, seconds)
         for limit in LIMITS:
             first = statistics.median(times[BEFORE][limit])
@@ -72,7 +72,7 @@ def measure_storm(servers: Sequence[Server], hosts: int, seconds: float = SECOND
                     median=statistics.median(ordered),
                     p99=ordered[len(ordered) * 99 // 100],
                     first=first,
-                    claims_per_second=storm.result().per_second if phase == BESIDE else 0.0,
+                    claims_per_second=storm.result().per_second if phase == DURING else 0.0,
                 )
 
 
