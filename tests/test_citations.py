@@ -22,6 +22,7 @@ SEARCHED = (
     "gabbits",
     "tests",
     "bench",
+    "examples",
     "docs",
     "README.md",
     "CONTRIBUTING.md",
@@ -41,7 +42,7 @@ CITATION = re.compile(
     rf"(?<![\w./-])(?P<path>[\w./-]*\w\.md)\b(?:`?,?\s+(?:#\s+)?`?(?:sections?\s+)?(?P<places>{_PLACES}))?"
 )
 CODE_FILE = re.compile(
-    r"(?<![\w./-])(?:placement_svc|tests|gabbits|migrations|bench)/[\w./-]*\w\.(?:py|sql|yaml)\b"
+    r"(?<![\w./-])(?:placement_svc|tests|gabbits|migrations|bench|examples)/[\w./-]*\w\.(?:py|sql|yaml)\b"
 )
 OWN_SECTION = re.compile(rf"\b[Ss]ections?\s+(?P<places>{_PLACES})(?!`?\s+of\b)")
 HEADING = re.compile(r"^#{2,4}\s+(\d+(?:\.\d+)?)\.?\s", re.MULTILINE)

@@ -55,6 +55,7 @@ def test_gabbits(file: Path, served: Flask) -> None:
     )
     result = unittest.TestResult()
     suite.run(result)
+    assert result.testsRun
     failures = [f"{gabbit.test_data['name']}: {trace}" for gabbit, trace in result.errors + result.failures]
     if failures:
         pytest.fail("\n\n".join(failures), pytrace=False)

@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from placement_svc.provisioning import embedded, installation
 from placement_svc.provisioning.embedded import EmbeddedError
+from tests.support.service import wait_until
 
 PROGRAM = """\
 import os, signal, sys, time
@@ -109,6 +110,7 @@ def runs(data_dir: Path) -> bool:
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    # The tests that wait so kill the process at once.
     while not path.exists():
         assert process.poll() is None
         time.sleep(0.001)
@@ -429,9 +431,12 @@ def test_server_started_by_hand_is_not_stopped(data_dir: Path) -> None:
     owner = pgdata.stat().st_uid if os.geteuid() == 0 else None
     command: list[str | Path] = [installation.binary("postgres"), "-D", pgdata, "-k", pgdata, "-h", ""]
     with subprocess.Popen(command, cwd="/", stderr=subprocess.DEVNULL, user=owner) as by_hand:
-        while not runs(data_dir) or "ready" not in (pgdata / "postmaster.pid").read_text():
+
+        def is_ready() -> bool:
             assert by_hand.poll() is None
-            time.sleep(0.01)
+            return runs(data_dir) and "ready" in (pgdata / "postmaster.pid").read_text()
+
+        wait_until(is_ready)
         with pytest.raises(EmbeddedError, match="started by hand"):
             embedded.start(data_dir)
         assert query(url, "SELECT 1") == 1

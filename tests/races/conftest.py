@@ -129,8 +129,8 @@ def deadlocks(engine):
     return partial(count_deadlocks, engine)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def audited(engine):
-    """Audit the stored data after each test."""
+    """Audit the stored data of the worker's database after each test."""
     yield
     assert audit_faults(engine) == {}

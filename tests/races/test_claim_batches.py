@@ -18,8 +18,6 @@ from tests.races.helpers import allocation, code, consumer
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import wait_until
 
-pytestmark = pytest.mark.usefixtures("audited")
-
 CLAIM, CLAIM_BATCH = (statement.partition("(")[0] for statement in (procedures.CLAIM, procedures.CLAIM_BATCH))
 """The beginnings of the two statements, up to the name of the procedure."""
 

@@ -10,8 +10,6 @@ import pytest
 from tests.conftest import ADMIN
 from tests.races.helpers import ROUNDS, allocation, code, consumer, inventories, race, statuses
 
-pytestmark = pytest.mark.usefixtures("audited")
-
 
 def test_guarantee_1_no_query_sees_part_of_a_write(api, put, provider):
     hosts, instance = [provider(VCPU=9), provider(VCPU=9)], uuid4()

@@ -11,8 +11,6 @@ from tests.races.helpers import ROUNDS, allocation, code, inventories, race, rep
 from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT
 
-pytestmark = pytest.mark.usefixtures("audited")
-
 CLIENTS = 8
 MAX_ATTEMPTS = 7
 """The snapshots of a call whose first exclusive attempt also loses; without exclusive ones, up to 15."""

@@ -30,8 +30,6 @@ from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import wait_until
 from tests.support.turns import RecordedTurn
 
-pytestmark = pytest.mark.usefixtures("audited")
-
 CLAIM = procedures.CLAIM.partition("(")[0]
 SEARCH = "WITH examined_roots"
 """The beginning of the statement that finds trees."""

@@ -12,8 +12,6 @@ from tests.races.helpers import ROUNDS, allocation, code, race, repeatedly, stat
 from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT
 
-pytestmark = pytest.mark.usefixtures("audited")
-
 CLIENTS = 8
 
 

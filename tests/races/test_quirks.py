@@ -3,11 +3,7 @@
 from functools import partial
 from uuid import uuid4
 
-import pytest
-
 from tests.races.helpers import ROUNDS, allocation, code, consumer, inventories, race, statuses
-
-pytestmark = pytest.mark.usefixtures("audited")
 
 
 def test_q1_failed_or_empty_first_write_leaves_no_consumer(put, provider):

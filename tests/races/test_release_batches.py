@@ -17,8 +17,6 @@ from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import wait_until
 from tests.support.stored_allocations import stored_members
 
-pytestmark = pytest.mark.usefixtures("audited")
-
 CLAIM, TOGETHER, RELEASE = (
     statement.partition("(")[0]
     for statement in (procedures.CLAIM, procedures.CLAIM_AND_RELEASE, procedures.DELETE_CONSUMER)

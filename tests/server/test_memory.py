@@ -1,4 +1,4 @@
-"""The memory that a worker keeps after requests with large bodies."""
+"""The memory that a worker needs for requests with large bodies."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +31,8 @@ def service(database_url: str) -> Iterator[Service]:
     ],
     ids=["string", "objects"],
 )
-def test_large_bodies_of_many_clients_leave_little_memory(service: Service, body: bytes) -> None:
-    """Each takes up to 64 MiB; without a limit of the heaps, the worker kept 500 MB."""
+def test_large_bodies_of_many_clients_need_little_memory(service: Service, body: bytes) -> None:
+    """Each takes up to 64 MiB; without a limit of the heaps, the worker needed 500 MB."""
 
     def send(_: int) -> bytes:
         with service.connect(HEAD % len(body) + body) as connection:

@@ -30,7 +30,9 @@ def send_examples(page: str, url: str) -> list[DocumentedCalls]:
 
 def check_examples(file: Path, url: str) -> None:
     """Send the calls of a page, and compare the responses with the parts of them that it shows."""
-    for responses, documented in send_examples(file.read_text(), url):
+    examples = send_examples(file.read_text(), url)
+    assert examples
+    for responses, documented in examples:
         for status, content in responses[: -1 if documented else None]:
             assert status < 300, content
         if documented:

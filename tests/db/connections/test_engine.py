@@ -1,6 +1,5 @@
 """Responses and retries when the database is missing, slow, lost, or blocked by a concurrent transaction."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -227,13 +226,11 @@ def test_claim_never_uses_a_terminated_connection(api: Api, engine: Engine, host
 def terminate_waiting(engine: Engine) -> None:
     """Terminate the connection that waits for a lock, as soon as there is one."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        while not connection.scalar(
-            text("""
-                SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                 WHERE datname = current_database() AND wait_event_type = 'Lock'
-            """)
-        ):
-            time.sleep(0.01)
+        terminate = text("""
+            SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'
+        """)
+        wait_until(lambda: connection.scalar(terminate))
 
 
 @pytest.mark.parametrize("version", ["1.12", "1.39"])
