@@ -102,7 +102,7 @@ class Turn:
         self.leave()
 
     def leave(self) -> None:
-        """Give back the turn of a request that has no database connection."""
+        """Give back the turn, and the request's place among the long ones with a database connection."""
         self.pause()
         if self._is_counted:
             self._is_counted = False
@@ -162,13 +162,12 @@ class Turn:
         self._is_counted = self.is_long = True
         self._acquire(max(0.0, end - time.monotonic()))
 
-    def resume(self, *, is_long: bool) -> None:
-        """Get a turn again after `pause`."""
-        self.is_long = self.is_long or is_long
-        self._acquire()
+    def resume(self, seconds: float = math.inf, *, is_long: bool = False) -> None:
+        """Get a turn again after `pause`, a long one if the last one was or `is_long` is true.
 
-    def resume_within(self, seconds: float) -> None:
-        """Get a turn of the same kind again after `pause`; raise `Unavailable` after that many seconds."""
+        Raises `Unavailable` after that many seconds.
+        """
+        self.is_long = self.is_long or is_long
         self._acquire(seconds)
 
     def pieces(self, response: Iterable[bytes]) -> Iterator[bytes]:

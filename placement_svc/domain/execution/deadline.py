@@ -40,7 +40,7 @@ class Turn(Protocol):
     def pause(self) -> None:
         """Give back the turn: the request waits for other requests."""
 
-    def resume_within(self, seconds: float) -> None:
+    def resume(self, seconds: float) -> None:
         """Get a turn again after `pause`."""
 
     def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
@@ -50,7 +50,7 @@ class Turn(Protocol):
         """
 
     def leave(self) -> None:
-        """Give back the turn of a request that has no database connection, until `become_long`."""
+        """Give back the turn until `become_long`, and the place among long requests with a connection."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Deadline:
         """
         self.raise_if_over()
         if self.turn is not None:
-            self.turn.resume_within(max(0.0, self.remaining()))
+            self.turn.resume(max(0.0, self.remaining()))
         self._turn_starts()
 
     def wait_for(self, semaphore: FairSemaphore) -> None:
