@@ -43,7 +43,7 @@ def rename(connection: Connection, name: str, new_name: str) -> None:
 
     Raise `NotFound`, `Invalid` for a standard class, and `Conflict` if another class has the new name.
     """
-    class_id = _custom_id(connection, name, f"Cannot update standard resource class {name}")
+    class_id = _lock_custom(connection, name, f"Cannot update standard resource class {name}")
     name_taken = Conflict(f"Resource class already exists: {new_name}")
     with map_constraints(resource_classes_name_key=name_taken):
         connection.execute(
@@ -59,17 +59,24 @@ def remove(connection: Connection, name: str) -> None:
     Raise `NotFound`, `Invalid` for a standard class, and `Conflict` for a class with inventories.
     """
     prefix = "Error in delete resource class:"
-    class_id = _custom_id(connection, name, f"{prefix} Cannot delete standard resource class {name}.")
+    class_id = _lock_custom(connection, name, f"{prefix} Cannot delete standard resource class {name}.")
     in_use = Conflict(f"{prefix} Class is in use in inventory.")
     with map_constraints(inventories_resource_class_id_fkey=in_use):
         connection.execute(delete(resource_classes).where(resource_classes.c.id == class_id))
 
 
-def _custom_id(connection: Connection, name: str, standard_message: str) -> int:
-    """Return the id of a custom resource class; raise `NotFound`, or `Invalid` for a standard class."""
+def _lock_custom(connection: Connection, name: str, standard_message: str) -> int:
+    """Lock the row of a custom resource class, and return its id.
+
+    Raise `NotFound`, also if another request deletes or renames it first, or `Invalid` for a standard class.
+    """
     class_id = names.ids(connection, resource_classes, [name]).get(name)
-    if class_id is None:
-        raise NotFound(f"No such resource class {name}.")
-    if class_id < FIRST_CUSTOM_ID:
+    if class_id is not None and class_id < FIRST_CUSTOM_ID:
         raise Invalid(standard_message)
+    # PostgreSQL compares the name again once it has the lock.
+    named = select(resource_classes.c.id).where(
+        resource_classes.c.id == class_id, resource_classes.c.name == name
+    )
+    if class_id is None or connection.scalar(named.with_for_update()) is None:
+        raise NotFound(f"No such resource class {name}.")
     return class_id

@@ -38,8 +38,13 @@ def get(connection: Connection, name: str) -> Trait:
 
 def ensure(connection: Connection, name: str) -> tuple[Trait, bool]:
     """Create a custom trait unless it exists; return the trait and whether it was created."""
-    created = names.add(connection, traits, name)
-    return get(connection, name), created
+    while True:
+        created = names.add(connection, traits, name)
+        try:
+            return get(connection, name), created
+        except NotFound:
+            # Another request has deleted it meanwhile.
+            continue
 
 
 def remove(connection: Connection, name: str) -> None:
@@ -52,4 +57,7 @@ def remove(connection: Connection, name: str) -> None:
         raise Invalid(f"Cannot delete standard trait {name}.")
     in_use = Conflict(f"The trait {name} is in use by a resource provider.")
     with map_constraints(provider_traits_trait_id_fkey=in_use):
-        connection.execute(delete(traits).where(traits.c.name == name))
+        deleted = connection.execute(delete(traits).where(traits.c.name == name))
+    if not deleted.rowcount:
+        # Another request has deleted it since it was read.
+        get(connection, name)

@@ -237,10 +237,10 @@ def test_paused_request_continues_when_a_turn_is_free() -> None:
         first.pause()
         with Turn(turns, is_write=True):
             with pytest.raises(Unavailable):
-                first.resume_within(0.01)
+                first.resume(0.01)
             with Turn(turns):
                 pass
-        first.resume_within(TIMEOUT)
+        first.resume(TIMEOUT)
         assert not turns.short_writes.acquire(blocking=False)
         assert not first.is_long
     assert turns.short_writes.acquire(blocking=False)
@@ -251,7 +251,7 @@ def test_paused_request_that_waits_for_reads_leaves_the_turn_of_writes() -> None
     first = Turn(turns, is_write=True)
     with Turn(turns):
         with pytest.raises(Unavailable):
-            first.resume_within(0.01)
+            first.resume(0.01)
         assert turns.short_writes.acquire(blocking=False)
 
 
@@ -262,9 +262,9 @@ def test_long_request_continues_in_the_long_turn_after_a_pause() -> None:
         first.pause()
         assert turns.long.acquire(0)
         with pytest.raises(Unavailable):
-            first.resume_within(0.01)
+            first.resume(0.01)
         turns.long.release()
-        first.resume_within(TIMEOUT)
+        first.resume(TIMEOUT)
         assert not turns.long.acquire(0)
 
 
@@ -290,11 +290,11 @@ def test_reads_on_standbys_run_while_the_primary_holds_all_other_turns(
     with turns.of_request("PUT", "/traits/CUSTOM_A"), turns.of_request("GET", "/traits"):
         turn = turns.of_request(method, uri)
         if on_standby:
-            turn.resume_within(0)
+            turn.resume(0)
             turn.pause()
         else:
             with pytest.raises(Unavailable):
-                turn.resume_within(0.01)
+                turn.resume(0.01)
 
 
 def test_a_long_read_on_a_standby_does_not_wait_for_one_on_the_primary() -> None:
@@ -310,7 +310,7 @@ def test_a_long_read_on_a_standby_does_not_wait_for_one_on_the_primary() -> None
 def test_without_standbys_all_reads_have_the_same_turns() -> None:
     turns = Turns(concurrency=1, max_long=1)
     with turns.of_request("GET", "/traits"), pytest.raises(Unavailable):
-        turns.of_request("GET", "/traits?stale=ok").resume_within(0.01)
+        turns.of_request("GET", "/traits?stale=ok").resume(0.01)
 
 
 def test_pieces_of_a_long_response_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

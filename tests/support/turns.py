@@ -16,7 +16,7 @@ class RecordedTurn:
     def pause(self) -> None:
         self.events.append(f"pause{self._end}")
 
-    def resume_within(self, seconds: float) -> None:
+    def resume(self, seconds: float) -> None:
         self.events.append(f"resume{self._end}")
 
     def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:

@@ -251,7 +251,7 @@ def test_requests_have_no_turn_while_they_wait(cloud, start, wait_for_first):
 
 def test_leader_that_gets_no_turn_does_not_fail_the_others(cloud, start, wait_for_first):
     class NoTurn(RecordedTurn):
-        def resume_within(self, seconds: float) -> None:
+        def resume(self, seconds: float) -> None:
             raise Unavailable("no turn")
 
     wait_for_first("")

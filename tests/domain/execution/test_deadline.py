@@ -112,7 +112,7 @@ def test_semaphore_is_released_if_the_turn_comes_too_late() -> None:
         def pause(self) -> None:
             semaphore.release()
 
-        def resume_within(self, seconds: float) -> None:
+        def resume(self, seconds: float) -> None:
             raise Unavailable("too late")
 
     with pytest.raises(Unavailable, match="too late"):
