@@ -75,6 +75,12 @@ def max_threads(concurrency: int) -> int:
     return concurrency + BUFFER_THREADS + MAX_BODY_READERS + 1 + PROBE_THREADS + OTHER_THREADS
 
 
+def _asks_to_close(req: Any) -> bool:
+    """Return whether a client asks to close the connection, be it by one option of several."""
+    values = (value for name, value in req.headers if name == "CONNECTION")
+    return any(option.strip().lower() == "close" for value in values for option in value.split(","))
+
+
 class Application(Protocol):
     """The attributes that a worker reads from the program that started it.
 
@@ -239,6 +245,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         Raises `InvalidHeader` for a transfer coding other than chunked. Gunicorn accepts "gzip, chunked" but
         does not decompress the body.
         """
+        # There is no other protocol to change to, and Werkzeug has no routes for websockets.
+        req.headers = [header for header in req.headers if header[0] != "UPGRADE"]
+        req.must_close = _asks_to_close(req)
         codings = [value for name, value in req.headers if name == "TRANSFER-ENCODING"]
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
             raise InvalidHeader("TRANSFER-ENCODING")
@@ -290,7 +299,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             finally:
                 self.read_deadlines.end(conn.sock)
                 turn.resume(is_long=is_chunked or length > self.limits.body)
-            req.must_close = not is_whole
+            req.must_close = not is_whole or _asks_to_close(req)
             return body
 
         return cast(BinaryIO, BodyOnDemand(read))

@@ -63,6 +63,29 @@ def test_waiting_connections_do_not_delay_others(service: Service, sent: bytes) 
 
 
 @pytest.mark.parametrize(
+    "headers",
+    [
+        b"Connection: CLOSE\r\n",
+        b"Connection: TE, close\r\n",
+        b"Connection: close,TE\r\n",
+        b"Connection: TE\r\nConnection: close\r\n",
+    ],
+)
+def test_connection_is_closed_if_the_client_asks_for_it(service: Service, headers: bytes) -> None:
+    with service.connect(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n") as connection:
+        response = received(connection)
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nConnection: close\r\n" in response
+
+
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c"])
+def test_upgrade_to_another_protocol_is_ignored(service: Service, protocol: bytes) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: %b\r\n\r\n"
+    with service.connect(head % protocol) as connection:
+        assert received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
     "header",
     [
         b"Content-Length: %d\r\n" % LARGE,
