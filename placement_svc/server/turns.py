@@ -8,8 +8,9 @@ A request begins with a short turn, of which there are as many as threads. A req
 and has computed or waited for statements for half of it, needs the long turn to continue, and gives back its
 short turn. A request with a large body needs it once the body is read. The requests that need the long turn
 get it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so
-that short requests always find a connection. One more gets `NoLongTurn`: it drops what it has, waits without
-a connection until it is its turn, and starts again.
+that short requests always find a connection. One more keeps its short turn for a while, as long as others are
+free: on a busy machine, statements take so long that small requests seem long. Then it gets `NoLongTurn`: it
+drops what it has, waits without a connection until it is its turn, and starts again.
 
 A request that waits for others of its worker gives back its turn, and gets one again within its deadline.
 
@@ -35,6 +36,9 @@ STANDBY_TURNS = 2
 
 MAX_WAITING = 100
 """Requests of a worker that may wait, each in a thread, because too many others are long."""
+
+MAX_EXTENSIONS = 10
+"""How often a request keeps its short turn, for 0.1 s more, because too many others are long."""
 
 SENDING_SECONDS = 0.1
 """Seconds for which a long response is generated in one turn."""
@@ -90,6 +94,7 @@ class Turn:
         """The semaphores that a short turn acquires, in this order."""
         self._release: Callable[[], None] | None = None
         self._is_counted = False
+        self._extensions = 0
         self._has_response = False
         """Whether the response has begun, so that the request has no database connection any more."""
         self.is_long = False
@@ -131,6 +136,15 @@ class Turn:
         for part in self._short:
             part.release()
 
+    def _is_short_turn_free(self) -> bool:
+        """Return whether another request like this one would get a short turn at once."""
+        try:
+            self._acquire_short(0)
+        except Unavailable:
+            return False
+        self._release_short()
+        return True
+
     def pause(self) -> None:
         """Give back the turn."""
         if self._release is not None:
@@ -140,11 +154,15 @@ class Turn:
     def share(self, seconds: float) -> None:
         """Let other requests run; continue in a long turn within that many seconds.
 
-        Raises `Unavailable` if the time is over, and `NoLongTurn` if too many requests share the long turns.
+        If too many requests share the long turns, keep a short turn up to `MAX_EXTENSIONS` times, as long as
+        others are free; then raise `NoLongTurn`. Raises `Unavailable` if the time is over.
         """
         if not self._is_counted and not self._has_response:
             if not self._turns.long_requests.acquire(0):
-                raise NoLongTurn(_LONG_TURNS_ARE_TAKEN)
+                if self._extensions == MAX_EXTENSIONS or self.is_long or not self._is_short_turn_free():
+                    raise NoLongTurn(_LONG_TURNS_ARE_TAKEN)
+                self._extensions += 1
+                return
             self._is_counted = True
         self.is_long = True
         self.pause()

@@ -10,7 +10,7 @@ import pytest
 from placement_svc.domain.errors import NoLongTurn, Unavailable
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 from placement_svc.server import turns as module
-from placement_svc.server.turns import Turn, Turns
+from placement_svc.server.turns import MAX_EXTENSIONS, Turn, Turns
 from tests.support.service import TIMEOUT, wait_until
 
 
@@ -102,8 +102,11 @@ def test_request_that_becomes_long_beside_too_many_others_waits_and_starts_again
             first.share(TIMEOUT)
             others = [Turn(turns) for _ in range(2)]
             for number, other in enumerate(others):
-                with pytest.raises(NoLongTurn), other:
-                    other.share(TIMEOUT)
+                with other:
+                    for _ in range(MAX_EXTENSIONS):
+                        other.share(TIMEOUT)
+                    with pytest.raises(NoLongTurn):
+                        other.share(TIMEOUT)
                 threads.submit(wait, other, "ab"[number])
                 wait_until(lambda number=number: len(turns.long_requests._waiting) == number + 1)
             # Those that wait hold no short turn.
@@ -112,6 +115,17 @@ def test_request_that_becomes_long_beside_too_many_others_waits_and_starts_again
         wait_until(lambda: order == ["a", "b"])
     with Turn(turns) as last:
         last.share(TIMEOUT)
+
+
+def test_request_beside_too_many_long_ones_keeps_its_short_turn_only_if_others_are_free() -> None:
+    turns = Turns(concurrency=2, max_long=1)
+    with Turn(turns) as first:
+        first.share(TIMEOUT)
+        with Turn(turns) as second:
+            second.share(TIMEOUT)
+            assert not second.is_long
+            with Turn(turns), pytest.raises(NoLongTurn):
+                second.share(TIMEOUT)
 
 
 def test_request_with_a_large_body_counts_as_long_once_it_shares_its_turn() -> None:

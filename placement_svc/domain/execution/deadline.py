@@ -35,7 +35,7 @@ class Turn(Protocol):
     """
 
     def share(self, seconds: float) -> None:
-        """Let other requests run, then continue; raise `NoLongTurn` if too many others are long."""
+        """Let other requests run if they need it, then continue; raise `NoLongTurn` if too many are long."""
 
     def pause(self) -> None:
         """Give back the turn: the request waits for other requests."""
