@@ -106,9 +106,10 @@ def _call(
 ) -> tuple[Any, ...]:
     """Call a procedure; if the outcome is unknown and the call `is_repeatable`, call it once more.
 
-    A call is repeatable if it has claims and compares generations. The same claim is then never granted
-    twice, so the second call is safe. If it ends in a generation conflict, the first call may have caused it:
-    the outcome stays unknown. `outcomes.are_granted` then compares what is stored.
+    A call is repeatable if it has claims and compares generations. If the first call was applied, the second
+    one ends in a generation conflict, unless another request has deleted the consumers meanwhile: the claims
+    are then granted after it. After a conflict, the outcome stays unknown, and `outcomes.are_granted`
+    compares what is stored.
     """
     try:
         return _execute(database, statement, values)
