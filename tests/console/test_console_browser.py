@@ -764,6 +764,37 @@ def test_refresh_keeps_what_is_open_scrolled_and_focused(new_page: NewPage, host
     expect(page.locator("details.traits").first).not_to_have_attribute("open", "")
 
 
+def test_refresh_keeps_the_place_below_opened_details(
+    new_page: NewPage, cloud: None, call: Callable[..., Any]
+) -> None:
+    path = f"/resource_providers/{uuid_of('numa1')}/traits"
+    traits = ["HW_NUMA_ROOT", *(f"CUSTOM_T{number}" for number in range(60))]
+    for name in traits[1:]:
+        call("PUT", f"/traits/{name}")
+    generation = call("GET", path)["resource_provider_generation"]
+    call("PUT", path, {"traits": traits, "resource_provider_generation": generation})
+    page = new_page("narrow")
+    page.goto(f"/console/hosts/{uuid_of('cn1')}#p-{uuid_of('numa1')}")
+    target = page.locator(f"#p-{uuid_of('numa1')}")
+    background = "each => getComputedStyle(each).backgroundColor"
+    highlighted = target.evaluate(background)
+    target.locator("summary").click()
+    page.mouse.wheel(0, 700)
+    page.wait_for_function("scrollY > 300")
+    page.wait_for_timeout(300)
+    place = page.evaluate("scrollY")
+    with refreshed(page):
+        page.get_by_role("link", name="Refresh").evaluate("link => link.click()")
+    assert page.evaluate("scrollY") == place
+    assert target.evaluate(background) == highlighted
+    links = page.get_by_role("link", name="HW_NUMA_ROOT")
+    expect(links).to_have_count(2)
+    links.last.focus()
+    with refreshed(page):
+        page.get_by_role("link", name="Refresh").evaluate("link => link.click()")
+    expect(links.last).to_be_focused()
+
+
 def test_refresh_keeps_what_is_selected(new_page: NewPage, cloud: None, call: Callable[..., Any]) -> None:
     page = new_page()
     page.clock.install()

@@ -204,7 +204,7 @@ def test_overview_finds_a_search_by_its_request_id(get: Get, database: Database,
         ("text=%25", []),
         ("trait=HW_NUMA_ROOT", ["cn1"]),
         (f"aggregate={uuid_of('storage')}", ["cn2", "shared"]),
-        ("aggregate=unknown", []),
+        (f"aggregate={uuid_of('unknown')}", []),
         ("resource_class=MEMORY_MB", ["cn1", "cn2"]),
         ("resource_class=DISK_GB&text=s", ["shared"]),
         ("sort_by=-name", ["shared", "cn2", "cn1", "bare"]),
@@ -611,6 +611,20 @@ EVERY_KEY = (
     "&root_required=in:A,B&root_required=!C&root_member_of=!A&root_member_of=B&preferred=A,B&order_by=spread:VCPU"
     "&can_split=VCPU&ignore_consumer=A&ignore_consumer=B&limit=%22%3E&limit=3&root=%3Ccn1&future=1&future=2"
 )
+
+
+@pytest.mark.parametrize("aggregate", ["bad", f"{uuid_of('rack')}%20", f"in:{uuid_of('rack')}"])
+def test_filter_that_is_no_aggregate_is_an_error(get: Get, aggregate: str) -> None:
+    page = get(f"/hosts?aggregate={aggregate}")
+    assert page.status_code == 400
+    assert "Aggregate" in page.text
+    assert get(f"/hosts.json?aggregate={aggregate}").status_code == 400
+
+
+def test_hosts_say_that_there_are_more_classes_than_columns(get: Get, load_cloud: LoadCloud) -> None:
+    load_cloud(read("a{VCPU1 MEMORY_MB1 DISK_GB1 PCPU1 VGPU1}; b{VCPU1 NUMA_CORE1}"))
+    assert "filter by another one" not in get("/hosts?text=a").text
+    assert "The columns show 5 of the 6 resource classes of these hosts" in get("/hosts").text
 
 
 @pytest.mark.parametrize("text", ["hello", "openstack allocation list --resource VCPU=1", "limit=1"])

@@ -155,6 +155,11 @@ function keepSelection(main) {
   };
 }
 
+// Mark the provider that the fragment of the URL names: for browsers, a new element is not the target.
+function markTarget() {
+  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.classList.add("target");
+}
+
 // Return a function that opens, scrolls, focuses and selects the same in the new content.
 function keepState(main) {
   const all = (selector) => [...main.querySelectorAll(selector)];
@@ -165,6 +170,7 @@ function keepState(main) {
   const hadFocus = main.contains(active);
   const select = keepSelection(main);
   const position = all(focusable).indexOf(active);
+  const { scrollX, scrollY } = window;
   return () => {
     const details = all("details");
     if (details.length === opened.length) {
@@ -175,10 +181,15 @@ function keepState(main) {
       active.focus({ preventScroll: true });
     } else if (position >= 0) {
       const elements = all(focusable);
-      const same = active.href && elements.find((element) => element.href === active.href);
-      (same || elements[position])?.focus({ preventScroll: true });
+      const distance = (element) => Math.abs(elements.indexOf(element) - position);
+      const same = elements.filter((element) => active.href && element.href === active.href);
+      const [nearest] = same.sort((one, other) => distance(one) - distance(other));
+      (nearest ?? elements[position])?.focus({ preventScroll: true });
     }
     select();
+    markTarget();
+    // Browsers scroll when details above are opened again.
+    scrollTo({ left: scrollX, top: scrollY, behavior: "instant" });
   };
 }
 

@@ -57,6 +57,7 @@ def show() -> str:
 
     count, found = reads().read(read)
     text = wanted.text.strip()
+    classes = _classes(found.elements, wanted, page.sort)
     return render_template(
         "hosts.html",
         query=query,
@@ -64,20 +65,21 @@ def show() -> str:
         hosts=found.elements,
         uuid=text if DASHED_UUID.fullmatch(text) else None,
         request_id=global_id(text),
-        columns=_columns(found.elements, wanted, page.sort),
+        columns=classes[:MAX_COLUMNS],
+        class_count=len(classes),
         **page_links(page, found),
     )
 
 
-def _columns(hosts: Any, wanted: HostFilter, sort: SortKey | None) -> list[str]:
-    """Return the classes with a column: that of the filter and of the order, then those of most hosts."""
+def _classes(hosts: Any, wanted: HostFilter, sort: SortKey | None) -> list[str]:
+    """Return the classes of these hosts: that of the filter and of the order, then those of most hosts."""
     counts: dict[str, int] = {}
     for host in hosts:
         for name in host.amounts:
             counts[name] = counts.get(name, 0) + 1
     chosen = [name for name in (wanted.resource_class, sort.resource_class if sort else "") if name]
     common = sorted(counts, key=lambda name: -counts[name])
-    return list(dict.fromkeys([*chosen, *common]))[:MAX_COLUMNS]
+    return list(dict.fromkeys([*chosen, *common]))
 
 
 def _reader(wanted: HostFilter) -> Callable[[PageRequest], Page[Host]]:
