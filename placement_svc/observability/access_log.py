@@ -70,11 +70,11 @@ def install(
     environment, the response before it is sent, and the time of `perf_counter` at which the request started.
     """
 
-    def end_with(response: Response, started: float, request_of: CompletedRequest) -> None:
+    def end_with(response: Response, started: float, received: CompletedRequest) -> None:
         @response.call_on_close
         def sent() -> None:
             is_aborted = isinstance(response, StreamedResponse) and response.aborted
-            completed = replace(request_of, seconds=perf_counter() - started, aborted=is_aborted)
+            completed = replace(received, seconds=perf_counter() - started, aborted=is_aborted)
             _log(completed, slow_seconds)
             for report in reports:
                 report(completed)
