@@ -1,10 +1,11 @@
 """Policy enforcement (`docs/spec/http.md 15`): the default rules, overridden by the policy file."""
 
+import gc
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -122,6 +123,20 @@ def _plugin_kinds() -> list[str]:
     return [plugin.name for plugin in entry_points(group="oslo.policy.rule_checks")]
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Collect no unreachable objects in the block: their finalizers would fail at the recursion limit."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# The parsers of YAML and of checks call themselves for each level of a text.
+@_without_collection()
 def load(profile: str, file: Path | None) -> oslo.Enforcer:
     """Return the enforcer of a profile whose default rules a policy file overrides.
 

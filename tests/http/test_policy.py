@@ -1,5 +1,6 @@
 """Every policy rule by role and scope, in both profiles, and the effect of a policy file."""
 
+import gc
 import logging
 import os
 import socket
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 from flask import Flask
-from oslo_policy.policy import DocumentedRuleDefault
+from oslo_policy import policy
+from oslo_policy.policy import DocumentedRuleDefault, parse_file_contents
 from werkzeug import Request, Response
 from werkzeug.serving import make_server
 from werkzeug.test import TestResponse
@@ -296,6 +298,21 @@ def test_invalid_policy_file_is_reported_in_one_line(policy_file: Path, content:
     assert str(raised.value).startswith(f"The policy file {policy_file} ")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_no_finalizer_runs_at_the_recursion_limit_of_the_parsers(
+    policy_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collects = []
+
+    def parse(text: str) -> Any:
+        collects.append(gc.isenabled())
+        return parse_file_contents(text)
+
+    monkeypatch.setattr(policy, "parse_file_contents", parse)
+    policy_file.write_text("{}")
+    load("secure", policy_file)
+    assert (set(collects), gc.isenabled()) == ({False}, True)
 
 
 def test_unreadable_policy_file_is_reported_in_one_line(tmp_path: Path) -> None:
