@@ -30,21 +30,20 @@ def find(connection: Connection, trait_filter: TraitFilter) -> list[Trait]:
 
 def get(connection: Connection, name: str) -> Trait:
     """Return a trait; raise `NotFound`."""
-    row = connection.execute(select_traits.where(traits.c.name == name)).one_or_none()
-    if row is None:
-        raise NotFound(f"No such trait(s): {name}.")
-    return Trait(**row._mapping)
+    trait = _find_one(connection, name)
+    if trait is None:
+        raise _unknown(name)
+    return trait
 
 
 def ensure(connection: Connection, name: str) -> tuple[Trait, bool]:
     """Create a custom trait unless it exists; return the trait and whether it was created."""
+    # Repeat if another request has deleted the trait meanwhile.
     while True:
         created = names.add(connection, traits, name)
-        try:
-            return get(connection, name), created
-        except NotFound:
-            # Another request has deleted it meanwhile.
-            continue
+        trait = _find_one(connection, name)
+        if trait is not None:
+            return trait, created
 
 
 def remove(connection: Connection, name: str) -> None:
@@ -60,4 +59,13 @@ def remove(connection: Connection, name: str) -> None:
         deleted = connection.execute(delete(traits).where(traits.c.name == name))
     if not deleted.rowcount:
         # Another request has deleted it since it was read.
-        get(connection, name)
+        raise _unknown(name)
+
+
+def _find_one(connection: Connection, name: str) -> Trait | None:
+    row = connection.execute(select_traits.where(traits.c.name == name)).one_or_none()
+    return None if row is None else Trait(**row._mapping)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"No such trait(s): {name}.")
