@@ -157,7 +157,7 @@ function keepSelection(main) {
 
 // Mark the provider that the fragment of the URL names: for browsers, a new element is not the target.
 function markTarget() {
-  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.classList.add("target");
+  document.getElementById(location.hash.slice(1))?.classList.add("target");
 }
 
 // Return a function that opens, scrolls, focuses and selects the same in the new content.
