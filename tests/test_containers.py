@@ -192,7 +192,7 @@ def test_containers_have_limits() -> None:
 def test_limits_of_containers_fit_the_service() -> None:
     defaults = {option.name: option.default for option in serve.params}
     threads = defaults["workers"] * max_threads(defaults["threads"])
-    assert COMPOSE["services"]["api"]["pids_limit"] >= threads
+    assert COMPOSE["services"]["api"]["pids_limit"] >= 2 * threads
     memory = size(COMPOSE["services"]["api"]["mem_limit"])
     shared = size(COMPOSE["services"]["api"]["shm_size"])
     [container] = PODS["Deployment"]["containers"]
