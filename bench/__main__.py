@@ -78,13 +78,13 @@ class Benchmark:
             for limit in LIMITS:
                 self.status.update(f"{scenario.name}: {request.name}, limit {limit}, {hosts:,} hosts")
                 path = candidates_path(request.query, limit)
-                measurements = measure(environment.servers, path, self.timeout)
+                measurements = measure(environment.servers, path, self.timeout, scenario.version)
                 result = Result(
                     scenario=scenario.name,
                     request=request.name,
                     limit=limit,
                     hosts=hosts,
-                    statements=in_process.statements(path),
+                    statements=in_process.statements(path, scenario.version),
                     ours=measurements[0],
                     reference=measurements[1] if len(measurements) > 1 else None,
                     floor=in_process.floor(path) if _has_floor(request, limit) else None,

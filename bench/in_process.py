@@ -14,7 +14,7 @@ import psycopg2  # type: ignore[import-untyped]
 from flask import Flask
 from sqlalchemy import Engine, event, text
 
-from bench.services import headers
+from bench.services import VERSION, headers
 from placement_svc.app import create_app
 from placement_svc.config import Settings
 from placement_svc.server.serve import COLLECT_EVERY
@@ -49,7 +49,7 @@ class InProcessService:
         self._client = app.test_client()
         self._engine: Engine = app.extensions["database"].engine
 
-    def statements(self, path: str) -> int:
+    def statements(self, path: str, version: str = VERSION) -> int:
         """Return the number of SQL statements of GET `path`, without BEGIN and COMMIT."""
         statements: list[str] = []
 
@@ -58,7 +58,7 @@ class InProcessService:
 
         event.listen(self._engine, "before_cursor_execute", count)
         try:
-            self._get(path)
+            self._get(path, version)
         finally:
             event.remove(self._engine, "before_cursor_execute", count)
         return len(statements)
@@ -85,8 +85,8 @@ class InProcessService:
         with self._engine.connect() as connection:
             return list(connection.scalars(query, {"uuids": uuids}))
 
-    def _get(self, path: str) -> bytes:
-        response = self._client.get(path, headers=headers())
+    def _get(self, path: str, version: str = VERSION) -> bytes:
+        response = self._client.get(path, headers=headers(version))
         content: bytes = response.data
         if response.status_code != 200:
             raise RuntimeError(f"GET {path} returned {response.status}: {content[:300]!r}")

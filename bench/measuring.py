@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from bench.in_process import Floor
-from bench.services import Server, ServiceError
+from bench.services import VERSION, Server, ServiceError
 
 ROUNDS = 3
 """The largest number of rounds; each round measures every service."""
@@ -72,7 +72,7 @@ class _Trial:
     content: bytes = b""
     failure: str | None = None
 
-    def send(self, path: str, count: int, timeout: float) -> None:
+    def send(self, path: str, version: str, count: int, timeout: float) -> None:
         """Send the request several times, on one connection if the service keeps it open.
 
         OpenStack clients reuse connections as well. A service that fails, or does not respond within
@@ -84,7 +84,7 @@ class _Trial:
                     return
                 started = time.perf_counter()
                 try:
-                    self.content = self.server.service.request_on(connection, "GET", path)
+                    self.content = self.server.service.request_on(connection, "GET", path, version=version)
                     self.times.append(time.perf_counter() - started)
                 except TimeoutError:
                     self.failure = f"> {timeout:g} s"
@@ -109,12 +109,14 @@ def candidates_path(query: str, limit: int) -> str:
     return f"/allocation_candidates?{query}&limit={limit}"
 
 
-def measure(servers: Sequence[Server], path: str, timeout: float) -> list[Measurement]:
+def measure(
+    servers: Sequence[Server], path: str, timeout: float, version: str = VERSION
+) -> list[Measurement]:
     """Return the measurement of GET `path` for each service."""
     trials = [_Trial(server) for server in servers]
     for count in (1, *[REQUESTS_PER_ROUND] * ROUNDS):
         for trial in trials:
-            trial.send(path, count, timeout)
+            trial.send(path, version, count, timeout)
     return [trial.measurement() for trial in trials]
 
 

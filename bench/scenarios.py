@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from bench import clouds, filters
+from bench import clouds, filters, ordered
 from bench.clouds import CPU_TRAIT, DEVICE, DEVICES, MATCHING_HOSTS, RARE_TRAIT, Cloud, uuid_of, zone
 from bench.filters import Filter
+from bench.services import VERSION, VERSION_WITH_EXTENSIONS
 
 LIMITS = (10, 1000)
 """Each request is sent once per limit."""
@@ -31,7 +32,8 @@ class Scenario:
     """Requests for a cloud, which `cloud` returns for a number of hosts.
 
     The cloud has at most `max_hosts` hosts. If `with_reference` is false, the reference is not measured
-    because it would not finish.
+    because it would not finish, or does not know the query. `version` is that of the requests, as in their
+    header.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Scenario:
     requests: tuple[Request, ...]
     max_hosts: int | None = None
     with_reference: bool = True
+    version: str = VERSION
 
     def hosts(self, requested: int) -> int:
         """Return the number of hosts of the cloud if this number was requested."""
@@ -74,6 +77,14 @@ def _filtered(query: str, all_filters: Iterable[Filter]) -> tuple[Request, ...]:
     return tuple(
         Request(each.name, query + each.query, each.count, compared_with=filters.NONE.name)
         for each in all_filters
+    )
+
+
+def _ordered(query: str) -> tuple[Request, ...]:
+    """Return the query in each order; it has one candidate in each host."""
+    return tuple(
+        Request(name, query + order, lambda hosts: hosts, compared_with=ordered.UNORDERED)
+        for name, order in ordered.ORDERS.items()
     )
 
 
@@ -116,6 +127,14 @@ SCENARIOS = (
         "filters-nested",
         filters.nested,
         _filtered(NESTED.query, (*filters.HOST_FILTERS, *filters.CHILD_FILTERS)),
+    ),
+    Scenario("ordered", ordered.flat, _ordered(SMALL), with_reference=False, version=VERSION_WITH_EXTENSIONS),
+    Scenario(
+        "ordered-nested",
+        ordered.nested,
+        _ordered(NESTED.query),
+        with_reference=False,
+        version=VERSION_WITH_EXTENSIONS,
     ),
     Scenario("pci", clouds.pci, tuple(_device_request(count) for count in (2, 4, 6, 8)), max_hosts=100),
     Scenario("pci-alone", clouds.pci, (_device_request(DEVICES),), max_hosts=1000, with_reference=False),

@@ -23,6 +23,7 @@ _HEADERS = {
     "Content-Type": "application/json",
 }
 VERSION = "1.39"
+VERSION_WITH_EXTENSIONS = f"{VERSION}, placement-svc 1.0"
 ADDRESS = "127.0.0.1"
 WORKERS = 2
 START_SECONDS = 60
@@ -51,7 +52,7 @@ class ServiceError(Exception):
 
 
 def headers(version: str = VERSION) -> dict[str, str]:
-    """Return the headers of a request with this microversion."""
+    """Return the headers of a request with this microversion; other services may follow, after a comma."""
     return _HEADERS | {"OpenStack-API-Version": f"placement {version}"}
 
 

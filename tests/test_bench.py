@@ -50,7 +50,8 @@ def test_a_scenario_has_the_expected_number_of_candidates(
     load(scenario.cloud(HOSTS))
     for request in scenario.requests:
         for limit in LIMITS:
-            body = json.loads(service.request("GET", candidates_path(request.query, limit)))
+            path = candidates_path(request.query, limit)
+            body = json.loads(service.request("GET", path, version=scenario.version))
             candidates = len(body["allocation_requests"])
             assert candidates == min(limit, request.candidates(HOSTS)), (request.name, limit)
 
