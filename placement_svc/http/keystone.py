@@ -79,7 +79,7 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         identity_server = middleware._identity_server
         ask = _validated(identity_server.verify_token, partial(_forget, middleware))
         identity_server.verify_token = _bounded(ask, check_timeout(config))
-    except (cfg.Error, ClientException, ConfigurationError, ValueError) as error:
+    except (cfg.Error, ClientException, ConfigurationError, ValueError, OSError) as error:
         raise SetupError(f"The settings of Keystone cannot be used: {error}") from error
 
     def identify(request: Request) -> Caller:

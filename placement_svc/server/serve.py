@@ -78,6 +78,12 @@ class _Master(Arbiter):  # type: ignore[misc]
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
+    def reexec(self) -> None:
+        """Ignore SIGUSR2, at which gunicorn would start a second master, which nothing stops."""
+        log.warning(
+            "SIGUSR2 is ignored: start the new version beside this one, then stop this one by SIGTERM."
+        )
+
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers; after a reload or a failure of a worker, in contrast, others replace it."""
         self.app.stopping[0] = 1

@@ -352,6 +352,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Close the connections whose clients have taken too long."""
         self.reception.close_expired()
 
+    def is_parent_alive(self) -> bool:
+        """Return whether the master still runs; otherwise stop, and close each connection after its response.
+
+        Gunicorn would only leave its loop, and the threads would go on with clients that send all the time.
+        """
+        if not super().is_parent_alive():
+            self.alive = False
+        return bool(self.alive)
+
     def handle_exit(self, sig: Any, frame: Any) -> None:
         """Begin to stop on SIGTERM: at once, or after `drain` seconds, so that clients can switch servers."""
         if not self.stopping:

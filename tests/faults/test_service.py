@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from placement_svc.db import schema
 from placement_svc.provisioning import embedded
-from tests.support.service import Answer, Client, Service, serving, wait_until
+from tests.support.service import Answer, Client, Service, has_ended, serving, started, wait_until
 from tests.support.soundness import audit_faults
 
 pytestmark = pytest.mark.long
@@ -127,6 +127,21 @@ def load(service: Service, hosts: list[str], database: Engine) -> Iterator[Load]
 def test_worker_that_is_killed_is_replaced(service: Service, load: Load) -> None:
     load.during(service.kill_worker)
     assert {response.status for response in load.failed} <= {0}
+
+
+def test_worker_of_a_killed_master_stops(database: Engine) -> None:
+    """Even if a client sends one request after the other on one connection."""
+    url = database.url.render_as_string(hide_password=False)
+    with started(database_url=url, log_level="info") as service:
+        service.wait_until_it_responds()
+        [worker] = service.wait_for_workers()
+        client = service.client()
+        service.process.kill()
+        responses_since = 0
+        while client("GET", "/").status == 200:
+            responses_since += "Parent changed" in service.log.read_text()
+            assert responses_since < 100
+        wait_until(lambda: has_ended(str(worker)))
 
 
 def test_claim_of_a_killed_worker_stops_waiting_for_its_lock(

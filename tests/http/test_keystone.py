@@ -371,6 +371,11 @@ def test_malformed_file_is_reported_in_one_line(tmp_path: Path, content: str) ->
     assert "\n" not in str(raised.value)
 
 
+def test_directory_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"The settings of Keystone cannot be used: .*Is a directory"):
+        keystone_strategy(tmp_path)
+
+
 def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="missing"):
         keystone_strategy(tmp_path / "missing")
