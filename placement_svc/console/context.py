@@ -17,8 +17,12 @@ FREE_TEXT_KEYS = frozenset({"project_id", "user_id", "text"})
 
 
 def filled_pairs() -> list[tuple[str, str]]:
-    """Return the keys and values of the query, without the fields that a form left empty."""
-    return [(key, value) for key, value in load_pairs() if value.strip() or (value and key in FREE_TEXT_KEYS)]
+    """Return the keys and values of the query, without the fields that a form left empty.
+
+    Blanks around a value are removed: they come from where it was copied.
+    """
+    stripped = ((key, value if key in FREE_TEXT_KEYS else value.strip()) for key, value in load_pairs())
+    return [(key, value) for key, value in stripped if value]
 
 
 def load_form(schema: type[Schema]) -> Any:
@@ -46,6 +50,11 @@ def visible_project(rule: str, wanted: str | None) -> tuple[bool, str | None]:
     if wanted is None and own and allows(rule, {"project_id": own}):
         return True, own
     return False, wanted
+
+
+def link_to(endpoint: str, **values: Any) -> str:
+    """Return the URL of a page, as Flask's `url_for` does, with `;` encoded: it separates keys of a query."""
+    return url_for(endpoint, **values).replace(";", "%3B")
 
 
 def here(endpoint: str | None = None, **changes: str | None) -> str:

@@ -73,15 +73,28 @@ def bar_of_inventory(inventory: dict[str, Any], used: int, claimed: int = 0) -> 
     return Bar(inventory["reserved"], capacity, used, max(0, capacity - used), claimed)
 
 
+def units(inventory: dict[str, Any]) -> str:
+    """Return which amounts of an inventory in the format of the API may be claimed; "" if all that fit."""
+    least, most, step = (inventory[name] for name in ("min_unit", "max_unit", "step_size"))
+    parts = [
+        f"at least {amount(least)}" if least > 1 else "",
+        f"at most {amount(most)}" if most < inventory["total"] else "",
+        f"multiples of {amount(step)}" if step > 1 else "",
+    ]
+    limits = ", ".join(part for part in parts if part)
+    return f"in one claim {limits}" if limits else ""
+
+
 def amount(value: int) -> str:
     """Return an amount with separators."""
     return f"{value:,}"
 
 
-def percent(ratio: float | None) -> str:
-    """Return a ratio as a percentage; a dash for None."""
-    if ratio is None:
-        return "–"
+def percentage(used: int, capacity: int) -> str:
+    """Return what is used in percent of the capacity; without capacity, "over" or a dash."""
+    if capacity <= 0:
+        return "over" if used else "–"
+    ratio = used / capacity
     # A host with something free is not full, and one with something used is not empty.
     bounded = min(ratio, 0.999) if ratio < 1 else ratio
     # 0.29 * 100 is a little less than 29.
@@ -136,7 +149,6 @@ def install(app: Flask) -> None:
     """Add the filters and the common values to the templates of `app`."""
     app.jinja_env.filters |= {
         "amount": amount,
-        "percent": percent,
         "moment": moment,
         "age": age,
         "named": named,
@@ -147,5 +159,9 @@ def install(app: Flask) -> None:
         "bar_of_sums": bar_of_sums,
         "bar_of_inventory": bar_of_inventory,
         "labels": LABELS,
+        "percentage": percentage,
+        "units": units,
+        # Instead of Flask's, which templates would use inadvertently.
+        "url_for": context.link_to,
     }
     app.context_processor(_page_values)

@@ -69,6 +69,9 @@ _NOT_OF_THE_REQUEST = {*ExplanationQuery().fields, *FitsQuery().fields, "stale"}
 }
 """The keys of a pasted URL that say how to explain or count a request, or where to read."""
 
+_BLANKS_AROUND = re.compile(r"\s*([,:])\s*")
+"""A character that separates the parts of a value, with blanks around it."""
+
 
 @dataclass(frozen=True)
 class FormField:
@@ -100,6 +103,11 @@ class RequestForm:
     others: Pairs
     added: str | None
     more_blank: str
+
+
+def without_blanks(value: str) -> str:
+    """Return a value as somebody has typed it, without the blanks around its parts: ``VCPU:1, DISK_GB:5``."""
+    return _BLANKS_AROUND.sub(r"\1", value.strip())
 
 
 def split_page_keys(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:

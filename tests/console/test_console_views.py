@@ -17,13 +17,13 @@ from sqlalchemy import Engine, update
 
 from placement_svc import console
 from placement_svc.api.explanations import explain_pairs
-from placement_svc.console.formatting import Bar
+from placement_svc.console.formatting import Bar, percentage
 from placement_svc.console.views import ask, host
 from placement_svc.console.views import consumers as consumer_views
 from placement_svc.db import empty_answers
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.tables import consumers
-from tests.conftest import ADMIN, LoadCloud, NewApp
+from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.console.conftest import HOSTILE, LONG_CLASS, RIGHT_TO_LEFT, Get, empty_answer
 from tests.support.cloud import read, uuid_of
 from tests.support.service import wait_until
@@ -588,6 +588,10 @@ def test_ask_explains_a_request_that_may_be_split(get: Get, cloud: None) -> None
         ("/ask?resources=VCPU:1&required=&limit=", "/console/ask?resources=VCPU%3A1"),
         ("/ask?resources=VCPU:1&add_group=_1", "/console/ask?resources=VCPU%3A1&blank=_1"),
         ("/ask?q=resources%3DVCPU:1&root=cn1", "/console/ask?resources=VCPU%3A1&root=cn1#explanation"),
+        (
+            "/ask?resources=+VCPU:1,+DISK_GB+:+2&in_tree=A+&root=+a,+b&limit=",
+            "/console/ask?resources=VCPU%3A1%2CDISK_GB%3A2&in_tree=A&root=+a%2C+b#explanation",
+        ),
         ("/ask?resources=VCPU:1&root=cn1&limit=", "/console/ask?resources=VCPU%3A1&root=cn1#explanation"),
         ("/ask?add_group=_1&root=cn1", "/console/ask?root=cn1&blank=_1"),
         (
@@ -613,12 +617,76 @@ EVERY_KEY = (
 )
 
 
-@pytest.mark.parametrize("aggregate", ["bad", f"{uuid_of('rack')}%20", f"in:{uuid_of('rack')}"])
+@pytest.mark.parametrize("aggregate", ["bad", f"in:{uuid_of('rack')}"])
 def test_filter_that_is_no_aggregate_is_an_error(get: Get, aggregate: str) -> None:
     page = get(f"/hosts?aggregate={aggregate}")
     assert page.status_code == 400
     assert "Aggregate" in page.text
     assert get(f"/hosts.json?aggregate={aggregate}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/hosts?aggregate=+{uuid_of('rack1')}%20",
+        "/hosts?trait=%20COMPUTE_NODE&sort_by=name+",
+        "/hosts?resource_class=DISK_GB%0A&trait=COMPUTE_NODE",
+    ],
+)
+def test_blanks_around_the_value_of_a_filter_are_removed(get: Get, cloud: None, path: str) -> None:
+    page = get(path)
+    assert page.status_code == 200
+    assert ">cn1<" in page.text
+    assert ">cn2<" not in page.text
+
+
+def test_semicolons_in_links_do_not_separate_keys(
+    get: Get, app: Flask, api: Api, database: Database, cloud: None
+) -> None:
+    claim = {
+        "allocations": {uuid_of("cn1"): {"resources": {"DISK_GB": 1}}},
+        "project_id": "a;b",
+        "user_id": "u",
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+    }
+    assert api("PUT", f"/allocations/{uuid_of('new')}", claim).status_code == 204
+    database.write(empty_answers.add, [empty_answer("resources=VCPU:1;in_tree=x")], 1)
+    for path in (f"/hosts/{uuid_of('cn1')}", f"/consumers/{uuid_of('new')}", "/projects"):
+        targets = [str(each.get("href")) for tag, each in Page(get(path).text).elements if tag == "a"]
+        links = [dict(parse_qsl(each.partition("?")[2], separator="&")) for each in targets]
+        assert "a;b" in {each.get("project_id") for each in links}, path
+        assert not any(";" in each for each in targets)
+    assert "q=resources%3DVCPU:1%3Bin_tree%3Dx" in get().text
+
+
+def test_host_shows_the_units_that_restrict_claims(get: Get, api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("a{VCPU8 MEMORY_MB9}"))
+    units = {"min_unit": 2, "max_unit": 6, "step_size": 2}
+    inventories = {"VCPU": {"total": 8} | units, "MEMORY_MB": {"total": 9, "max_unit": 9}}
+    path = f"/resource_providers/{uuid_of('a')}/inventories"
+    generation = api("GET", path).json["resource_provider_generation"]
+    body = {"inventories": inventories, "resource_provider_generation": generation}
+    assert api("PUT", path, body).status_code == 200
+    text = words(get(f"/hosts/{uuid_of('a')}").text)
+    assert "0 / 8 free 8; in one claim at least 2, at most 6, multiples of 2" in text
+    assert text.count("in one claim") == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "capacity", "text"),
+    [
+        (0, 4, "0 %"),
+        (1, 400, "<1 %"),
+        (4, 4, "100 %"),
+        (9, 4, "225 %"),
+        (0, 0, "–"),
+        (3, 0, "over"),
+        (3, -1, "over"),
+    ],
+)
+def test_usage_without_capacity_is_over(used: int, capacity: int, text: str) -> None:
+    assert percentage(used, capacity) == text
 
 
 def test_hosts_say_that_there_are_more_classes_than_columns(get: Get, load_cloud: LoadCloud) -> None:

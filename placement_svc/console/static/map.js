@@ -55,6 +55,9 @@
 
   // The percentage as the table has it: a host with something free is not full, and a used one not empty.
   function percentage(used, capacity) {
+    if (capacity <= 0) {
+      return used > 0 ? "over" : "–";
+    }
     const percent = Math.floor((100 * used) / capacity);
     return used > 0 && percent < 1 ? "<1 %" : `${used < capacity ? Math.min(percent, 99) : percent} %`;
   }
@@ -65,9 +68,8 @@
     if (resourceClass < 0) {
       return `no such inventory${group}`;
     }
-    const percent = capacity > 0 ? percentage(used, capacity) : "–";
     const numbers = `${used.toLocaleString("en")} / ${capacity.toLocaleString("en")}`;
-    return `${data.classes[resourceClass]} ${percent} (${numbers})${group}`;
+    return `${data.classes[resourceClass]} ${percentage(used, capacity)} (${numbers})${group}`;
   }
 
   // Write about a host in an element; its name is isolated from the direction of the text around it.

@@ -26,6 +26,7 @@ from placement_svc.console.request_form import (
     label_of,
     parse_pasted,
     split_page_keys,
+    without_blanks,
 )
 from placement_svc.console.trees import TreeNode, order_tree
 from placement_svc.db import provider_pages
@@ -89,7 +90,9 @@ def show() -> Any:
     if "add_group" in own:
         return _redirect([*pairs, ("blank", own["add_group"])])
     if any(not value.strip() for _, value in sent):
-        return _redirect([*pairs, *own.items()])
+        # A form sends its empty fields, and what somebody has typed in the others.
+        typed = [pair if pair[0] == "root" else (pair[0], without_blanks(pair[1])) for pair in pairs]
+        return _redirect([*typed, *own.items()])
     try:
         return _page(pairs, own, **(_answer(pairs, own) if pairs != root else {}))
     except (Invalid, NotFound) as error:
