@@ -95,6 +95,8 @@ def wait_for_script(page: Page) -> None:
 
 def violations(page: Page) -> list[str]:
     """Return the rules of axe that the page violates, each with the elements concerned."""
+    # A click returns before the page that it leads to is loaded.
+    page.wait_for_load_state()
     found = Axe().run(page).response["violations"]
     return [f"{rule['id']}: {[node['html'] for node in rule['nodes']]}" for rule in found]
 
