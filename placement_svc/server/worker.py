@@ -357,9 +357,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
         Gunicorn would only leave its loop, and the threads would go on with clients that send all the time.
         """
-        if not super().is_parent_alive():
-            self.alive = False
-        return bool(self.alive)
+        if super().is_parent_alive():
+            return True
+        self.alive = False
+        return False
 
     def handle_exit(self, sig: Any, frame: Any) -> None:
         """Begin to stop on SIGTERM: at once, or after `drain` seconds, so that clients can switch servers."""

@@ -641,7 +641,7 @@ def test_blanks_around_the_value_of_a_filter_are_removed(get: Get, cloud: None, 
 
 
 def test_semicolons_in_links_do_not_separate_keys(
-    get: Get, app: Flask, api: Api, database: Database, cloud: None
+    get: Get, api: Api, database: Database, cloud: None
 ) -> None:
     claim = {
         "allocations": {uuid_of("cn1"): {"resources": {"DISK_GB": 1}}},
