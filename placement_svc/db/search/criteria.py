@@ -125,6 +125,8 @@ class SearchCriteria:
     and of the single names that it forbids, `small_trait_sets` and `small_aggregate_sets` have so few
     providers that all their roots are best listed. `sufficient_trait_sets` and `sufficient_aggregate_sets`
     have so few that examining all their roots takes less time than reading a large set beside them.
+    Among the providers of `holder_classes`, a search looks for those without the traits that the unsuffixed
+    group forbids: some providers with these traits have such a class, and the first one of each is enough.
     `providers_by_trait` and `providers_by_aggregate` are the numbers of providers, at least of those in small
     sets. They, the order of the candidates (None: any) and the approximate number of root providers (0:
     unknown) are no conditions, so statements do not depend on them.
@@ -140,6 +142,7 @@ class SearchCriteria:
     small_aggregate_sets: frozenset[frozenset[int]]
     sufficient_trait_sets: frozenset[frozenset[int]]
     sufficient_aggregate_sets: frozenset[frozenset[int]]
+    holder_classes: frozenset[int] = frozenset()
     split_amounts: tuple[tuple[int, int, int], ...] = ()
     summed_demands: tuple[tuple[int, frozenset[int]], ...] = ()
     sharing_trait_id: int | None

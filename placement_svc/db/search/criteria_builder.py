@@ -132,6 +132,7 @@ def _build_criteria(
         small_aggregate_sets=frozenset(filter(names.has_few_members, aggregate_sets)),
         sufficient_trait_sets=frozenset(filter(names.has_hardly_any_providers, trait_sets)),
         sufficient_aggregate_sets=frozenset(filter(names.has_hardly_any_members, aggregate_sets)),
+        holder_classes=names.holder_classes,
         split_amounts=split_amounts,
         summed_demands=summed_demands,
         sharing_trait_id=sharing_trait_id if names.providers_by_trait[sharing_trait_id] else None,

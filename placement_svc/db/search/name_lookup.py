@@ -24,6 +24,7 @@ from sqlalchemy import (
     literal_column,
     select,
     table,
+    true,
     union_all,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, REGCLASS
@@ -65,6 +66,12 @@ MAX_COUNTED_REQUESTS = 32
 MAX_COUNTED_ROWS = 100
 """The most rows of a request whose counts are kept."""
 
+SAMPLED_HOLDERS = 8
+"""The providers with a trait whose resource classes are read, to find out what kind of provider has it."""
+
+MAX_SAMPLED_TRAITS = 8
+"""The most traits of a request of which such providers are read."""
+
 _COUNTED = "placement_svc.counted_names"
 """The key of the `_CountedNames` of a session, by the id of the request, in the `info` of a connection."""
 
@@ -93,6 +100,9 @@ class NamesLookup:
     inventories_by_amount: Mapping[tuple[str, int], int]
     """How many inventories can give an amount, by resource class and amount."""
 
+    holder_classes: frozenset[int]
+    """The first class of the unsuffixed group that each of some providers with a forbidden trait has."""
+
     @classmethod
     def of(cls, name_rows: Iterable[NameRow]) -> "NamesLookup":
         """Return the rows of `fetch_name_rows` by their kinds."""
@@ -109,6 +119,7 @@ class NamesLookup:
             providers_by_trait={id_: count for _, id_, count in rows["traits"]},
             providers_by_aggregate={id_: count for _, id_, count in rows["aggregates"]},
             inventories_by_amount={(name, amount): count for name, amount, count in rows["amounts"]},
+            holder_classes=frozenset(class_id for _, class_id, _ in rows["holder_classes"]),
         )
 
     @property
@@ -183,7 +194,8 @@ def fetch_name_rows(connection: Connection, request: CandidatesRequest) -> tuple
         names = {name: values[name] for name in _NAME_LISTS}
         if recent.uncounted == frozenset(fetch_rows(connection, _LOOK_UP_IDS, names)):
             return recent.rows
-    rows = tuple(fetch_rows(connection, _LOOK_UP_NAMES, values))
+    samples = bool(values["sampled_traits"])
+    rows = tuple(fetch_rows(connection, _LOOK_UP_NAMES_AND_HOLDERS if samples else _LOOK_UP_NAMES, values))
     if len(rows) <= MAX_COUNTED_ROWS:
         counted[id(request)] = _CountedNames(ref(request), rows, monotonic())
         counted.move_to_end(id(request))
@@ -197,6 +209,7 @@ def _values(request: CandidatesRequest) -> dict[str, Any]:
     groups = request.groups
     trait_names = {os_traits.MISC_SHARES_VIA_AGGREGATE, *request.root_required.names, *request.preferred}
     trait_names.update(name for group in groups for name in group.required.names)
+    unsuffixed = next((group for group in groups if not group.suffix), None)
     all_amounts = {item for group in groups for item in request.least_amounts(group).items()}
     amounts = [item for item in all_amounts if item[1] <= MAX_INTEGER]
     return {
@@ -211,6 +224,8 @@ def _values(request: CandidatesRequest) -> dict[str, Any]:
         ],
         "amount_classes": [name for name, _ in amounts],
         "amounts": [amount for _, amount in amounts],
+        "unsuffixed_classes": list(unsuffixed.resources) if unsuffixed else [],
+        "sampled_traits": sorted(unsuffixed.required.forbidden)[:MAX_SAMPLED_TRAITS] if unsuffixed else [],
         "limit": min(request.limit or 0, MAX_INTEGER),
     }
 
@@ -218,9 +233,12 @@ def _values(request: CandidatesRequest) -> dict[str, Any]:
 def _select_ids(
     kind: str, name: Column[str], id_: Column[int], count: ColumnElement[int]
 ) -> Select[str, str, int, int]:
-    return select(literal(kind).label("kind"), name, id_, count).where(
-        name == any_(cast(_hidden(kind, ARRAY(String)), ARRAY(String)))
-    )
+    return select(literal(kind).label("kind"), name, id_, count).where(_is_in_list(name, kind))
+
+
+def _is_in_list(name: Column[str], parameter: str) -> ColumnElement[bool]:
+    """Return the condition that a name is in the list that a parameter has."""
+    return name == any_(cast(_hidden(parameter, ARRAY(String)), ARRAY(String)))
 
 
 def _hidden(name: str, type_: TypeEngine[Any]) -> ScalarSelect[Any]:
@@ -298,10 +316,42 @@ def _count_inventories() -> Select[str, str, int, int]:
     ).join(resource_classes, resource_classes.c.name == requested.c.name)
 
 
+def _select_holder_classes() -> Select[str, str, int, int]:
+    """Return the query for the first class of the unsuffixed group that each of some holders has.
+
+    They are the first providers with each of some traits that the group forbids.
+    """
+    requested = select(resource_classes.c.id).where(
+        _is_in_list(resource_classes.c.name, "unsuffixed_classes")
+    )
+    holder = (
+        select(provider_traits.c.provider_id)
+        .where(provider_traits.c.trait_id == traits.c.id)
+        .correlate(traits)
+        .order_by(provider_traits.c.root_id)
+        .limit(SAMPLED_HOLDERS)
+        .lateral("holder")
+    )
+    first = (
+        select(func.min(inventories.c.resource_class_id).label("class_id"))
+        .where(
+            inventories.c.provider_id == holder.c.provider_id,
+            inventories.c.resource_class_id.in_(requested),
+        )
+        .lateral("first_class")
+    )
+    return (
+        select(literal("holder_classes"), literal(""), first.c.class_id, _NOT_COUNTED)
+        .select_from(traits.join(holder, true()).join(first, first.c.class_id.is_not(None)))
+        .where(_is_in_list(traits.c.name, "sampled_traits"))
+        .distinct()
+    )
+
+
 _NOT_COUNTED: ColumnElement[int] = literal_column("0")
 
 _NAME_LISTS = dict.fromkeys(("resource_classes", "traits", "aggregates", "in_tree"), "text[]")
-_COUNTS_ONLY = ("max_count", "amounts")
+_COUNTS_ONLY = ("max_count", "amounts", "holder_classes")
 """The kinds of rows that name nothing."""
 
 
@@ -322,11 +372,16 @@ _LOOK_UP_IDS = FixedStatement(union_all(*_select_names(_count_with_trait(1), _NO
 
 # Reads, besides, up to `max_count` index entries for each trait and aggregate, and up to RARITY_THRESHOLD for
 # each amount.
-_LOOK_UP_NAMES = FixedStatement(
-    union_all(
-        *_select_names(_count_with_trait(_MAX_COUNT), _count_members()),
-        select(literal("max_count"), literal(""), _MAX_COUNT, _ROOT_COUNT),
-        _count_inventories(),
-    ),
-    {"limit": "bigint", **_NAME_LISTS, "amount_classes": "text[]", "amounts": "integer[]"},
+_NAMES = (
+    *_select_names(_count_with_trait(_MAX_COUNT), _count_members()),
+    select(literal("max_count"), literal(""), _MAX_COUNT, _ROOT_COUNT),
+    _count_inventories(),
+)
+_PARAMETERS = {"limit": "bigint", **_NAME_LISTS, "amount_classes": "text[]", "amounts": "integer[]"}
+_LOOK_UP_NAMES = FixedStatement(union_all(*_NAMES), _PARAMETERS)
+
+# Reads, besides, the classes of up to SAMPLED_HOLDERS providers for each sampled trait.
+_LOOK_UP_NAMES_AND_HOLDERS = FixedStatement(
+    union_all(*_NAMES, _select_holder_classes()),
+    _PARAMETERS | {"unsuffixed_classes": "text[]", "sampled_traits": "text[]"},
 )

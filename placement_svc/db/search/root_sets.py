@@ -79,13 +79,14 @@ def roots_in_sets(
     Return None if there is no set. With `continues`, return only those behind the cursor, whose position is a
     root id (`is_after_cursor`). `merges_sets` tells whether the server reads ordered sets side by side. An
     older one reads and sorts whole sets, so it gets no large set of traits, which all hosts may have. With
-    `uses_amounts`, the sets also have the providers with the amounts of the demands.
+    `uses_amounts`, the sets also have the providers with the amounts of the demands, and those of each class
+    without the traits that the unsuffixed group forbids, not only of `holder_classes`.
     """
     trait_size = SetSize.SMALL if size is SetSize.SMALL_OR_ORDERED and not merges_sets else size
     # Most hosts have the traits of many sets, so aggregates exclude more.
     all_sets = chain(
         _aggregate_sets(criteria, shared_supplies, size),
-        _trait_sets(criteria, shared_supplies, trait_size),
+        _trait_sets(criteria, shared_supplies, trait_size, all_classes=uses_amounts),
         _amount_sets(criteria, shared_supplies) if uses_amounts else (),
     )
     small_first = sorted(all_sets, key=lambda each: each.size is None)
@@ -171,12 +172,13 @@ def _required_aggregates(
 
 
 def _trait_sets(
-    criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize
+    criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize, *, all_classes: bool = False
 ) -> Iterator[_RootSet]:
     """Yield the roots of the providers with the traits that each group requires, without those it forbids.
 
     First yield the roots with the traits that `root_required` requires. In the unsuffixed group, each trait
-    that is required makes a set, and sharing providers can have it.
+    that is required makes a set, and sharing providers can have it. Of its classes, only `holder_classes`
+    make sets without the forbidden traits, unless `all_classes`: on most clouds, one provider has them all.
     """
     required = criteria.root_required.any_of
     set_size = _least_size(criteria, required)
@@ -191,7 +193,8 @@ def _trait_sets(
             partial(_select_with_traits, criteria.root_required, is_root), set_size, suffices=suffices
         )
     for each in dict.fromkeys(criteria.by_demand):
-        if each not in shared_supplies:
+        is_used = all_classes or not each.is_unsuffixed or each.resources[0][0] in criteria.holder_classes
+        if is_used and each not in shared_supplies:
             yield from _supplier_set(criteria, each, size)
     for any_of in criteria.rules.unsuffixed_required:
         aggregate_ids = aggregates_serving_required(shared_supplies, any_of)

@@ -9,7 +9,7 @@ import pytest
 
 from placement_svc.db.search import anchors, batches, candidates, root_sets
 from placement_svc.db.search.batches import BatchSize, SearchState
-from placement_svc.db.search.name_lookup import NamesLookup
+from placement_svc.db.search.name_lookup import SAMPLED_HOLDERS, NamesLookup
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
 from tests.support.statements import sent_statements
@@ -157,6 +157,61 @@ def test_second_scan_examines_only_roots_with_the_amounts(
     assert first.args[-1] == LIMIT + 1
     assert second.args[-1] == LIMIT + 1 if merging else second.args[-1] >= HOSTS
     assert ("with the amounts" in second.getMessage()) == merging
+
+
+KINDS_OF_HOSTS = {
+    "a host without children": ("h%{VCPU8 MEMORY_MB8 DISK_GB8}#T", 1),
+    "the host": ("h%{DISK_GB8}#T; c%<h%{VCPU8 MEMORY_MB8}", 1),
+    "its child": ("h%{DISK_GB8}; c%<h%{VCPU8 MEMORY_MB8}#T", 1),
+    "both": ("h%{DISK_GB8}#T; c%<h%{VCPU8 MEMORY_MB8}#T", 2),
+}
+"""Kinds of hosts by the holder of a trait, and how many classes exclude those with it."""
+
+
+@pytest.mark.usefixtures("large_sets")
+@pytest.mark.parametrize(("host", "class_count"), KINDS_OF_HOSTS.values(), ids=KINDS_OF_HOSTS)
+def test_one_class_of_each_holder_excludes_forbidden_traits(
+    new_app: NewApp, load_cloud: LoadCloud, caplog: pytest.LogCaptureFixture, host: str, class_count: int
+) -> None:
+    holder = host.replace("#T", f"#{NOT_LAST}")
+    last = host.replace("#T", "").replace("%", "_last")
+    load_cloud(read("; ".join([*(holder.replace("%", str(number)) for number in range(HOSTS - 1)), last])))
+    app = new_app(prepared_statements=False)
+    caplog.set_level(logging.DEBUG, candidates.log.name)
+    query = f"resources=VCPU:1,MEMORY_MB:1,DISK_GB:1&required=!{NOT_LAST}&limit={LIMIT}"
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = app.test_client().get(
+            f"/allocation_candidates?{query}", headers=ADMIN | {"OpenStack-API-Version": "placement 1.39"}
+        )
+    assert response.json is not None
+    assert len(response.json["allocation_requests"]) == 1
+    [scan] = [each.text for each in statements if "examined_roots" in each.text]
+    assert scan.count("EXCEPT") == class_count
+    assert [each.args[-1] for each in caplog.records if "roots scanned" in each.msg] == [1]
+
+
+@pytest.mark.usefixtures("large_sets")
+def test_second_scan_excludes_holders_of_forbidden_traits_with_other_classes(
+    api: Api, load_cloud: LoadCloud, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def next_batch(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
+        return batches.next_batch(state, limit, **facts | {"root_count": HOSTS})
+
+    monkeypatch.setattr(candidates, "next_batch", next_batch)
+    monkeypatch.setattr(batches, "FIRST_SCAN", (1, 1))
+    monkeypatch.setattr(batches, "MAX_SCAN_WITHOUT_ANCHORS", 1)
+    sampled = [
+        f"h{number}{{VCPU8 used8 DISK_GB8}}; n{number}<h{number}{{SRIOV_NET_VF8}}#{NOT_LAST}"
+        for number in range(SAMPLED_HOLDERS)
+    ]
+    others = [f"h{number}{{VCPU8 DISK_GB8}}#{NOT_LAST}" for number in range(SAMPLED_HOLDERS, HOSTS)]
+    load_cloud(read("; ".join([*sampled, *others])))
+    caplog.set_level(logging.DEBUG, candidates.log.name)
+    query = f"resources=VCPU:1,DISK_GB:1&required=!{NOT_LAST}&limit={LIMIT}"
+    response = api("GET", f"/allocation_candidates?{query}")
+    assert response.json["allocation_requests"] == []
+    first, second, *_ = [each for each in caplog.records if "roots scanned" in each.msg]
+    assert first.args[-1] == second.args[-1] == LIMIT + 1
 
 
 *COMMON, RARE = os_traits.get_traits("HW_CPU_X86_")[: root_sets.MAX_SETS + 1]
