@@ -245,10 +245,11 @@ class Settings:
             _check_minimum(setting, getattr(self, setting), 1)
         for setting in ("max_candidates", "empty_answers", "slow_request", "drain"):
             _check_minimum(setting, getattr(self, setting), 0)
-        for setting in ("max_candidates", "explanation_roots"):
-            _check_maximum(setting, getattr(self, setting), MAX_INTEGER)
         for setting in ("lock_timeout", "statement_timeout", "client_timeout", "drain", "request_deadline"):
             _check_maximum(setting, getattr(self, setting), MAX_SECONDS)
+        for each in fields(self):
+            if each.type is int:
+                _check_maximum(each.name, getattr(self, each.name), MAX_INTEGER)
 
 
 def variable(setting: str) -> str:
@@ -292,7 +293,7 @@ def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _check_minimum(setting: str, value: float, minimum: int) -> None:
-    if value < minimum or not math.isfinite(value):
+    if value < minimum or (isinstance(value, float) and not math.isfinite(value)):
         raise SettingsError(f"{variable(setting)} must be {minimum} or more, and finite")
 
 

@@ -183,6 +183,8 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_DRAIN", "1e12", "must be 2147483 or less"),
         ("PLACEMENT_MAX_CANDIDATES", "2147483648", "must be 2147483647 or less"),
         ("PLACEMENT_EXPLANATION_ROOTS", "9223372036854775807", "must be 2147483647 or less"),
+        ("PLACEMENT_POOL_SIZE", "9" * 400, "must be 2147483647 or less"),
+        ("PLACEMENT_MAX_BODY", "2147483648", "must be 2147483647 or less"),
         ("PLACEMENT_READ_MAX_LAG", "0", "must be more than 0"),
         ("PLACEMENT_READ_MAX_LAG", "inf", "must be more than 0, and finite"),
         ("PLACEMENT_REQUEST_DEADLINE", "1e10", "must be 2147483 or less"),
