@@ -2,171 +2,25 @@
 
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
-from rich.status import Status
 
-from bench import clouds, fixed, reads, report, schedule
-from bench.checking import ServicesDiffer, check_candidates
-from bench.claims import MAX_HOSTS, ClaimsResult, measure_claims
-from bench.environment import Environment, serve_cloud
-from bench.fixed import FIXED, FixedResult, measure_fixed
-from bench.in_process import InProcessService, in_process_service
-from bench.measuring import Result, candidates_path, measure
-from bench.reads import ReadResult
-from bench.scenarios import LIMITS, NESTED, SCENARIOS, Request, Scenario
-from bench.schedule import CLOUDS, SCHEDULE, ScheduleResult, measure_batches, measure_schedule
+from bench import report
+from bench.benchmark import KINDS, REQUESTS, Benchmark
+from bench.checking import ServicesDiffer
+from bench.measuring import Result
+from bench.scenarios import SCENARIOS
 from bench.services import ServiceError
-from bench.storm import STORM, StormResult, measure_storm
 from placement_svc.provisioning import embedded
 
-CLAIMS = "claims"
-NAMES = [*(scenario.name for scenario in SCENARIOS), *reads.NAMES, CLAIMS, STORM, FIXED, SCHEDULE]
+NAMES = [name for kind in KINDS for name in kind.scenarios]
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """The settings of a run, and the console for its progress.
-
-    If `reference_python` is None, only this service is measured. `timeout` is in seconds.
-    """
-
-    server_url: str
-    reference_python: Path | None
-    timeout: float
-    console: Console
-    status: Status
-
-    def requests(self, scenarios: Sequence[Scenario], hosts: int) -> Iterator[Result]:
-        """Yield the result of each request of the scenarios, for clouds with this number of hosts.
-
-        Consecutive scenarios with the same cloud share it, so that it is loaded once.
-        """
-        for (cloud, count, with_reference), group in groupby(
-            scenarios, key=lambda s: (s.cloud, s.hosts(hosts), s.with_reference)
-        ):
-            self.status.update(f"{cloud.__name__}: loading {count:,} hosts")
-            python = self.reference_python if with_reference else None
-            with (
-                serve_cloud(self.server_url, cloud(count), python) as environment,
-                in_process_service(environment.url) as in_process,
-            ):
-                for scenario in group:
-                    yield from self._requests(scenario, count, environment, in_process)
-
-    def _requests(
-        self, scenario: Scenario, hosts: int, environment: Environment, in_process: InProcessService
-    ) -> Iterator[Result]:
-        if environment.reference is not None:
-            self.status.update(f"{scenario.name}: comparing responses")
-            first_and_last = clouds.host_names(hosts)[:: max(1, hosts - 1)]
-            check_candidates(
-                environment.ours.service,
-                environment.reference.service,
-                scenario.requests[0].query,
-                first_and_last,
-            )
-        for request in scenario.requests:
-            for limit in LIMITS:
-                self.status.update(f"{scenario.name}: {request.name}, limit {limit}, {hosts:,} hosts")
-                path = candidates_path(request.query, limit)
-                measurements = measure(environment.servers, path, self.timeout, scenario.version)
-                result = Result(
-                    scenario=scenario.name,
-                    request=request.name,
-                    limit=limit,
-                    hosts=hosts,
-                    statements=in_process.statements(path, scenario.version),
-                    ours=measurements[0],
-                    reference=measurements[1] if len(measurements) > 1 else None,
-                    floor=in_process.floor(path) if _has_floor(request, limit) else None,
-                    compared_with=request.compared_with,
-                )
-                self.print_line(report.line(result))
-                yield result
-
-    def reads(self, names: Sequence[str], hosts: int) -> Iterator[ReadResult]:
-        """Yield the results of those reads by extensions that have one of these names."""
-        if reads.BULK in names:
-            self.status.update(f"{reads.BULK}: loading {hosts:,} hosts")
-            with serve_cloud(
-                self.server_url, clouds.flat_with_instances(hosts), self.reference_python
-            ) as environment:
-                self.status.update(reads.BULK)
-                reference = environment.reference.service if environment.reference else None
-                yield from self._printed(reads.measure_bulk(environment.ours.service, reference, hosts))
-        for comparison in reads.COMPARISONS:
-            if comparison.name in names:
-                self.status.update(f"{comparison.name}: loading {hosts:,} hosts")
-                with serve_cloud(self.server_url, comparison.cloud(hosts), None) as environment:
-                    self.status.update(comparison.name)
-                    service = environment.ours.service
-                    yield from self._printed(reads.measure_comparison(comparison, service, hosts))
-
-    def _printed(self, results: Iterable[ReadResult]) -> Iterator[ReadResult]:
-        for result in results:
-            self.print_line(report.read_line(result))
-            yield result
-
-    def claims(self, hosts: int) -> Iterator[ClaimsResult]:
-        """Yield the results of claims by concurrent clients, on all hosts and on one host."""
-        count = min(hosts, MAX_HOSTS)
-        self.status.update(f"{CLAIMS}: loading {count:,} hosts")
-        with serve_cloud(self.server_url, clouds.unlimited(count), self.reference_python) as environment:
-            self.status.update(CLAIMS)
-            for result in measure_claims(environment.servers, count):
-                self.print_line(report.claims_line(result))
-                yield result
-
-    def storm(self, hosts: int) -> Iterator[StormResult]:
-        """Yield the times of searches before, during and after many claims."""
-        self.status.update(f"{STORM}: loading {hosts:,} hosts")
-        with serve_cloud(self.server_url, clouds.unlimited(hosts), self.reference_python) as environment:
-            self.status.update(STORM)
-            for result in measure_storm(environment.servers, hosts):
-                self.print_line(report.storm_line(result))
-                yield result
-
-    def fixed(self, hosts: int) -> Iterator[FixedResult]:
-        """Yield what a search of limit 10 takes, and what a request without any search takes."""
-        for name, cloud in fixed.CLOUDS.items():
-            self.status.update(f"{FIXED}: loading {hosts:,} hosts, {name}")
-            with serve_cloud(self.server_url, cloud(hosts), self.reference_python) as environment:
-                self.status.update(f"{FIXED}, {name}")
-                for result in measure_fixed(environment, name, hosts):
-                    self.print_line(report.fixed_line(result))
-                    yield result
-
-    def schedule(self, hosts: int) -> Iterator[ScheduleResult]:
-        """Yield the results of schedulers that place servers in each of `CLOUDS`."""
-        count = min(hosts, schedule.MAX_HOSTS)
-        for name, cloud in CLOUDS.items():
-            self.status.update(f"{SCHEDULE}: loading {count:,} hosts, {name}")
-            with serve_cloud(self.server_url, cloud(count), self.reference_python) as environment:
-                self.status.update(f"{SCHEDULE}, {name}")
-                for result in measure_schedule(environment.servers, name):
-                    self.print_line(report.schedule_line(result))
-                    yield result
-                for servers, milliseconds in measure_batches(environment.ours.service, name):
-                    self.print_line(
-                        f"{SCHEDULE}, {name}: {servers} servers in one call {milliseconds:.1f} ms"
-                    )
-
-    def print_line(self, line: str) -> None:
-        """Print a line above the status line."""
-        self.console.print(line, highlight=False, soft_wrap=True)
-
-
-def _has_floor(request: Request, limit: int) -> bool:
-    return request is NESTED and limit == max(LIMITS)
 
 
 @contextmanager
@@ -256,65 +110,27 @@ def main(
         # Only the extra `bench` installs matplotlib. Importing it now makes a missing one an immediate error.
         from bench.plot import draw
     names = names or NAMES
-    scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
+    kinds = [kind for kind in KINDS if not set(kind.scenarios).isdisjoint(names)]
     progress = Console(stderr=True)
-    claims: list[ClaimsResult] = []
-    storms: list[StormResult] = []
-    fixed_costs: list[FixedResult] = []
-    scheduled: list[ScheduleResult] = []
     plotted: list[Result] = []
     try:
         with progress.status("Starting PostgreSQL") as status, _server(database_url) as server_url:
             python = None if no_reference else reference_python
             benchmark = Benchmark(server_url, python, timeout, progress, status)
-            results = list(benchmark.requests(scenarios, hosts))
-            read = list(benchmark.reads(names, hosts))
-            if CLAIMS in names:
-                claims = list(benchmark.claims(hosts))
-            if STORM in names:
-                storms = list(benchmark.storm(hosts))
-            if FIXED in names:
-                fixed_costs = list(benchmark.fixed(hosts))
-            if SCHEDULE in names:
-                scheduled = list(benchmark.schedule(hosts))
+            results = [list(benchmark.run(kind, names, hosts)) for kind in kinds]
             if plot_file:
                 alone = Benchmark(server_url, None, timeout, progress, status)
-                unbounded = [scenario for scenario in scenarios if scenario.max_hosts is None]
-                plotted = [result for size in sizes for result in alone.requests(unbounded, size)]
+                unbounded = {each.name for each in SCENARIOS if each.max_hosts is None}.intersection(names)
+                plotted = [result for size in sizes for result in alone.run(REQUESTS, unbounded, size)]
     except (ServicesDiffer, ServiceError) as error:
         raise click.ClickException(str(error)) from error
-    _print_report(results, read, claims, storms, fixed_costs, scheduled)
+    console = report.console()
+    for kind, of_kind in zip(kinds, results, strict=True):
+        console.print(kind.report(of_kind))
     if json_file:
-        report.write_json(json_file, [*results, *read, *claims, *storms, *fixed_costs, *scheduled, *plotted])
+        report.write_json(json_file, [*chain.from_iterable(results), *plotted])
     if plot_file:
         draw(plot_file, plotted)
-
-
-def _print_report(
-    results: Sequence[Result],
-    read: Sequence[ReadResult],
-    claims: Sequence[ClaimsResult],
-    storms: Sequence[StormResult],
-    fixed_costs: Sequence[FixedResult],
-    scheduled: Sequence[ScheduleResult],
-) -> None:
-    console = report.console()
-    if results:
-        console.print(report.table(results))
-    if any(result.compared_with for result in results):
-        console.print(report.comparison_table(results))
-    for line in report.floor_lines(results):
-        console.print(line, soft_wrap=True)
-    if read:
-        console.print(report.reads_table(read))
-    if claims:
-        console.print(report.claims_table(claims))
-    if storms:
-        console.print(report.storm_table(storms))
-    if fixed_costs:
-        console.print(report.fixed_table(fixed_costs))
-    if scheduled:
-        console.print(report.schedule_table(scheduled))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from bench.clouds import INSTANCE, host_names, uuid_of
 from bench.loading import CONSUMER_TYPE, PROJECT, USER
 from bench.services import Server, Service
 
+CLAIMS = "claims"
 CLIENTS = (1, 8, 32)
 """Numbers of concurrent clients."""
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 from bench.claims import ClaimsResult, ClaimStats
 from bench.fixed import FixedResult
 from bench.measuring import Measurement, Result
 from bench.reads import ReadResult
-from bench.schedule import ScheduleResult
+from bench.schedule import BatchResult, ScheduleResult
 from bench.storm import StormResult
 
 FILE_WIDTH = 200
@@ -35,7 +35,14 @@ def _box() -> box.Box:
     return box.HEAVY_HEAD if sys.stdout.isatty() else box.MARKDOWN
 
 
-def table(results: Iterable[Result]) -> Table:
+def requests_report(results: Sequence[Result]) -> Group:
+    """Return a table of all requests, one of those that are compared with another one, and the floors."""
+    has_comparisons = any(result.compared_with for result in results)
+    comparisons = [_comparison_table(results)] if has_comparisons else []
+    return Group(_requests_table(results), *comparisons, *_floor_lines(results))
+
+
+def _requests_table(results: Iterable[Result]) -> Table:
     """Return a table of requests with their median times in ms."""
     rendered = Table(box=_box())
     for heading in ("scenario", "request"):
@@ -58,7 +65,7 @@ def table(results: Iterable[Result]) -> Table:
     return rendered
 
 
-def comparison_table(results: Sequence[Result]) -> Table:
+def _comparison_table(results: Sequence[Result]) -> Table:
     """Return a table of the requests that are compared with another one, the slowest in comparison first."""
     times = {
         (result.scenario, result.request, result.limit, result.hosts): result.ours.milliseconds
@@ -89,7 +96,7 @@ def comparison_table(results: Sequence[Result]) -> Table:
     return rendered
 
 
-def line(result: Result) -> str:
+def request_line(result: Result) -> str:
     """Return a result as one line of text."""
     reference = f", reference {_time(result.reference, ' ms')}" if result.reference else ""
     return (
@@ -98,7 +105,7 @@ def line(result: Result) -> str:
     )
 
 
-def floor_lines(results: Iterable[Result]) -> Iterator[str]:
+def _floor_lines(results: Iterable[Result]) -> Iterator[str]:
     """Yield a line for each result with a floor: the time of this service relative to the lower bound."""
     for result in results:
         if result.floor and result.ours.milliseconds:
@@ -170,6 +177,21 @@ def schedule_line(result: ScheduleResult) -> str:
         f"schedule, {result.cloud}, {result.service}, {result.way}, {result.schedulers} schedulers:"
         f" {result.per_second:,.1f} placements per second"
     )
+
+
+def batches_table(results: Iterable[BatchResult]) -> Table:
+    """Return a table of requests that place servers, with their times in ms, also relative to the first."""
+    rendered = Table(box=_box())
+    for heading in ("servers in one request", "time", "ratio"):
+        rendered.add_column(heading, justify="right")
+    for result in results:
+        rendered.add_row(str(result.servers), f"{result.milliseconds:,.1f}", f"{result.ratio:,.1f}x")
+    return rendered
+
+
+def batch_line(result: BatchResult) -> str:
+    """Return a result as one line of text."""
+    return f"batches, {result.servers} servers in one request: {result.milliseconds:,.1f} ms"
 
 
 def storm_table(results: Iterable[StormResult]) -> Table:
@@ -284,11 +306,8 @@ def _processor() -> str:
     return next(names, platform.processor())
 
 
-def write_json(
-    path: Path,
-    results: Iterable[Result | ReadResult | ClaimsResult | StormResult | FixedResult | ScheduleResult],
-) -> None:
-    """Write all results and the description of the machine."""
+def write_json(path: Path, results: Iterable[Any]) -> None:
+    """Write all results, which are dataclasses, and the description of the machine."""
     document = {
         "machine": machine(),
         "results": [asdict(result) | {"ratio": getattr(result, "ratio", None)} for result in results],

@@ -33,7 +33,9 @@ MAX_TRIES = 20
 """Rounds of the loop after which a scheduler gives up."""
 
 REQUEST = "resources=VCPU:1,MEMORY_MB:512,DISK_GB:10"
-BATCHES = (1, 100)
+
+BATCHES = "batches"
+BATCH_SIZES = (1, 100)
 """Numbers of servers that one request places."""
 
 CLOUDS: dict[str, Callable[[int], Cloud]] = {"empty": flat, "nearly full": free_slots}
@@ -55,6 +57,20 @@ class ScheduleResult:
     per_second: float
     requests: float
     failed: int
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """The time in ms of a request that places so many servers, and of one that places a single server."""
+
+    servers: int
+    milliseconds: float
+    single: float
+
+    @property
+    def ratio(self) -> float:
+        """The time divided by that for a single server."""
+        return self.milliseconds / self.single
 
 
 @dataclass
@@ -186,15 +202,11 @@ def run_schedulers(
                 return [scheduler.tally for scheduler in running], elapsed
 
 
-def measure_batches(service: Service, cloud: str) -> Iterator[tuple[int, float]]:
-    """Yield the milliseconds of a dry run of POST /claims for each of `BATCHES`, as the median of ten.
-
-    The last `BATCHES` do not fit into the nearly full cloud.
-    """
-    if cloud != "empty":
-        return
+def measure_batches(service: Service) -> Iterator[BatchResult]:
+    """Yield the times of dry runs of POST /claims for each of `BATCH_SIZES`, each the median of ten."""
     with closing(service.connect()) as connection:
-        for count in BATCHES:
+        medians: list[float] = []
+        for count in BATCH_SIZES:
             times = []
             for _ in range(10):
                 consumers = [{"uuid": str(uuid4()), **_owner()} for _ in range(count)]
@@ -202,4 +214,5 @@ def measure_batches(service: Service, cloud: str) -> Iterator[tuple[int, float]]
                 body = {"request": REQUEST, "consumers": consumers, "dry_run": True}
                 service.request_on(connection, "POST", "/claims", body)
                 times.append((time.perf_counter() - started) * 1000)
-            yield count, sorted(times)[len(times) // 2]
+            medians.append(sorted(times)[len(times) // 2])
+            yield BatchResult(count, medians[-1], medians[0])
