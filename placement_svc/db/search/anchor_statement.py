@@ -20,6 +20,7 @@ from placement_svc.db.search.demand_rows import (
     has_all_suppliers,
     supplier_id_lists,
 )
+from placement_svc.db.search.root_selection import RootSelection, Strategy
 from placement_svc.db.search.serving import ServingSet, is_served, serving_sets_of, with_serving_sets
 from placement_svc.db.search.sharing import SharedSupplies, Supplies
 from placement_svc.db.search.suppliers import supplier_lists_query, supplier_query
@@ -104,75 +105,42 @@ def _limits(values: Mapping[str, Any]) -> _Limits:
 
 
 def anchor_statement(
-    criteria: SearchCriteria,
-    shared_supplies: SharedSupplies,
-    *,
-    scans: bool,
-    randomized: bool = False,
-    continues: bool = False,
-    merges_sets: bool = True,
-    given: bool = False,
-    uses_amounts: bool = False,
-    checks_rules: bool = False,
+    criteria: SearchCriteria, shared_supplies: SharedSupplies, selection: RootSelection
 ) -> AnchorStatement:
-    """Return the statement of a search, cached unless it is large, or hardly any other search has it.
-
-    With `given`, it examines the roots of the parameter `root_ids`; otherwise, `scans` chooses the strategy.
-    With `uses_amounts`, it examines only roots whose trees have each amount free. With `checks_rules`, a
-    selective lookup has the extra filters of `combination_conditions`.
-    `randomized` is whether the roots are in the order of their uuids, from the parameter `start` on;
-    `continues`, whether the parameter `after` has the position of the last root that was examined; and
-    `merges_sets`, whether PostgreSQL reads ordered sets side by side.
-    """
+    """Return the statement of a search, cached unless it is large, or hardly any other search has it."""
     if len(criteria.by_demand) > MAX_COMMON_DEMANDS:
         find: Callable[..., AnchorStatement] = _build_statement
     else:
-        # An ordered search has the statement with `given` for several batches.
-        find = _cached_statement if given or criteria.is_common else _find_statement
-    return find(
-        criteria,
-        tuple(shared_supplies.items()),
-        scans=scans,
-        randomized=randomized,
-        continues=continues,
-        merges_sets=merges_sets,
-        given=given,
-        uses_amounts=uses_amounts,
-        checks_rules=checks_rules,
-    )
+        # An ordered search has the statement for given roots for several batches.
+        is_repeated = selection.strategy is Strategy.GIVEN or criteria.is_common
+        find = _cached_statement if is_repeated else _find_statement
+    return find(criteria, tuple(shared_supplies.items()), selection)
 
 
-def _find_statement(criteria: SearchCriteria, supplies: Supplies, **options: bool) -> AnchorStatement:
+def _find_statement(
+    criteria: SearchCriteria, supplies: Supplies, selection: RootSelection
+) -> AnchorStatement:
     """Return the statement of a search, if possible from that of its shape."""
     shape = shape_of(criteria, supplies)
     if shape is not None:
-        statement = _cached_shape(shape.criteria, shape.supplies, len(shape.numbers), **options)
+        statement = _cached_shape(shape.criteria, shape.supplies, selection, len(shape.numbers))
         if statement is not None:
             return statement.with_numbers(shape.numbers)
-    return _build_statement(criteria, supplies, **options)
+    return _build_statement(criteria, supplies, selection)
 
 
 def _build_shape(
-    criteria: SearchCriteria, supplies: Supplies, placeholders: int, **options: bool
+    criteria: SearchCriteria, supplies: Supplies, selection: RootSelection, placeholders: int
 ) -> AnchorStatement | None:
     """Return the statement of a shape with so many placeholders; None if some cannot be replaced in it."""
-    statement = _build_statement(criteria, supplies, **options)
+    statement = _build_statement(criteria, supplies, selection)
     query = statement.query
     is_replaceable = has_only_placeholders(query.text, query.values.values(), placeholders)
     return statement if is_replaceable else None
 
 
 def _build_statement(
-    criteria: SearchCriteria,
-    supplies: Supplies,
-    *,
-    scans: bool,
-    randomized: bool,
-    continues: bool,
-    merges_sets: bool,
-    given: bool,
-    uses_amounts: bool,
-    checks_rules: bool,
+    criteria: SearchCriteria, supplies: Supplies, selection: RootSelection
 ) -> AnchorStatement:
     shared_supplies = dict(supplies)
     distinct = tuple(dict.fromkeys(criteria.by_demand))
@@ -180,27 +148,13 @@ def _build_statement(
     demands = None
     if len(distinct) > MAX_SUBQUERY_DEMANDS:
         demands = _demand_rows(distinct, shared_supplies)
-    if given:
-        select_examined = root_scan.select_given_roots(criteria, shared_supplies)
-    elif scans:
-        select_examined = root_scan.select_roots(
-            criteria,
-            shared_supplies,
-            randomized=randomized,
-            continues=continues,
-            merges_sets=merges_sets,
-            uses_amounts=uses_amounts,
-        )
-    else:
-        select_examined = selective_lookup.select_anchors(
-            criteria,
-            shared_supplies,
-            demands,
-            randomized=randomized,
-            continues=continues,
-            uses_amounts=uses_amounts,
-            checks_rules=checks_rules,
-        )
+    match selection.strategy:
+        case Strategy.GIVEN:
+            select_examined = root_scan.select_given_roots(criteria, shared_supplies)
+        case Strategy.SCAN:
+            select_examined = root_scan.select_roots(criteria, shared_supplies, selection)
+        case Strategy.LOOKUP:
+            select_examined = selective_lookup.select_anchors(criteria, shared_supplies, demands, selection)
     examined_roots = (
         select_examined.limit(bindparam("max_examined", type_=Integer))
         .cte("examined_roots")
@@ -210,9 +164,10 @@ def _build_statement(
     # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
     # `selective_lookup` has these conditions itself.
-    conditions = has_amounts_to_split(numbered, criteria, shared_supplies) if scans else ()
+    has_conditions = selection.strategy is not Strategy.LOOKUP
+    conditions = has_amounts_to_split(numbered, criteria, shared_supplies) if has_conditions else ()
     if demands is not None:
-        if scans:
+        if has_conditions:
             conditions = [
                 *has_unsuffixed_required(numbered, criteria, shared_supplies),
                 *conditions,
@@ -222,7 +177,7 @@ def _build_statement(
         id_lists = ["supplier_ids"]
     else:
         anchors, id_lists = _select_by_subqueries(
-            criteria, shared_supplies, serving_sets, numbered, conditions, checks_required=scans
+            criteria, shared_supplies, serving_sets, numbered, conditions, checks_required=has_conditions
         )
     # PostgreSQL examines no further roots once it has found as many anchors as are needed.
     anchor_count = select(func.count()).select_from(anchors).scalar_subquery()

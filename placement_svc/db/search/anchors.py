@@ -11,6 +11,7 @@ from placement_svc.db.prepared import each_fixed_row, each_row
 from placement_svc.db.search.anchor_statement import ANCHOR_COLUMN, AnchorStatement, anchor_statement
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.demand_rows import parse_id_lists
+from placement_svc.db.search.root_selection import RootSelection, Strategy
 from placement_svc.db.search.serving import SUPPLIER_ID_SIZE, SharingSuppliers
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.execution.deadline import Deadline
@@ -70,16 +71,15 @@ def find_anchors(
     some anchors that cannot yield a candidate because of other combination rules (`combination_conditions`).
     """
     scans = roots_to_scan is not None
-    statement = anchor_statement(
-        criteria,
-        shared_supplies,
-        scans=scans,
+    selection = RootSelection(
+        strategy=Strategy.SCAN if scans else Strategy.LOOKUP,
         randomized=cursor.start is not None,
         continues=cursor.after is not None,
         merges_sets=merges_sets(connection),
         uses_amounts=uses_amounts and merges_sets(connection),
         checks_rules=checks_rules and not scans,
     )
+    statement = anchor_statement(criteria, shared_supplies, selection)
     max_examined = roots_to_scan if scans else max_anchors
     values = {
         "start": cursor.start,
@@ -115,7 +115,7 @@ def find_anchors_among(
     memory: MemoryBudget,
 ) -> list[Anchor]:
     """Return those of the roots that are anchors, in the order of their ids; one statement."""
-    statement = anchor_statement(criteria, shared_supplies, scans=True, given=True)
+    statement = anchor_statement(criteria, shared_supplies, RootSelection(strategy=Strategy.GIVEN))
     fixed = statement.with_parameters({"root_ids": "text"}, {"max_anchors": None, "max_examined": None})
     rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
     sharing = SharingSuppliers(statement.serving_sets, memory)

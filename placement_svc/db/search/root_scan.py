@@ -13,6 +13,7 @@ from sqlalchemy.types import Integer
 
 from placement_svc.db.filters import any_id
 from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.root_selection import RootSelection
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.tree_conditions import (
@@ -26,20 +27,15 @@ from placement_svc.db.search.tree_conditions import (
 
 
 def select_roots(
-    criteria: SearchCriteria,
-    shared_supplies: SharedSupplies,
-    *,
-    randomized: bool,
-    continues: bool,
-    merges_sets: bool,
-    uses_amounts: bool,
+    criteria: SearchCriteria, shared_supplies: SharedSupplies, selection: RootSelection
 ) -> Select[Any]:
-    """Return the query for the roots in their order; with `continues`, for those behind the cursor.
+    """Return the query for the roots of a scan in their order.
 
     The roots come from the intersection of the sets that `roots_in_sets` returns, or from the index on the id
     of roots if there are none. In random order, they come from the index on their uuid, or from small sets.
-    With `uses_amounts`, their trees have each amount free, whatever the units of the inventories are.
+    With `uses_amounts`, the units of the inventories do not matter.
     """
+    randomized = selection.randomized
     position = position_column(randomized)
     # No index has the members of a set in the order of their uuids, so all of a large one would be read.
     size = SetSize.SMALL if randomized else SetSize.SMALL_OR_ORDERED
@@ -47,14 +43,14 @@ def select_roots(
         criteria,
         shared_supplies,
         size,
-        continues=continues and not randomized,
-        merges_sets=merges_sets,
-        uses_amounts=uses_amounts,
+        continues=selection.continues and not randomized,
+        merges_sets=selection.merges_sets,
+        uses_amounts=selection.uses_amounts,
     )
     if in_sets is not None and not randomized:
         return _select_from_sets(in_sets.c.root_id, list(meets_root_filters(criteria, shared_supplies)))
     query = select(roots.c.id, position).where(*is_allowed_root(criteria, shared_supplies))
-    if continues:
+    if selection.continues:
         query = query.where(is_after_cursor(position))
     if not randomized:
         return query.order_by(roots.c.id)

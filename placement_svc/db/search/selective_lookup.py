@@ -30,6 +30,7 @@ from placement_svc.db.search.combination_conditions import (
 )
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import has_all_suppliers
+from placement_svc.db.search.root_selection import RootSelection
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.db.search.suppliers import count_joins, supplier_query
@@ -60,17 +61,12 @@ def select_anchors(
     criteria: SearchCriteria,
     shared_supplies: SharedSupplies,
     demands: FromClause | None,
-    *,
-    randomized: bool,
-    continues: bool,
-    uses_amounts: bool,
-    checks_rules: bool,
+    selection: RootSelection,
 ) -> Select[Any]:
-    """Return the query for all anchors in their order; with `continues`, for those behind the cursor.
+    """Return the query for the anchors of a lookup in their order.
 
-    If there are too many demands for a subquery each, `demands` is a table of them. With `uses_amounts`,
-    only roots whose trees have each amount free are looked up, unless one is rare. With `checks_rules`, the
-    extra filters of `combination_conditions` exclude trees, too.
+    If there are too many demands for a subquery each, `demands` is a table of them. If an amount is rare,
+    `uses_amounts` changes nothing.
 
     The conditions that most likely exclude most roots come first; PostgreSQL turns them into joins. The other
     conditions are checked root by root, for `joined_roots` only. Its OFFSET, an optimization fence, enforces
@@ -83,24 +79,25 @@ def select_anchors(
     rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
     joined_count = _joined_count(rare_first)
     join_count = sum(each.join_count for each in rare_first[:joined_count])
+    checks_rules = selection.checks_rules
     tree_conditions = has_tree_for_all(criteria, shared_supplies) if checks_rules else ()
     # Each joins at most two tables.
     tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
-    position = position_column(randomized)
+    position = position_column(selection.randomized)
     is_rare = criteria.has_rare_criterion(shared_supplies.keys())
     in_sets = roots_in_sets(
         criteria,
         shared_supplies,
         SetSize.SMALL if is_rare else SetSize.ANY,
-        continues=continues and not randomized,
-        uses_amounts=uses_amounts and not is_rare,
+        continues=selection.continues and not selection.randomized,
+        uses_amounts=selection.uses_amounts and not is_rare,
     )
     joined = (
         select(roots.c.id, position)
         .select_from(roots if in_sets is None else roots.join(in_sets, in_sets.c.root_id == roots.c.id))
         .where(
             *is_allowed_root(criteria, shared_supplies),
-            *((is_after_cursor(position),) if continues else ()),
+            *((is_after_cursor(position),) if selection.continues else ()),
             *(
                 has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
                 for each in rare_first[:joined_count]

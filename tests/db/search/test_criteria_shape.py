@@ -10,6 +10,7 @@ from placement_svc.db.search import anchor_statement
 from placement_svc.db.search.anchor_statement import AnchorStatement
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_shape import FIRST_PLACEHOLDER, has_only_placeholders, with_numbers
+from placement_svc.db.search.root_selection import RootSelection, Strategy
 from tests.conftest import Api, LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE, Clean, compare
 from tests.support.cloud import Cloud, read, uuid_of
@@ -18,10 +19,9 @@ from tests.support.strategies import NEWEST, scenarios
 
 NUMBER = re.compile(r"\b[0-9]+\b")
 NAME_NUMBER = re.compile(r"_[0-9]+\b")
-OPTIONS = [
-    dict.fromkeys(("randomized", "continues", "given"), False)
-    | {"merges_sets": True, "scans": scans, "uses_amounts": is_further, "checks_rules": is_further}
-    for scans in (False, True)
+SELECTIONS = [
+    RootSelection(strategy=strategy, uses_amounts=is_further, checks_rules=is_further)
+    for strategy in (Strategy.LOOKUP, Strategy.SCAN)
     for is_further in (False, True)
 ]
 """The first batch and further ones, by both strategies."""
@@ -50,12 +50,12 @@ def test_statement_of_a_shape_is_that_of_the_search(
     load_cloud: LoadCloud,
     scenario: tuple[Cloud, list[Request]],
 ) -> None:
-    def find(criteria: SearchCriteria, supplies: Any, **options: bool) -> AnchorStatement:
-        for each in OPTIONS:
-            expected = anchor_statement._build_statement(criteria, supplies, **each)
-            found = anchor_statement._find_statement(criteria, supplies, **each)
+    def find(criteria: SearchCriteria, supplies: Any, selection: RootSelection) -> AnchorStatement:
+        for each in SELECTIONS:
+            expected = anchor_statement._build_statement(criteria, supplies, each)
+            found = anchor_statement._find_statement(criteria, supplies, each)
             assert described(found) == described(expected)
-        return anchor_statement._find_statement(criteria, supplies, **options)
+        return anchor_statement._find_statement(criteria, supplies, selection)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(anchor_statement, "_cached_statement", find)
@@ -72,9 +72,9 @@ def test_searches_that_differ_in_numbers_are_built_once(
     built: list[SearchCriteria] = []
     build = anchor_statement._build_statement
 
-    def count(criteria: SearchCriteria, *supplies: Any, **options: bool) -> AnchorStatement:
+    def count(criteria: SearchCriteria, *others: Any) -> AnchorStatement:
         built.append(criteria)
-        return build(criteria, *supplies, **options)
+        return build(criteria, *others)
 
     monkeypatch.setattr(anchor_statement, "_build_statement", count)
     clear_caches()
