@@ -35,6 +35,16 @@ def _box() -> box.Box:
     return box.HEAVY_HEAD if sys.stdout.isatty() else box.MARKDOWN
 
 
+def _table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Return a table without rows, whose columns have these headings; numbers are aligned at the right."""
+    rendered = Table(box=_box())
+    for heading in texts:
+        rendered.add_column(heading)
+    for heading in numbers:
+        rendered.add_column(heading, justify="right")
+    return rendered
+
+
 def requests_report(results: Sequence[Result]) -> Group:
     """Return a table of all requests, one of those that are compared with another one, and the floors."""
     has_comparisons = any(result.compared_with for result in results)
@@ -44,11 +54,10 @@ def requests_report(results: Sequence[Result]) -> Group:
 
 def _requests_table(results: Iterable[Result]) -> Table:
     """Return a table of requests with their median times in ms."""
-    rendered = Table(box=_box())
-    for heading in ("scenario", "request"):
-        rendered.add_column(heading)
-    for heading in ("limit", "hosts", "ours", "reference", "ratio", "statements", "kB", "candidates"):
-        rendered.add_column(heading, justify="right")
+    rendered = _table(
+        ("scenario", "request"),
+        ("limit", "hosts", "ours", "reference", "ratio", "statements", "kB", "candidates"),
+    )
     for result in results:
         rendered.add_row(
             result.scenario,
@@ -78,11 +87,9 @@ def _comparison_table(results: Sequence[Result]) -> Table:
         )
         if other and result.ours.milliseconds:
             compared.append((result.ours.milliseconds / other, result))
-    rendered = Table(box=_box())
-    for heading in ("scenario", "request"):
-        rendered.add_column(heading)
-    for heading in ("limit", "hosts", "ours", "over the plain request", "candidates"):
-        rendered.add_column(heading, justify="right")
+    rendered = _table(
+        ("scenario", "request"), ("limit", "hosts", "ours", "over the plain request", "candidates")
+    )
     for ratio, result in sorted(compared, key=lambda pair: -pair[0]):
         rendered.add_row(
             result.scenario,
@@ -120,13 +127,11 @@ def _floor_lines(results: Iterable[Result]) -> Iterator[str]:
 
 def claims_table(results: Iterable[ClaimsResult]) -> Table:
     """Return a table of claims with their rates, and times in ms."""
-    rendered = Table(box=_box())
-    for heading in ("requests", "hosts"):
-        rendered.add_column(heading)
-    for heading in ("clients", "ours per second", "median", "p99", "refused"):
-        rendered.add_column(heading, justify="right")
-    for heading in ("reference per second", "median", "p99", "refused", "ratio"):
-        rendered.add_column(heading, justify="right")
+    times = ("median", "p99", "refused")
+    rendered = _table(
+        ("requests", "hosts"),
+        ("clients", "ours per second", *times, "reference per second", *times, "ratio"),
+    )
     for result in results:
         rendered.add_row(
             _claim_requests(result),
@@ -154,11 +159,9 @@ def _claim_requests(result: ClaimsResult) -> str:
 
 def schedule_table(results: Iterable[ScheduleResult]) -> Table:
     """Return a table of the placements per second of schedulers, by cloud and way."""
-    rendered = Table(box=_box())
-    for heading in ("cloud", "way"):
-        rendered.add_column(heading)
-    for heading in ("schedulers", "placements per second", "requests per placement", "failed"):
-        rendered.add_column(heading, justify="right")
+    rendered = _table(
+        ("cloud", "way"), ("schedulers", "placements per second", "requests per placement", "failed")
+    )
     for result in results:
         rendered.add_row(
             result.cloud,
@@ -181,9 +184,7 @@ def schedule_line(result: ScheduleResult) -> str:
 
 def batches_table(results: Iterable[BatchResult]) -> Table:
     """Return a table of requests that place servers, with their times in ms, also relative to the first."""
-    rendered = Table(box=_box())
-    for heading in ("servers in one request", "time", "ratio"):
-        rendered.add_column(heading, justify="right")
+    rendered = _table((), ("servers in one request", "time", "ratio"))
     for result in results:
         rendered.add_row(str(result.servers), f"{result.milliseconds:,.1f}", f"{result.ratio:,.1f}x")
     return rendered
@@ -196,17 +197,11 @@ def batch_line(result: BatchResult) -> str:
 
 def storm_table(results: Iterable[StormResult]) -> Table:
     """Return a table of searches with their times in ms, before, during and after a storm of claims."""
-    rendered = Table(box=_box())
-    rendered.add_column("service")
-    for heading in ("hosts", "limit"):
-        rendered.add_column(heading, justify="right")
-    rendered.add_column("phase")
-    for heading in ("median", "ratio", "99th", "claims a second"):
-        rendered.add_column(heading, justify="right")
+    rendered = _table(("service", "phase"), ("hosts", "limit", "median", "ratio", "99th", "claims a second"))
     for result in results:
         claims = f"{result.claims_per_second:,.0f}" if result.claims_per_second else ""
         rendered.add_row(
-            *(result.service, f"{result.hosts:,}", str(result.limit), result.phase),
+            *(result.service, result.phase, f"{result.hosts:,}", str(result.limit)),
             *(f"{result.median:,.1f}", f"{result.ratio:,.1f}x", f"{result.p99:,.1f}", claims),
         )
     return rendered
@@ -222,11 +217,7 @@ def storm_line(result: StormResult) -> str:
 
 def fixed_table(results: Iterable[FixedResult]) -> Table:
     """Return a table of requests with their times and processor times in ms, and over those of GET /."""
-    rendered = Table(box=_box())
-    for heading in ("service", "cloud", "request"):
-        rendered.add_column(heading)
-    for heading in ("hosts", "time", "ratio", "processor time", "ratio"):
-        rendered.add_column(heading, justify="right")
+    rendered = _table(("service", "cloud", "request"), ("hosts", "time", "ratio", "processor time", "ratio"))
     for result in results:
         rendered.add_row(
             *(result.service, result.cloud, result.request, f"{result.hosts:,}"),
@@ -246,11 +237,7 @@ def fixed_line(result: FixedResult) -> str:
 
 def reads_table(results: Iterable[ReadResult]) -> Table:
     """Return a table of reads with their times in ms, relative to the first read of the scenario."""
-    rendered = Table(box=_box())
-    rendered.add_column("scenario")
-    rendered.add_column("read")
-    for heading in ("hosts", "time", "ratio"):
-        rendered.add_column(heading, justify="right")
+    rendered = _table(("scenario", "read"), ("hosts", "time", "ratio"))
     for result in results:
         rendered.add_row(
             result.scenario, result.read, f"{result.hosts:,}", _read_time(result), f"{result.ratio:,.1f}x"
