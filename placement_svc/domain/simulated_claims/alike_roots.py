@@ -98,10 +98,12 @@ class AlikeRoots:
         demands_of_list: dict[int, list[int]] = {}
         for demand, ids in enumerate(root.suppliers):
             demands_of_list.setdefault(list_numbers[id(ids)], []).append(demand)
+        positions = self._split_positions(root)
         described = []
         for id_, of_supplier in self._deadline.checked(lists_of.items()):
             demands = itertools.chain.from_iterable(map(demands_of_list.__getitem__, of_supplier))
-            described.append(((tuple(of_supplier), *self._description(id_, tuple(demands))), id_))
+            description = self._description(id_, tuple(demands))
+            described.append(((tuple(of_supplier), *description, positions.get(id_, 0)), id_))
         described.sort()
         numbers = {root.id: 0}
         paths = [
@@ -114,6 +116,12 @@ class AlikeRoots:
             tuple(paths),
         )
         return _Shape(key, list(numbers))
+
+    def _split_positions(self, root: RootSuppliers) -> Mapping[int, int]:
+        """Return the positions of the suppliers of parts: their uuids decide who supplies which part."""
+        lists = (root.suppliers[demand] for demand in self._rules.splittable)
+        by_uuid = sorted(set[int]().union(*lists), key=self._inventories.uuid)
+        return {id_: position for position, id_ in enumerate(by_uuid, 1)}
 
     def _description(self, provider_id: int, demands: tuple[int, ...]) -> tuple[Hashable, ...]:
         """Return the amounts and traits of a supplier of these demands, and its level in the tree."""

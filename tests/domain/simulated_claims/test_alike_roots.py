@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,6 +117,30 @@ def test_hosts_get_the_claims_of_their_models(
         [children] = [ids for root_id, ids in hosts.roots if root_id == claims.root_id]
         assert {id_ for id_, _ in claims.last} <= {claims.root_id, *children}
         assert sum(claims.last.values()) == amount
+
+
+@pytest.mark.parametrize(
+    ("amount", "children"),
+    [(5, [(7, 1, 3, 1), (9, 1, 9, 1), (4, 2, 4, 2)]), (6, [(4, 1, 3, 1), (8, 3, 4, 1), (2, 5, 4, 1)])],
+)
+def test_hosts_whose_uuids_differ_in_order_split_amounts_in_their_own_way(
+    amount: int, children: Sequence[tuple[int, int, int, int]]
+) -> None:
+    hosts = Hosts([], 1)
+    held = hosts.inventories
+    for root_id, order in ((10, (0, 1, 2)), (20, (2, 1, 0))):
+        ids = [root_id + 1, root_id + 2, root_id + 3]
+        for id_, number, (free, min_unit, max_unit, step_size) in zip(ids, order, children, strict=True):
+            hosts._add((root_id, id_), "DEVICE", free)
+            key = id_, "DEVICE"
+            held.min_unit[key], held.max_unit[key], held.step_size[key] = min_unit, max_unit, step_size
+            held.uuids[id_] = f"{root_id}-{number}"
+        hosts.roots.append((root_id, tuple(ids)))
+    rules = CombinationRules((Demand("", (("DEVICE", amount),)),), splittable=frozenset({0}))
+    alone = [claims for number in (0, 1) for claims in hosts.claim(rules, [number]).claims]
+    together = hosts.claim(rules, [0, 1]).claims
+    assert [each.count for each in together] == [each.count for each in alone]
+    assert alone[0].count != alone[1].count
 
 
 def test_claims_of_a_model_are_computed_once() -> None:
