@@ -18,10 +18,13 @@ from placement_svc.domain.combining.matching import different_suppliers
 from placement_svc.domain.demands import CombinationRules, Resources
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.simulated_claims.amounts import ClaimKind, SimulatedInventories, amounts_of
-from placement_svc.domain.simulated_claims.packing import StepBudget
+from placement_svc.domain.simulated_claims.packing import StepBudget, StepsExhausted
 
 MAX_SUPPLIERS = 100
 """The most suppliers of a root whose counts are searched."""
+
+MAX_DIFFERENT_DEMANDS = 200
+"""The most different demands whose counts are searched: `_possible` calls itself for each of them."""
 
 Counts = tuple[int, ...]
 """How often demands are supplied: a number for each of the different ones."""
@@ -88,8 +91,10 @@ class CompetingDemands:
     def most(self, least: int, bound: int) -> Mapping[ClaimKind, int] | None:
         """Return the greatest number of claims as that of each kind; None if it is not above `least`.
 
-        It is at most `bound`. Raises `StepsExhausted`.
+        It is at most `bound`. Raises `StepsExhausted`, also for too many different demands.
         """
+        if len(self._equal) > MAX_DIFFERENT_DEMANDS:
+            raise StepsExhausted
         found: dict[int, Counts] | None = None
         # The bound is often reached. What is enough for some claims is enough for fewer.
         count = bound

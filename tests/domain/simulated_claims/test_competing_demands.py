@@ -131,6 +131,12 @@ def test_search_of_too_many_steps_is_a_lower_bound(amount: int) -> None:
     assert claims.count > amount * 8 // 12 * 0.9
 
 
+def test_many_different_demands_are_a_lower_bound() -> None:
+    run = claim_at_host([130_000, 130_000], range(1, 501), GroupPolicy.NONE)
+    # A claim takes 125,250.
+    assert [each.count for each in run.claims] == [2]
+
+
 def claim_at_host(free: Sequence[int], amounts: Sequence[int], policy: GroupPolicy) -> ClaimRun:
     """Claim groups of these amounts at a host whose NUMA nodes have so much free."""
     ids = range(2, 2 + len(free))
