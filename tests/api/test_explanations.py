@@ -10,6 +10,7 @@ from flask import Flask
 from hypothesis import HealthCheck, given, note, settings
 
 from placement_svc.db.explanation import patterns
+from placement_svc.domain.combining import candidates
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp, examples
 from tests.support.cloud import Cloud, read, uuid_of, without_consumers
 from tests.support.explanation_oracle import Explainer, roots_of
@@ -92,6 +93,19 @@ def test_explanation_covers_the_first_roots_by_uuid(
     lower = client.get(f"{PATH}?resources=VCPU:9", headers=ADMIN).json
     assert lower["relaxations"] == [{"instead": "resources=VCPU:8", "roots": 3}]
     assert [each["root"]["name"] for each in lower["nearest"]] == names[:2]
+
+
+def test_relaxation_that_the_search_refuses_is_left_out(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "MAX_TRIED_SUPPLIERS", 1000)
+    load_cloud(read("a{MEMORY_MB1}; " + "; ".join(f"a{number}<a{{VCPU100}}" for number in range(16))))
+    groups = "&".join(f"resources{number}=VCPU:{34 + number % 5}" for number in range(33))
+    query = f"{groups}&group_policy=none"
+    assert api("GET", f"/allocation_candidates?{query}&limit=1").status_code == 400
+    response = api("GET", f"{PATH}?{query}&required0={FAST}")
+    assert (response.status_code, response.json["has_candidates"]) == (200, False)
+    assert f"required0={FAST}" not in [each.get("without") for each in response.json["relaxations"]]
 
 
 @pytest.mark.parametrize("digits", [300, 400, 4000])

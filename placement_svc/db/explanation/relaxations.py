@@ -16,6 +16,7 @@ from placement_svc.db.explanation.answer import has_candidate
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import CountsReader, RootCounts, count_roots
 from placement_svc.db.explanation.layout import layout_of
+from placement_svc.domain.errors import Invalid
 from placement_svc.domain.explanation.filters import Filter, QueryTexts, RequestFilters, RootFilter
 from placement_svc.domain.explanation.relaxations import (
     MAX_PAIRS,
@@ -146,8 +147,13 @@ class Relaxations:
         for trial, filters in zip(trials, changed, strict=True):
             if self._is_out_of_time():
                 return
-            roots = self._with_candidates(counts.changed(filters), filters)
-            if roots > before and self._is_verified(trial):
+            try:
+                roots = self._with_candidates(counts.changed(filters), filters)
+                is_better = roots > before and self._is_verified(trial)
+            except Invalid:
+                # The search refuses the changed request: it needs too much memory or too many attempts.
+                continue
+            if is_better:
                 yield Relaxation(trial, roots)
 
     def _with_values(self, before: int, trials: Iterable[Trial], values: AmountSearch) -> Iterator[Trial]:
@@ -163,7 +169,10 @@ class Relaxations:
             if trial.amount is None:
                 yield trial
                 continue
-            value = values.find(trial.amount, trial.without(self._filters))
+            try:
+                value = values.find(trial.amount, trial.without(self._filters))
+            except Invalid:
+                continue
             if value is not None and not self._is_out_of_time():
                 yield replace(trial, value=value)
 
