@@ -58,6 +58,9 @@ _NUMBERS = (
     "tcp_user_timeout",
 )
 
+DEFAULT_PORT = "5432"
+"""The port of PostgreSQL, as libpq takes it."""
+
 _EXAMPLE = "postgresql://user:password@host:5432/placement"
 
 _SEVERAL_HOSTS = re.compile(
@@ -91,7 +94,7 @@ def _with_host_option(found: re.Match[str]) -> str:
         if host is None or not host["host"]:
             raise ValueError(f"{text!r} is not a host with a port")
         hosts.append(host["host"].strip("[]"))
-        ports.append(host["port"] or "5432")
+        ports.append(host["port"] or DEFAULT_PORT)
     options = f"host={quote(','.join(hosts))}&port={','.join(ports)}"
     query = f"&{found['query']}" if found["query"] else ""
     return f"{found['scheme']}{found['user'] or ''}{found['database'] or '/'}?{options}{query}"
@@ -108,13 +111,15 @@ def each_host(url: str | URL) -> list[URL]:
     parsed = parse_url(url)
     _, arguments = parsed.set(drivername=DRIVER).get_dialect()().create_connect_args(parsed)
     hosts = str(arguments.get("host", "")).split(",")
-    ports = str(arguments.get("port", "5432")).split(",")
+    ports = str(arguments.get("port", DEFAULT_PORT)).split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
     options = {name: str(value) for name, value in STANDBY_DEFAULTS.items() if name not in parsed.query}
     # `URL.set` ignores None.
     common = parsed._replace(host=None, port=None).difference_update_query(("host", "port"))
     return [
-        common.update_query_dict({**options, **({"host": host} if host else {}), "port": port or "5432"})
+        common.update_query_dict(
+            {**options, **({"host": host} if host else {}), "port": port or DEFAULT_PORT}
+        )
         for host, port in zip(hosts, ports, strict=True)
     ]
 

@@ -69,6 +69,11 @@ def primary(postgres_proxy: PostgresProxy) -> Server:
     return Server("127.0.0.1", str(make_url(postgres_proxy.url).port))
 
 
+def test_server_without_a_port_has_that_of_postgresql() -> None:
+    servers = server_hosts._servers({"host": "db1,db2", "port": ","})
+    assert servers == [Server("db1", "5432"), Server("db2", "5432")]
+
+
 def arguments(url: str, *servers: Server, **options: Any) -> dict[str, Any]:
     """Return the arguments of a connection to the database of a URL on several servers."""
     parsed = make_url(url)
