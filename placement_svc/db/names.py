@@ -61,6 +61,20 @@ def resource_class_ids(
     return _all_ids(connection, resource_classes, names, message)
 
 
+def lock_resource_classes(
+    connection: Connection, names: Collection[str], message: str = "No such resource class {}."
+) -> dict[str, int]:
+    """Return what `resource_class_ids` returns, and keep the classes as they are until the transaction ends.
+
+    Another request that renames or deletes one of them waits.
+    """
+    query = select(resource_classes.c.name, resource_classes.c.id).where(
+        is_any(resource_classes.c.name, [name for name in names if "\x00" not in name])
+    )
+    locked = query.order_by(resource_classes.c.id).with_for_update(read=True, key_share=True)
+    return _all_of(dict(connection.execute(locked).all()), names, message)
+
+
 def sort_class_id(connection: Connection, sort: SortKey) -> int:
     """Return the id of the resource class of a sort key; raise `UnknownName`."""
     message = "Invalid 'sort_by': No such resource class {}."
@@ -75,7 +89,10 @@ def trait_ids(
 
 
 def _all_ids(connection: Connection, table: Table, names: Collection[str], message: str) -> dict[str, int]:
-    id_by_name = ids(connection, table, names)
+    return _all_of(ids(connection, table, names), names, message)
+
+
+def _all_of(id_by_name: dict[str, int], names: Collection[str], message: str) -> dict[str, int]:
     for name in names:
         if name not in id_by_name:
             raise UnknownName(message.format(name))

@@ -43,7 +43,7 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     check_generations(wanted.claims, {uuid: consumer.generation for uuid, consumer in locked.items()})
     check_providers(wanted.claims, found)
     classes = [name for reshape in wanted.providers.values() for name in reshape.inventories]
-    class_ids = names.resource_class_ids(
+    class_ids = names.lock_resource_classes(
         connection,
         list(dict.fromkeys([*classes, *resource_classes_of(wanted.claims)])),
         "malformed reshaper data: No such resource class {}.",
@@ -113,10 +113,15 @@ def _put_inventories(
 def _delete_inventories(
     connection: Connection, removed: Sequence[tuple[str, str]], provider_ids: Mapping[str, int]
 ) -> None:
-    """Delete inventories by provider uuid and resource class; raises `InventoryInUse` if one is in use."""
+    """Delete inventories by provider uuid and resource class; raise `InventoryInUse` if one is in use.
+
+    Raise `ConcurrentUpdate` if one of the classes has another name now.
+    """
     if not removed:
         return
     class_ids = names.ids(connection, resource_classes, {resource_class for _, resource_class in removed})
+    if any(name not in class_ids for _, name in removed):
+        raise ConcurrentUpdate("update conflict: a resource class was renamed meanwhile.")
     keys = {(uuid, name): (provider_ids[uuid], class_ids[name]) for uuid, name in removed}
     deleted = inventories.remove_unused(connection, keys.values())
     in_use = [pair for pair, key in keys.items() if key not in deleted]

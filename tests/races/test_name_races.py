@@ -1,9 +1,11 @@
 """Races of requests that create, delete and rename traits and resource classes."""
 
+import threading
 from functools import partial
 
 import pytest
 
+from placement_svc.db import allocations
 from tests.races.helpers import ROUNDS, race, statuses
 
 CLIENTS = 4
@@ -39,3 +41,31 @@ def test_only_one_rename_or_delete_succeeds(api):
         assert len(left) == sum(each.status_code == 200 for each in responses)
         for name in left:
             api("DELETE", f"/resource_classes/{name}")
+
+
+def test_class_keeps_its_name_until_a_reshape_has_ended(api, provider, used, monkeypatch):
+    old, new = "/resource_classes/CUSTOM_OLD", {"name": "CUSTOM_NEW"}
+    api("PUT", old)
+    uuid, other = provider(CUSTOM_OLD=8), provider(VCPU=8)
+    rename = threading.Thread(target=api, args=("PUT", old, new), kwargs={"version": "1.6"})
+    allocate = allocations.allocate
+
+    def allocate_beside_rename(*args, **kwargs):
+        rename.start()
+        rename.join(0.5)
+        return allocate(*args, **kwargs)
+
+    monkeypatch.setattr(allocations, "allocate", allocate_beside_rename)
+    claim = {
+        "allocations": {uuid: {"resources": {"CUSTOM_OLD": 3}}},
+        "project_id": "p",
+        "user_id": "u",
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+    }
+    unchanged = {"resource_provider_generation": 1, "inventories": {"VCPU": {"total": 8}}}
+    consumer = "c0000000-0000-4000-8000-000000000001"
+    body = {"inventories": {other: unchanged}, "allocations": {consumer: claim}}
+    assert api("POST", "/reshaper", body).status_code == 204
+    rename.join()
+    assert used(uuid) == {"CUSTOM_NEW": 3}

@@ -79,7 +79,7 @@ def _no_candidates(
     """Return the error for consumers of whom only `placeable` can be placed."""
     group = None
     if options.rule is not None:
-        without = _PlacementSearch(connection, wanted, replace(options, rule=None))
+        without = _PlacementSearch(connection, wanted, replace(options.with_own_memory(), rule=None))
         group = options.rule.group if len(without.run()) >= wanted.min_count else None
     return NoCandidates(
         placeable=placeable, wanted=wanted.min_count, explanation=wanted.explanation, group=group

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection, func, select
 
-from placement_svc.db import allocations, consumers, providers
+from placement_svc.db import allocations, consumers, names, providers
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.connections.cancellation import set_deadline
@@ -30,6 +30,7 @@ from placement_svc.domain.allocations import (
     check_generations,
     check_inventories,
     check_providers,
+    resource_classes_of,
 )
 from placement_svc.domain.errors import Conflict, Invalid
 from placement_svc.domain.execution.deadline import Deadline
@@ -220,6 +221,7 @@ class _Call:
         provider_ids = _lock_providers(
             connection, suppliers if spare_trees else _named_providers(placements.claims)
         )
+        names.lock_resource_classes(connection, resource_classes_of(placements.claims))
         usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
         if spare_trees and not _fit(placements.claims, provider_ids, usages):
             placements = self._search(find_placements, wanted, options)
@@ -284,6 +286,7 @@ def _replace(connection: Connection, claims: list[Claim]) -> None:
     locked = consumers.lock_and_increment(connection, claims)
     check_generations(claims, _generations(locked))
     provider_ids = _lock_providers(connection, _named_providers(claims))
+    names.lock_resource_classes(connection, resource_classes_of(claims))
     consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
     usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
     _allocate(connection, claims, consumer_ids, provider_ids, usages)
