@@ -1,5 +1,7 @@
 """Usages: how much is allocated from a provider, and how much by a project."""
 
+from collections import defaultdict
+
 from sqlalchemy import Connection, Double, cast, func, select, text
 
 from placement_svc.db import providers
@@ -65,18 +67,14 @@ def of_project(
             "unknown_type": UNKNOWN_TYPE,
         },
     ).all()
-    return {
-        summary.consumer_type: Usages(
-            consumer_count=summary.consumer_count,
-            resources={
-                row.resource_class: row.used
-                for row in rows
-                if row.consumer_type == summary.consumer_type and row.resource_class is not None
-            },
-        )
-        for summary in rows
-        if summary.resource_class is None
-    }
+    counts: dict[str, int] = {}
+    resources: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        if row.resource_class is None:
+            counts[row.consumer_type] = row.consumer_count
+        else:
+            resources[row.consumer_type][row.resource_class] = row.used
+    return {name: Usages(consumer_count=count, resources=resources[name]) for name, count in counts.items()}
 
 
 def totals(connection: Connection) -> dict[str, Totals]:

@@ -9,6 +9,7 @@ from flask import g, request
 from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, UnsupportedMediaType
 
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.limits import MAX_ID_LENGTH
 from placement_svc.http.accept import JSON, accepts_json
 from placement_svc.http.microversion import HEADER, OLDEST, allows_extensions, current, is_requested, since
 from placement_svc.http.policy import enforce
@@ -134,10 +135,12 @@ def _check_content_type() -> None:
 def _queried_project() -> Mapping[str, str]:
     """Return the `project_id` of the query as the policy target; the last value of a repeated key counts.
 
-    A query that cannot be parsed names no project: the view rejects it, but not before the policy is applied.
+    A query that cannot be parsed, or whose id is too long, names no project: the view rejects it, but not
+    before the policy is applied, whose decisions are kept with their targets.
     """
     try:
         pairs = parse_pairs(request.query_string)
     except Invalid:
         return {}
-    return {key: value for key, value in pairs if key == "project_id"}
+    project_id = dict(pairs).get("project_id")
+    return {} if project_id is None or len(project_id) > MAX_ID_LENGTH else {"project_id": project_id}

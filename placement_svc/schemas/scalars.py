@@ -18,8 +18,11 @@ from placement_svc.schemas.violations import quote, type_error, violation_error
 Version = tuple[int, int]
 """A microversion: the major and the minor number."""
 
-UUID = re.compile(r"(urn:|uuid:|[{}])*(-*[0-9a-fA-F]){32}-*[{}]*")
-"""Every spelling that `uuid.UUID` accepts: hyphens at any place, and braces that need not be closed."""
+UUID = re.compile(r"(?:urn:|uuid:|[{}])*+(?:-*+[0-9a-fA-F]){32}-*+[{}]*+")
+"""The spellings of a uuid in bodies: hyphens at any place, and braces that need not be closed.
+
+With other quantifiers than possessive ones, a long text of braces would take 150 bytes for each of them.
+"""
 
 DASHED_UUID_TEXT = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 """The usual spelling of a uuid, in any letter case, as a part of other patterns."""

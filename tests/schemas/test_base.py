@@ -1,4 +1,5 @@
 import re
+import tracemalloc
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -461,3 +462,14 @@ def test_list_of_unknown_keys_is_cut():
 )
 def test_matches(pattern, text, is_match):
     assert matches(pattern, text) == is_match
+
+
+def test_a_long_text_that_is_no_uuid_needs_little_memory():
+    text = "}" * 1_000_000
+    tracemalloc.start()
+    try:
+        error_of(String(uuid=UUID), text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * len(text)
