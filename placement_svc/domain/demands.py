@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup, SameSubtree
 
-TRAITS_CACHE_SIZE = 1000
-"""The sets of traits for which the result of `CombinationRules.has_unsuffixed_required` is cached."""
+TRAITS_CACHE_SIZE = 32
+"""The sets of traits for which the result of `CombinationRules.has_unsuffixed_required` is cached.
+
+Cached criteria keep them, and a set of a hundred traits has 11 kB.
+"""
 
 Resources = tuple[tuple[str, int], ...]
 """Amounts by resource class."""

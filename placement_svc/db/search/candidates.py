@@ -34,6 +34,7 @@ from placement_svc.domain.demands import Demand
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.observability import request_stats
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,9 @@ def find_candidates(
         connection, request, one_provider_per_tree=options.one_provider_per_tree, freed=freed
     )
     shared_supplies = find_shared_supplies(connection, criteria, options.deadline, options.memory)
-    limit = min((n for n in (request.limit, options.max_candidates) if n is not None), default=None)
+    limits = [each for each in (request.limit, options.max_candidates) if each is not None]
+    # Numbers of roots that follow from the limit are parameters of statements.
+    limit = min(*limits, MAX_INTEGER) if limits else None
     rules = criteria.rules
     trees = Trees(
         options.summary_classes, rules.summed_classes, options.memory, freed, rules.splittable_classes
@@ -216,12 +219,11 @@ class CandidateSearch:
             max_anchors=size.max_anchors,
             roots_to_scan=size.roots_to_scan,
             uses_amounts=size.uses_amounts,
-            # The count of trees tells why there is no candidate, so the first one is found in any case.
+            # If no anchor is found, no tree has a supplier for each demand: the metrics count these searches.
             checks_rules=state.anchors > 0,
             deadline=self._options.deadline,
             memory=self._options.memory,
         )
-        request_stats.current().anchors += len(all_anchors)
         log.debug(
             "Batch %d: %s%s for at most %s anchors found %d; %d roots scanned so far",
             state.batches + 1,
@@ -232,6 +234,7 @@ class CandidateSearch:
             cursor.roots_scanned,
         )
         anchors = self._repeated.new_anchors(all_anchors)
+        request_stats.current().anchors += len(anchors)
         self._fetcher.fetch(self._repeated.root_ids(anchors))
         if self._options.randomize:
             random.shuffle(anchors)

@@ -32,7 +32,7 @@ SPARE_DRAWS = 200
 """How many more are drawn: these take no time, and mostly suffice for a few roots among other providers."""
 
 MAX_RATIO_DRAWN = 1 / 2
-"""The part of all ids above which all are drawn at once.
+"""The part of all ids above which all roots are read and shuffled.
 
 Draws may repeat earlier ones. To find almost all of 1,000 hosts in smaller draws took 50 statements.
 """
@@ -174,16 +174,21 @@ class OrderedRoots:
         return chosen
 
     def _draw_more(self, count: int) -> None:
-        """Draw so many ids that probably `count` of them are roots, and keep the roots."""
+        """Draw so many ids that probably `count` of them are roots, and keep the roots; or draw all roots."""
         ids = self._ids
         size = math.ceil(self._draws_per_root * count) + SPARE_DRAWS
-        draws = random.sample(ids, size if size <= MAX_RATIO_DRAWN * len(ids) else len(ids))
-        found = {id_ for (id_,) in fetch_rows(self._connection, _ROOTS, {"ids": ids_text(draws)})}
-        new = [id_ for id_ in self._deadline.checked(draws) if id_ in found and id_ not in self.drawn]
+        if size > MAX_RATIO_DRAWN * len(ids):
+            all_roots = self._deadline.checked(each_row(self._connection, _ALL_ROOTS))
+            new = [id_ for (id_,) in all_roots if id_ not in self.drawn]
+            random.shuffle(new)
+            self._all_drawn = True
+        else:
+            draws = random.sample(ids, size)
+            found = {id_ for (id_,) in fetch_rows(self._connection, _ROOTS, {"ids": ids_text(draws)})}
+            new = [id_ for id_ in self._deadline.checked(draws) if id_ in found and id_ not in self.drawn]
+            self._draws_per_root = min(DRAWS_PER_ROOT * size / max(len(new), 1), MAX_DRAWS_PER_ROOT)
         self.drawn.update({id_: _drawn_text(len(self.drawn) + number) for number, id_ in enumerate(new)})
         self._spare += new
-        self._all_drawn = len(draws) == len(ids)
-        self._draws_per_root = min(DRAWS_PER_ROOT * len(draws) / max(len(new), 1), MAX_DRAWS_PER_ROOT)
 
     @cached_property
     def _ids(self) -> range:
@@ -336,4 +341,5 @@ def _by_uuid_statement(query: Select[tuple[int, str]]) -> FixedStatement:
 
 _is_root = _root.parent_id.is_(None)
 _ID_RANGE = FixedStatement(select(*least_and_greatest_id()), {}).text
+_ALL_ROOTS = FixedStatement(select(_root.id).where(_is_root), {}).text
 _ROOTS = FixedStatement(select(_root.id).where(_is_root, _root.id == any_id("ids")), {"ids": "text"})

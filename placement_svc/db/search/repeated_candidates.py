@@ -1,6 +1,7 @@
 """Candidates that appear around several anchors, because only sharing providers supply them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from itertools import islice
 
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.sharing import SharedSupplies
@@ -99,16 +100,17 @@ class FirstAnchors:
         self._deadline.check()
         by_list = {id(ids): self._sharing_ids.intersection(ids) for ids in anchor.supplier_ids}
         shared = tuple(by_list[id(ids)] for ids in anchor.supplier_ids)
-        earlier = list(self._seen)
+        earlier = len(self._seen)
         if all(shared) and shared not in self._seen:
             self._memory.reserve(REPEATED_ID_SIZE * sum(map(len, by_list.values())) + 8 * len(shared))
             self._seen[shared] = None
         return (ranked for ranked in candidates if not self._is_repeated(ranked[1], earlier))
 
-    def _is_repeated(self, candidate: Candidate, earlier: Sequence[tuple[frozenset[int], ...]]) -> bool:
+    def _is_repeated(self, candidate: Candidate, earlier: int) -> bool:
+        """Return whether one of the first so many entries of `_seen` has the candidate."""
         if not self._sharing_ids.issuperset(candidate):
             return False
         return any(
             all(id_ in ids for id_, ids in zip(candidate, shared, strict=True))
-            for shared in self._deadline.checked(earlier)
+            for shared in self._deadline.checked(islice(self._seen, earlier))
         )

@@ -130,9 +130,9 @@ def first_combination(suppliers: SuppliersByDemand) -> Candidate:
 
 
 def is_surely_candidate(rules: CombinationRules, combination: Candidate, providers: ProviderLookup) -> bool:
-    """Return True if only its traits could exclude a combination, and they do not; False if unknown.
+    """Return whether a combination is certainly a candidate; False if that is not certain.
 
-    One supplier of the unsuffixed group has all traits that the group requires.
+    No rule can exclude it but the traits that the unsuffixed group requires, and one supplier has them all.
     """
     if rules.may_exclude_with_traits or rules.splittable:
         return False
@@ -196,6 +196,8 @@ class _DepthFirstSearch:
         """How many suppliers have been tried since the last candidate."""
         self.tried_limit = min(FEASIBILITY_CHECK_AFTER, MAX_TRIED_SUPPLIERS)
         """The number of tried suppliers above which `_may_continue` is called."""
+        self.is_infeasible = False
+        """Whether no candidate is possible, whatever suppliers are chosen."""
 
     def run(self) -> Iterator[Candidate]:
         """Yield every candidate."""
@@ -209,6 +211,8 @@ class _DepthFirstSearch:
                 depth = len(untried) - 1
                 demand = self.order[depth]
                 provider_id = self._next_allowed(demand, untried[-1])
+                if self.is_infeasible:
+                    return
                 if provider_id is None:
                     untried.pop()
                     if not candidates_below.pop():
@@ -269,7 +273,8 @@ class _DepthFirstSearch:
 
     def _may_continue(self) -> bool:
         """Return whether any candidate is possible; raise `Invalid` after `MAX_TRIED_SUPPLIERS`."""
-        if not all(constraint.is_feasible() for constraint in self.constraints):
+        self.is_infeasible = not all(constraint.is_feasible() for constraint in self.constraints)
+        if self.is_infeasible:
             return False
         if self.tried > MAX_TRIED_SUPPLIERS:
             raise Invalid(

@@ -14,7 +14,7 @@ from placement_svc.db.search import ordered_anchors, ordered_roots, ordered_sear
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.domain.combining import ordered_candidates
-from tests.conftest import LoadCloud, examples
+from tests.conftest import Api, LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE
 from tests.support.cloud import Cloud, read
 from tests.support.oracle import Group, Request, response_errors
@@ -55,7 +55,7 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(ordered_anchors.AnchorSource, "_listing_cost", lambda _: 0)
         patch.setattr(ordered_anchors, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
         patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
-        patch.setattr(ordered_anchors, "MAX_USELESS", 10_000)
+        patch.setattr(ordered_anchors, "MIN_USELESS_LIMIT", 10_000)
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
         if way == "in order, tested by uuid":
             patch.setattr(ordered_roots, "MIN_TESTED", 1)
@@ -137,6 +137,19 @@ def test_random_order_gives_each_host_the_same_chance(
             drawn.update(names[uuid] for uuid in entry["allocations"])
     # Each of the four has 50 of 200; fewer than 20 has a probability below one in a million.
     assert min(drawn[name] for name in "abcd") >= 20
+
+
+@pytest.mark.parametrize("order", ["random", "spread:VCPU", "pack:VCPU"])
+@pytest.mark.parametrize("limit", [2**31, 10**18])
+def test_limit_may_be_beyond_the_integers_of_the_database(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, order: str, limit: int
+) -> None:
+    monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
+    children = "; ".join(f"c{host}{child}<h{host}{{VCPU8}}" for host in range(3) for child in range(12))
+    load_cloud(read(f"h0#{TRAIT}; h1; h2; {children}"))
+    query = f"resources=VCPU:1&preferred={TRAIT}&order_by={order}&limit={limit}"
+    response = api("GET", f"/allocation_candidates?{query}", version=EXTENDED)
+    assert (response.status_code, len(response.json["allocation_requests"])) == (200, 36)
 
 
 def test_random_order_lists_each_sharing_provider_once(
