@@ -107,7 +107,7 @@ class _Session:
         return prepared
 
     def is_repeated(self, text: str) -> bool:
-        """Return whether the session has executed a text recently, and remember it."""
+        """Return whether the session has executed a text recently; forget it then, otherwise remember it."""
         key = hash(text)
         if key in self.recent:
             del self.recent[key]
@@ -116,6 +116,18 @@ class _Session:
         if len(self.recent) > MAX_RECENT:
             self.recent.popitem(last=False)
         return False
+
+    def sql_and_name(self, text: str, types: str = "", *, at_first_use: bool = False) -> tuple[str, str]:
+        """Return the SQL to send before EXECUTE, and the name of a prepared text; empty if it is not one.
+
+        It is prepared when it is repeated, or `at_first_use`, and anew when its plan is old.
+        """
+        if (prepared := self.find(text)) is not None:
+            return "", prepared.name
+        if at_first_use or text in self.statements or self.is_repeated(text):
+            sql = self.prepare(text, types)
+            return sql, self.statements[text].name
+        return "", ""
 
     def prepare(self, text: str, types: str) -> str:
         """Return the SQL that prepares a text, and drops the statements that it replaces."""
@@ -210,12 +222,9 @@ def each_fixed_row(
     session = _session(connection) if len(statement.text) <= MAX_TEXT_LENGTH else None
     text = statement.driver_text
     if session is not None:
-        prepared, sql = session.find(statement.text), ""
-        if prepared is None and (statement.is_common or session.is_repeated(statement.text)):
-            sql = session.prepare(statement.text, statement.types).replace("%", "%%")
-            prepared = session.statements[statement.text]
-        if prepared is not None:
-            text = f"{sql}EXECUTE {prepared.name}{statement.arguments}"
+        sql, name = session.sql_and_name(statement.text, statement.types, at_first_use=statement.is_common)
+        if name:
+            text = f"{sql.replace('%', '%%')}EXECUTE {name}{statement.arguments}"
     _execute(connection, cursor, statement.preceding + text, values)
     yield from cursor
     cursor.close()
@@ -230,12 +239,9 @@ def each_row(connection: Connection, text: str) -> Iterator[tuple[Any, ...]]:
     session = _session(connection) if len(text) <= MAX_TEXT_LENGTH else None
     sent = text
     if session is not None:
-        prepared = session.find(text)
-        if prepared is not None:
-            sent = f"EXECUTE {prepared.name}"
-        elif text in session.statements or session.is_repeated(text):
-            sql = session.prepare(text, "")
-            sent = f"{sql}EXECUTE {session.statements[text].name}"
+        sql, name = session.sql_and_name(text)
+        if name:
+            sent = f"{sql}EXECUTE {name}"
     _execute(connection, cursor, sent, None)
     yield from cursor
     cursor.close()
