@@ -151,13 +151,7 @@ class NoCandidates(Conflict):
         self.extra: dict[str, Any] = {"placeable": placeable, "explanation": explanation}
         self.group = group
         if group is not None:
-            policy = f"{group.policy} of placement group {group.uuid}"
-            # A soft policy excludes no candidate, but those that it prefers may use what the others need.
-            text += (
-                f" Without the {policy}, there are enough."
-                if group.is_soft
-                else f" The {policy} excludes the others."
-            )
+            text += f" Without the {group.policy} of placement group {group.uuid}, there are enough."
             self.extra["placement_group"] = group.uuid
         super().__init__(text)
 
