@@ -50,6 +50,6 @@ def show_capacity() -> Response:
         page,
         lambda part: read(capacity.find_page, provider_filter, grouping, part),
         to_json,
-        # Other pages than those of roots by uuid read all inventories.
+        # Most kinds of pages read all that match, so few reads cost less than many.
         elements_per_read=MAX_LIMIT,
     )

@@ -64,7 +64,7 @@ _KEYS: dict[Grouping, tuple[ColumnElement[int], ColumnElement[str]]] = {
 """The id and the key of the groups."""
 
 WITHOUT_CAPACITY = 1e30
-"""The ratio of one that is used without any capacity: more than the usage of any capacity in 64 bits."""
+"""The ratio, for each unit that is used, of a group without capacity: above that of any with capacity."""
 
 Conditions = Sequence[ColumnElement[bool]]
 

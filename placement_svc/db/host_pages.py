@@ -108,7 +108,7 @@ def sums_by_root(class_id: int) -> Subquery:
 
 
 def host_conditions(connection: Connection, host_filter: HostFilter) -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions on `roots` that the filters are."""
+    """Yield the SQL conditions on `roots` for a filter; raise `Invalid` for an unknown trait or class."""
     yield roots.c.parent_id.is_(None)
     # A name may consist of blanks.
     if text := host_filter.text.strip() or host_filter.text:

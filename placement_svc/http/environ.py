@@ -11,4 +11,4 @@ two cannot be distinguished, and no HTTP library for clients does the latter.
 """
 
 TURN = "placement_svc.turn"
-"""The turn of the request, a `domain.deadline.Turn`."""
+"""The `placement_svc.domain.execution.deadline.Turn` of the request: its permission to compute."""

@@ -82,7 +82,6 @@ class PlacementClient(ServiceClient):
     def export_lines(self, progress: Progress) -> Iterator[bytes]:
         """Yield all data of the service as the lines of an export; `progress` shows how much has been read.
 
-        Only placement-svc has placement groups.
         Raises `ClientError` if a request fails, if a response is not one of Placement, or if the data changed
         during the read: the lines would then mix two states. A change is detected by two comparisons: the
         provider list before and after, and the allocations of each provider with those of its consumers.

@@ -200,9 +200,8 @@ class _Description:
 
     def _described_parameters(self, rule: Rule, operation: Operation) -> Iterator[dict[str, Any]]:
         for name in sorted(rule.arguments):
-            yield self._parameter("path", name, operation.path.get(name, PATH_PARAMETERS[name])) | {
-                "required": True
-            }
+            described = operation.path.get(name) or PATH_PARAMETERS[name]
+            yield self._parameter("path", name, described) | {"required": True}
         for keys in (operation.group_query, operation.query):
             for name, field in (keys().fields if keys else {}).items():
                 assert isinstance(field, Value)

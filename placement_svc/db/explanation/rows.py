@@ -9,7 +9,10 @@ from sqlalchemy.types import TypeEngine
 
 
 def table_of(name: str, rows: Iterable[Sequence[Any]], **columns: TypeEngine[Any]) -> FromClause:
-    """Return rows as a table; each column is sent as the text of an array."""
+    """Return rows as a table; each column is sent as the text of an array, faster than as an array.
+
+    Values are not escaped: a text with a comma must come in double quotes.
+    """
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = (
         cast(literal(f"{{{','.join(map(str, of_column))}}}", Text), ARRAY(type_))

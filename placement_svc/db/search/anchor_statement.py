@@ -89,7 +89,7 @@ class AnchorStatement:
         fixed = self.fixed.get(key)
         if fixed is None:
             fixed = FixedStatement(self.query, types, values, is_common=False)
-            if len(self.fixed) < MAX_TEXTS:
+            if len(self.fixed) < MAX_TEXTS and len(fixed.text) <= MAX_TEXT_LENGTH:
                 self.fixed[key] = fixed
         return fixed
 
@@ -164,10 +164,10 @@ def _build_statement(
     # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
     # `selective_lookup` has these conditions itself.
-    has_conditions = selection.strategy is not Strategy.LOOKUP
-    conditions = has_amounts_to_split(numbered, criteria, shared_supplies) if has_conditions else ()
+    adds_conditions = selection.strategy is not Strategy.LOOKUP
+    conditions = has_amounts_to_split(numbered, criteria, shared_supplies) if adds_conditions else ()
     if demands is not None:
-        if has_conditions:
+        if adds_conditions:
             conditions = [
                 *has_unsuffixed_required(numbered, criteria, shared_supplies),
                 *conditions,
@@ -177,7 +177,7 @@ def _build_statement(
         id_lists = ["supplier_ids"]
     else:
         anchors, id_lists = _select_by_subqueries(
-            criteria, shared_supplies, serving_sets, numbered, conditions, checks_required=has_conditions
+            criteria, shared_supplies, serving_sets, numbered, conditions, checks_required=adds_conditions
         )
     # PostgreSQL examines no further roots once it has found as many anchors as are needed.
     anchor_count = select(func.count()).select_from(anchors).scalar_subquery()

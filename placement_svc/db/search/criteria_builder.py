@@ -230,7 +230,7 @@ def _resolve_classes(names: NamesLookup, group: RequestGroup) -> Mapping[str, in
             raise UnknownName(
                 f"Invalid resource class in resources parameter: No such resource class {name}.{hint}"
             )
-    return names.resource_classes
+    return {name: names.resource_classes[name] for name in group.resources}
 
 
 def _resolve_traits(names: NamesLookup, required: Membership) -> ResolvedMembership:

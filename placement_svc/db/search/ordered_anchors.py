@@ -40,8 +40,8 @@ Then all other anchors are found at once: for each root of the cloud, that costs
 For the same reason, all are found at once if consumers are ignored on more roots than this.
 """
 
-MAX_USELESS = 1000
-"""The same in a small cloud, as a number."""
+MIN_USELESS_LIMIT = 1000
+"""The least number of roots to which `MAX_USELESS_RATIO` limits them, for small clouds."""
 
 BATCH_GROWTH = 4
 """The most roots of a batch after the first, as a multiple of the batch before.
@@ -57,10 +57,10 @@ many roots as probably are left. If there are no sets, all anchors are found at 
 """
 
 CLASS_COST = 1 / 30
-"""The part of all roots that can be examined while a set reads an inventory of each root."""
+"""The cost of reading a class in the whole cloud, as a part of that of examining all roots."""
 
 UNKEYED_COST = 1 / 4
-"""How many roots can be examined while a root in a set is listed that needs no key: in a random order."""
+"""The cost of listing a root of a set without its key, as in a random order, relative to examining it."""
 
 MIN_SAMPLE = 30
 """The least number of roots of such a batch: fewer roots say little about the others."""
@@ -132,7 +132,9 @@ class AnchorSource:
         """Deliver the trees that can have this score next; those with a higher one are delivered."""
         self._score = score
         self._score_criteria = requiring_score(self.criteria, self.ordering.preferred, score)
-        self.horizon = (-score, -math.inf, "")
+        # Otherwise, all anchors are found at once.
+        best_score = score if self._orders_roots else len(self.ordering.preferred)
+        self.horizon = (-best_score, -math.inf, "")
         self._roots.restart(excluded=self._freed_roots)
         self._is_in_order = self._orders_roots
         self._is_restricted = False
@@ -266,7 +268,7 @@ class AnchorSource:
 
     def _max_useless(self) -> int:
         """Return how many roots may be examined in vain before all anchors are found at once."""
-        return max(MAX_USELESS, int(MAX_USELESS_RATIO * self.criteria.root_count))
+        return max(MIN_USELESS_LIMIT, int(MAX_USELESS_RATIO * self.criteria.root_count))
 
     def _next_size(self, wanted: int) -> int:
         """Return the number of roots of the next batch.
@@ -307,7 +309,7 @@ class AnchorSource:
             max_anchors=None,
             # Before, the roots in order were examined, and few of them were anchors.
             uses_amounts=self._batches > 0,
-            # The count of trees tells why there is no candidate, so the first one is found in any case.
+            # If no anchor is found, no tree has a supplier for each demand: the metrics count these searches.
             checks_rules=bool(self._delivered),
             deadline=self.deadline,
             memory=self.memory,

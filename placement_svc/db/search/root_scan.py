@@ -33,7 +33,7 @@ def select_roots(
 
     The roots come from the intersection of the sets that `roots_in_sets` returns, or from the index on the id
     of roots if there are none. In random order, they come from the index on their uuid, or from small sets.
-    With `uses_amounts`, the units of the inventories do not matter.
+    With `uses_amounts`, the sets include roots whose trees have each amount free, whatever the units are.
     """
     randomized = selection.randomized
     position = position_column(randomized)

@@ -90,7 +90,9 @@ class Deadline:
     def check(self) -> None:
         """Raise `Unavailable` if the deadline has passed, `ClientDisconnected` if the client has gone.
 
-        It costs a tenth of a microsecond, so loops can call it at each step.
+        A request that has worked for `MIN_WORK` seconds also gives back its turn, and waits for another one.
+        That raises `NoLongTurn` if too many requests are long, which only `run` may catch. A check costs a
+        tenth of a microsecond, so loops can call it at each step.
         """
         if time.monotonic() >= self.next_event:
             self.raise_if_over()

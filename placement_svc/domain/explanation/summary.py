@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from placement_svc.domain.wording import counted
+
 Body = Mapping[str, Any]
 """The body of an explanation, and `can_split`: the classes that several providers of a host may supply."""
 
@@ -225,7 +227,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _hosts(count: int) -> str:
-    return f"{count or 'no'} host{'s' if count > 1 else ''}"
+    return counted(count, "host") if count else "no host"
 
 
 def _verb(count: int, plural: str) -> str:

@@ -29,7 +29,7 @@ TREE_SIZE = 600
 """Bytes of memory that a tree in the heap needs, approximately."""
 
 Unread = tuple[RuleRank, Key]
-"""A rank and a key that no tree precedes that has not been added yet."""
+"""A lower bound of the ranks and keys of all trees that have not been added yet."""
 
 LAST_KEY: Key = (math.inf,)
 """A key behind those of all trees."""

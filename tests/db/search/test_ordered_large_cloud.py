@@ -245,7 +245,7 @@ def test_consumers_that_are_ignored_on_many_hosts(
     api: Api, engine: Engine, forbid_lookup: ForbidLookup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lookup finds all anchors, as the stored amounts say nothing about the order of many trees."""
-    monkeypatch.setattr(ordered_anchors, "MAX_USELESS", 10)
+    monkeypatch.setattr(ordered_anchors, "MIN_USELESS_LIMIT", 10)
     monkeypatch.setattr(ordered_anchors, "MAX_USELESS_RATIO", 1 / 100)
     forbid_lookup("find_anchors_among")
     path = f"/allocation_candidates?{REQUEST}&order_by=spread:VCPU{largest_consumers(engine, 100)}"
