@@ -178,9 +178,9 @@ class FixedStatement:
 
     `types` are the PostgreSQL types of the parameters by name. Its plan must not depend on their values, as
     PostgreSQL plans it without them once it has been executed a few times: hide lists from the planner, in
-    subqueries. Other parameters of the query have these `values`, which are a part of the text. A session
-    prepares the statement at its first execution if it `is_common`, otherwise when it is repeated. The SQL
-    `preceding` is sent along with it, before it.
+    subqueries. Other parameters of the query have these `values`, which are a part of the text. With
+    `prepares_at_first_use`, a session prepares the statement at its first execution, otherwise when it is
+    repeated. The SQL `preceding` is sent along with it, before it.
     """
 
     def __init__(
@@ -189,10 +189,10 @@ class FixedStatement:
         types: Mapping[str, str],
         values: Mapping[str, Any] = NO_VALUES,
         *,
-        is_common: bool = True,
+        prepares_at_first_use: bool = True,
         preceding: str = "",
     ) -> None:
-        self.is_common = is_common
+        self.prepares_at_first_use = prepares_at_first_use
         self.preceding = f"{preceding};" if preceding else ""
         compiled = query if isinstance(query, CompiledQuery) else CompiledQuery.of(query)
         literals = compiled.literals(values, without=types)
@@ -222,7 +222,9 @@ def each_fixed_row(
     session = _session(connection) if len(statement.text) <= MAX_TEXT_LENGTH else None
     text = statement.driver_text
     if session is not None:
-        sql, name = session.sql_and_name(statement.text, statement.types, at_first_use=statement.is_common)
+        sql, name = session.sql_and_name(
+            statement.text, statement.types, at_first_use=statement.prepares_at_first_use
+        )
         if name:
             text = f"{sql.replace('%', '%%')}EXECUTE {name}{statement.arguments}"
     _execute(connection, cursor, statement.preceding + text, values)

@@ -44,7 +44,7 @@ def test_the_only_host_with_room_is_found_among_full_ones(
 ) -> None:
     """No host of the first batch is an anchor, wherever it starts, unless it has the only one."""
     monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
-    monkeypatch.setattr(NamesLookup, "has_few_providers", lambda *_: is_small)
+    monkeypatch.setattr(NamesLookup, "is_small_trait_set", lambda *_: is_small)
     monkeypatch.setattr(batches, "FIRST_SCAN", (0, 2))
     full = [f"h{number}{{VCPU8 used8,MEMORY_MB9}}#COMPUTE_NODE" for number in range(20)]
     load_cloud(read("; ".join([*full, "free{VCPU8 MEMORY_MB9}#COMPUTE_NODE", "other{VCPU8 MEMORY_MB9}"])))

@@ -15,6 +15,7 @@ from placement_svc.domain.combining.candidates import Candidate, combine_around
 from placement_svc.domain.demands import (
     CombinationRules,
     Demand,
+    demands_of,
     indexes_of,
     splittable_indexes,
     subtree_rules,
@@ -29,7 +30,7 @@ from placement_svc.domain.explanation.filters import (
 )
 from placement_svc.domain.explanation.root_tests import GroupTest
 from placement_svc.domain.explanation.supplier_tests import Bits
-from placement_svc.domain.groups import CandidatesRequest, GroupPolicy
+from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, RequestGroup
 
 
 def combination_filters(request: CandidatesRequest, texts: QueryTexts) -> tuple[CombinationFilter, ...]:
@@ -49,10 +50,8 @@ def combination_filters(request: CandidatesRequest, texts: QueryTexts) -> tuple[
 
 
 def _demands(group: GroupFilters) -> list[Demand]:
-    """Return the demands of a group: see `placement_svc.domain.demands.demands_of`."""
-    if group.suffix:
-        return [Demand(group.suffix, group.resources)]
-    return [Demand("", (resource,)) for resource in group.resources]
+    """Return the demands of a group of filters."""
+    return demands_of(RequestGroup(group.suffix, dict(group.resources)))
 
 
 class Combinations:

@@ -88,7 +88,7 @@ class AnchorStatement:
         key = _limits(values)
         fixed = self.fixed.get(key)
         if fixed is None:
-            fixed = FixedStatement(self.query, types, values, is_common=False)
+            fixed = FixedStatement(self.query, types, values, prepares_at_first_use=False)
             if len(self.fixed) < MAX_TEXTS and len(fixed.text) <= MAX_TEXT_LENGTH:
                 self.fixed[key] = fixed
         return fixed

@@ -115,42 +115,71 @@ class SupplierCriteria:
 class SearchCriteria:
     """Everything that the statements of one search depend on.
 
-    `by_demand` holds the supplier criteria of each of `rules.demands`. `root_required` is a condition on the
-    traits of the anchor, and `root_member_of` on its own aggregates. The anchor is also in none of the
-    aggregates `unsuffixed_forbidden` and is no root of the trees `unsuffixed_not_in_tree`: those that the
-    unsuffixed group forbids. `split_amounts` are triples of the index of a demand, the id of its class and
-    its amount, which several providers of a tree may supply. `summed_demands` are pairs of a class id and the
-    indexes of the demands of which one provider may have to supply several; none if consumers are ignored, as
-    stored amounts say nothing about their trees. Of the sets that the request requires one of,
-    and of the single names that it forbids, `small_trait_sets` and `small_aggregate_sets` have so few
-    providers that all their roots are best listed. `sufficient_trait_sets` and `sufficient_aggregate_sets`
-    have so few that examining all their roots takes less time than reading a large set beside them.
-    Among the providers of `holder_classes`, a search looks for those without the traits that the unsuffixed
-    group forbids: some providers with these traits have such a class, and the first one of each is enough.
-    `providers_by_trait` and `providers_by_aggregate` are the numbers of providers, at least of those in small
-    sets. They, the order of the candidates (None: any) and the approximate number of root providers (0:
-    unknown) are no conditions, so statements do not depend on them.
+    A *set* of traits or aggregates is one of which the request requires a member, or a single forbidden one.
     """
 
     rules: CombinationRules
     by_demand: tuple[SupplierCriteria, ...]
+    """The criteria of each of `rules.demands`, in the same order."""
+
     root_required: ResolvedMembership
+    """The condition on the traits of the anchor itself."""
+
     root_member_of: ResolvedMembership
+    """The condition on the aggregates of the anchor itself."""
+
     unsuffixed_forbidden: frozenset[int]
+    """The aggregates that the unsuffixed group forbids: the anchor is in none of them either."""
+
     unsuffixed_not_in_tree: frozenset[int]
+    """The roots of the trees that the unsuffixed group excludes: the anchor is none of them either."""
+
     small_trait_sets: frozenset[frozenset[int]]
+    """The sets of traits with so few providers that the search lists all their roots."""
+
     small_aggregate_sets: frozenset[frozenset[int]]
+    """The sets of aggregates with so few members that the search lists all their roots."""
+
     sufficient_trait_sets: frozenset[frozenset[int]]
+    """The sets of traits whose roots are examined in less time than a large set takes to be read."""
+
     sufficient_aggregate_sets: frozenset[frozenset[int]]
+    """The sets of aggregates whose roots are examined in less time than a large set takes to be read."""
+
     holder_classes: frozenset[int] = frozenset()
+    """The classes of the unsuffixed group by which providers with its forbidden traits are excluded at first.
+
+    Each of some providers with these traits has one of the classes.
+    """
+
     split_amounts: tuple[tuple[int, int, int], ...] = ()
+    """The number of a demand, its class and its amount, which several providers of a tree may supply.
+
+    There are none if consumers are ignored: stored amounts say nothing about their trees.
+    """
+
     summed_demands: tuple[tuple[int, frozenset[int]], ...] = ()
+    """A class, and the numbers of the demands for it of which one provider may have to supply several.
+
+    There are none if consumers are ignored, as for `split_amounts`.
+    """
+
     sharing_trait_id: int | None
     """The id of MISC_SHARES_VIA_AGGREGATE; None if no provider has it."""
+
+    # No statement depends on the following.
+
     ordering: Ordering | None = field(default=None, compare=False)
+    """The order of the candidates; None: any."""
+
     root_count: int = field(default=0, compare=False)
+    """The approximate number of root providers; 0: unknown."""
+
     providers_by_trait: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """How many providers have each trait, at least for those in small sets."""
+
     providers_by_aggregate: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """How many providers are in each aggregate, at least for those in small sets."""
 
     __hash__ = _hash_once
 

@@ -127,19 +127,19 @@ class NamesLookup:
         """The ids of the traits that at least `RARITY_THRESHOLD` providers have."""
         return frozenset(id_ for id_, count in self.providers_by_trait.items() if count >= RARITY_THRESHOLD)
 
-    def has_few_providers(self, trait_ids: frozenset[int]) -> bool:
+    def is_small_trait_set(self, trait_ids: frozenset[int]) -> bool:
         """Return whether fewer than `max_count` providers have one of these traits."""
         return self._provider_count(trait_ids) < self.max_count
 
-    def has_few_members(self, aggregate_ids: frozenset[int]) -> bool:
+    def is_small_aggregate_set(self, aggregate_ids: frozenset[int]) -> bool:
         """Return whether fewer than `max_count` providers are in one of these aggregates."""
         return self._member_count(aggregate_ids) < self.max_count
 
-    def has_hardly_any_providers(self, trait_ids: frozenset[int]) -> bool:
+    def is_sufficient_trait_set(self, trait_ids: frozenset[int]) -> bool:
         """Return whether the providers with one of these traits are less than a small part of the roots."""
         return self._provider_count(trait_ids) < self._sufficient_count
 
-    def has_hardly_any_members(self, aggregate_ids: frozenset[int]) -> bool:
+    def is_sufficient_aggregate_set(self, aggregate_ids: frozenset[int]) -> bool:
         """Return whether the providers in one of these aggregates are less than a small part of the roots."""
         return self._member_count(aggregate_ids) < self._sufficient_count
 

@@ -336,7 +336,7 @@ def _in_order_of_uuids(condition: ColumnElement[bool], size: int) -> Select[tupl
 
 
 def _by_uuid_statement(query: Select[tuple[int, str]]) -> FixedStatement:
-    return FixedStatement(query, {"after_uuid": "text"}, is_common=False, preceding=INDEX_PLANS)
+    return FixedStatement(query, {"after_uuid": "text"}, prepares_at_first_use=False, preceding=INDEX_PLANS)
 
 
 _is_root = _root.parent_id.is_(None)

@@ -71,7 +71,7 @@ def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
         .limit(count)
     )
     types = {"after_key": "bigint", "after_text": "text"} | ({"seed": "bigint"} if sets.is_random else {})
-    return FixedStatement(query, types, is_common=False)
+    return FixedStatement(query, types, prepares_at_first_use=False)
 
 
 # Building a statement costs more than running it.

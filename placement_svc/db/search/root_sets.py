@@ -241,7 +241,7 @@ def _supplier_set(
     if size is SetSize.SMALL:
         return
     used = [any_of for any_of in required if _is_used(any_of, size)][:MAX_SETS_OF_SUPPLIER]
-    excluded = [frozenset([id_]) for id_ in _frequent(criteria, forbidden)[:MAX_SETS_OF_SUPPLIER]]
+    excluded = [frozenset([id_]) for id_ in _without_small_set(criteria, forbidden)[:MAX_SETS_OF_SUPPLIER]]
     if used and not excluded:
         yield _RootSet(partial(_select_roots_of_holders, used))
     elif excluded and (used or supplier_criteria.resources):
@@ -252,15 +252,15 @@ def _supplier_set(
 
 def _excluded_sets(criteria: SearchCriteria) -> Iterator[Select[int]]:
     """Yield the roots that have a frequent forbidden trait, and the members of a forbidden aggregate."""
-    for trait_id in _frequent(criteria, criteria.root_required.forbidden):
+    for trait_id in _without_small_set(criteria, criteria.root_required.forbidden):
         yield select(_held.c.root_id).where(_held.c.trait_id == trait_id, _IS_ROOT_TRAIT)
     for aggregate_id in sorted(criteria.unsuffixed_forbidden | criteria.root_member_of.forbidden):
         if frozenset([aggregate_id]) not in criteria.small_aggregate_sets:
             yield _select_members([aggregate_id], _IS_ROOT_MEMBER)
 
 
-def _frequent(criteria: SearchCriteria, trait_ids: Iterable[int]) -> list[int]:
-    """Return the traits that many providers have; a scan excludes the few providers with another one."""
+def _without_small_set(criteria: SearchCriteria, trait_ids: Iterable[int]) -> list[int]:
+    """Return the traits that make no small set; a scan excludes the few providers with another one."""
     return [id_ for id_ in sorted(trait_ids) if frozenset([id_]) not in criteria.small_trait_sets]
 
 

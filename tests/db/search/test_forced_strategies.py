@@ -56,8 +56,8 @@ def _look_up_with_amounts(state: SearchState, limit: int, **facts: Any) -> Batch
 
 
 LARGE: frozenset[str] = frozenset()
-SMALL = frozenset(["has_few_providers", "has_few_members"])
-SUFFICIENT = SMALL | {"has_hardly_any_providers", "has_hardly_any_members"}
+SMALL = frozenset(["is_small_trait_set", "is_small_aggregate_set"])
+SUFFICIENT = SMALL | {"is_sufficient_trait_set", "is_sufficient_aggregate_set"}
 
 STRATEGIES: dict[str, tuple[NextBatch, frozenset[str]]] = {
     "scan": (_scan, LARGE),

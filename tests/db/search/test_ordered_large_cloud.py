@@ -132,7 +132,7 @@ def test_filter_that_excludes_most_of_the_first_roots(
 ) -> None:
     """Further roots are examined, without a lookup in the whole cloud."""
     forbid_lookup()
-    for name in ("has_few_providers", "has_hardly_any_providers"):
+    for name in ("is_small_trait_set", "is_sufficient_trait_set"):
         monkeypatch.setattr(NamesLookup, name, lambda *_: False)
     path = f"/allocation_candidates?{REQUEST}&root_required=HW_CPU_X86_SGX&order_by={order}&limit=20"
     response = api("GET", path, version=EXTENDED)
@@ -160,7 +160,7 @@ def test_filter_that_allows_only_the_roots_in_a_set(
     path = f"/allocation_candidates?{REQUEST}&member_of={rack}&{order}"
     every = api("GET", path, version=EXTENDED).json
     forbid_lookup()
-    for name in ("has_few_members", "has_hardly_any_members"):
+    for name in ("is_small_aggregate_set", "is_sufficient_aggregate_set"):
         monkeypatch.setattr(NamesLookup, name, lambda *_: is_small)
     with sent_statements(app.extensions["database"].engine) as statements:
         limited = api("GET", f"{path}&limit=4", version=EXTENDED).json

@@ -43,9 +43,9 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
     """Force one of `WAYS`: batches have a few roots in order until none is left, or all anchors at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: way == "all at once")
-        for name in ("has_few_providers", "has_few_members"):
+        for name in ("is_small_trait_set", "is_small_aggregate_set"):
             patch.setattr(NamesLookup, name, lambda *_: way == "in small sets")
-        for name in ("has_hardly_any_providers", "has_hardly_any_members"):
+        for name in ("is_sufficient_trait_set", "is_sufficient_aggregate_set"):
             patch.setattr(NamesLookup, name, lambda *_: False)
         patch.setattr(ordered_anchors, "FIRST_BATCH", (0, batch))
         patch.setattr(ordered_anchors, "FIRST_FILTERED_BATCH", (0, batch))

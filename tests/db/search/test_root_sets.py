@@ -62,10 +62,10 @@ def _host(number: int) -> str:
 def large_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """No set of providers counts as small, and no amount as rare."""
     for name in (
-        "has_few_providers",
-        "has_few_members",
-        "has_hardly_any_providers",
-        "has_hardly_any_members",
+        "is_small_trait_set",
+        "is_small_aggregate_set",
+        "is_sufficient_trait_set",
+        "is_sufficient_aggregate_set",
     ):
         monkeypatch.setattr(NamesLookup, name, _never)
     monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
@@ -234,13 +234,15 @@ def test_of_many_filters_those_that_exclude_most_are_sets(
     filters: str,
 ) -> None:
     monkeypatch.setattr(
-        NamesLookup, "has_few_providers", lambda names, ids: _least(names.providers_by_trait, ids) == 1
+        NamesLookup, "is_small_trait_set", lambda names, ids: _least(names.providers_by_trait, ids) == 1
     )
     monkeypatch.setattr(
-        NamesLookup, "has_few_members", lambda names, ids: _least(names.providers_by_aggregate, ids) == 1
+        NamesLookup,
+        "is_small_aggregate_set",
+        lambda names, ids: _least(names.providers_by_aggregate, ids) == 1,
     )
     # PostgreSQL may still have the number of roots of an earlier test.
-    for name in ("has_hardly_any_providers", "has_hardly_any_members"):
+    for name in ("is_sufficient_trait_set", "is_sufficient_aggregate_set"):
         monkeypatch.setattr(NamesLookup, name, _never)
     monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
     everywhere = ",".join(COMMON)
@@ -267,8 +269,8 @@ def test_no_large_set_is_read_beside_one_that_suffices(
     monkeypatch.setattr("placement_svc.db.search.criteria_builder.RARITY_THRESHOLD", 0)
     load_cloud(read(f"h{{VCPU8}}#{COMMON[0]}; x{{VCPU8}}#{COMMON[0]},{RARE}@X"))
     for few, hardly_any, counts in (
-        ("has_few_providers", "has_hardly_any_providers", "providers_by_trait"),
-        ("has_few_members", "has_hardly_any_members", "providers_by_aggregate"),
+        ("is_small_trait_set", "is_sufficient_trait_set", "providers_by_trait"),
+        ("is_small_aggregate_set", "is_sufficient_aggregate_set", "providers_by_aggregate"),
     ):
         monkeypatch.setattr(
             NamesLookup, few, lambda names, ids, counts=counts: _least(getattr(names, counts), ids) == 1
