@@ -64,7 +64,7 @@ def resource_class_ids(
 def lock_resource_classes(
     connection: Connection, names: Collection[str], message: str = "No such resource class {}."
 ) -> dict[str, int]:
-    """Return what `resource_class_ids` returns, and keep the classes as they are until the transaction ends.
+    """Return what `resource_class_ids` returns, and lock the classes until the transaction ends.
 
     Another request that renames or deletes one of them waits.
     """

@@ -13,8 +13,8 @@ Read the modules in this order:
   by root, from `random_root` on if the order is random; `selective_lookup` starts from the rarest criterion,
   and uses `combination_conditions`. Both examine only the roots that `root_sets` finds for the filters.
   `tree_conditions` and `suppliers` hold the SQL that both use, `serving` what sharing providers add to it,
-  and `demand_rows` the demands as a table. It is built once for all searches whose criteria have the same
-  `criteria_shape`.
+  and `demand_rows` the demands as a table. The statement is built once for all searches whose criteria have
+  the same `criteria_shape`.
 * `trees`: the providers of these trees with their inventories and traits; `tree_statements` has the SQL.
   `repeated_candidates` omits candidates that are found around several roots.
 * `ordered_search`: the search with `preferred` or `order_by`. `ordered_anchors` delivers its anchors by the

@@ -147,7 +147,7 @@ class SearchCriteria:
     """The sets of aggregates whose roots are examined in less time than a large set takes to be read."""
 
     holder_classes: frozenset[int] = frozenset()
-    """The classes of the unsuffixed group by which providers with its forbidden traits are excluded at first.
+    """The classes of the unsuffixed group of which the first batch reads providers without a forbidden trait.
 
     Each of some providers with these traits has one of the classes.
     """
