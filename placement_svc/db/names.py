@@ -41,38 +41,35 @@ def add(connection: Connection, table: Table, name: str) -> bool:
     return bool(inserted.rowcount)
 
 
-def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
-    """Return the id of each of `names` that is in `table` (traits or resource classes)."""
+def ids(
+    connection: Connection, table: Table, names: Collection[str], *, lock: bool = False
+) -> dict[str, int]:
+    """Return the id of each of `names` that is in `table` (traits or resource classes).
+
+    With `lock`, requests that rename or delete one of these wait until the transaction ends.
+    """
     # PostgreSQL refuses a text with a NUL as a parameter, and no stored name has one.
     possible_names = [name for name in names if "\x00" not in name]
     if not possible_names:
         return {}
     query = select(table.c.name, table.c.id).where(is_any(table.c.name, possible_names))
+    if lock:
+        query = query.order_by(table.c.id).with_for_update(read=True, key_share=True)
     return dict(connection.execute(query).all())
 
 
 def resource_class_ids(
-    connection: Connection, names: Collection[str], message: str = "No such resource class {}."
+    connection: Connection,
+    names: Collection[str],
+    message: str = "No such resource class {}.",
+    *,
+    lock: bool = False,
 ) -> dict[str, int]:
-    """Return the id of each resource class.
+    """Return the id of each resource class, with `lock` as `ids` does.
 
     Raise `UnknownName` for the first unknown name, with `message`, in which `{}` stands for the name.
     """
-    return _all_ids(connection, resource_classes, names, message)
-
-
-def lock_resource_classes(
-    connection: Connection, names: Collection[str], message: str = "No such resource class {}."
-) -> dict[str, int]:
-    """Return what `resource_class_ids` returns, and lock the classes until the transaction ends.
-
-    Another request that renames or deletes one of them waits.
-    """
-    query = select(resource_classes.c.name, resource_classes.c.id).where(
-        is_any(resource_classes.c.name, [name for name in names if "\x00" not in name])
-    )
-    locked = query.order_by(resource_classes.c.id).with_for_update(read=True, key_share=True)
-    return _all_of(dict(connection.execute(locked).all()), names, message)
+    return _all_ids(connection, resource_classes, names, message, lock=lock)
 
 
 def sort_class_id(connection: Connection, sort: SortKey) -> int:
@@ -88,11 +85,10 @@ def trait_ids(
     return _all_ids(connection, traits, names, message)
 
 
-def _all_ids(connection: Connection, table: Table, names: Collection[str], message: str) -> dict[str, int]:
-    return _all_of(ids(connection, table, names), names, message)
-
-
-def _all_of(id_by_name: dict[str, int], names: Collection[str], message: str) -> dict[str, int]:
+def _all_ids(
+    connection: Connection, table: Table, names: Collection[str], message: str, *, lock: bool = False
+) -> dict[str, int]:
+    id_by_name = ids(connection, table, names, lock=lock)
     for name in names:
         if name not in id_by_name:
             raise UnknownName(message.format(name))

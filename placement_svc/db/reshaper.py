@@ -43,10 +43,11 @@ def reshape(connection: Connection, wanted: Reshape) -> None:
     check_generations(wanted.claims, {uuid: consumer.generation for uuid, consumer in locked.items()})
     check_providers(wanted.claims, found)
     classes = [name for reshape in wanted.providers.values() for name in reshape.inventories]
-    class_ids = names.lock_resource_classes(
+    class_ids = names.resource_class_ids(
         connection,
         list(dict.fromkeys([*classes, *resource_classes_of(wanted.claims)])),
         "malformed reshaper data: No such resource class {}.",
+        lock=True,
     )
     provider_ids = {uuid: provider.id for uuid, provider in found.items()}
     usages = allocations.release(connection, [consumer.id for consumer in locked.values()], provider_ids)

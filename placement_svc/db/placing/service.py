@@ -221,7 +221,7 @@ class _Call:
         provider_ids = _lock_providers(
             connection, suppliers if spare_trees else _named_providers(placements.claims)
         )
-        names.lock_resource_classes(connection, resource_classes_of(placements.claims))
+        names.resource_class_ids(connection, resource_classes_of(placements.claims), lock=True)
         usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
         if spare_trees and not _fit(placements.claims, provider_ids, usages):
             placements = self._search(find_placements, wanted, options)
@@ -286,7 +286,7 @@ def _replace(connection: Connection, claims: list[Claim]) -> None:
     locked = consumers.lock_and_increment(connection, claims)
     check_generations(claims, _generations(locked))
     provider_ids = _lock_providers(connection, _named_providers(claims))
-    names.lock_resource_classes(connection, resource_classes_of(claims))
+    names.resource_class_ids(connection, resource_classes_of(claims), lock=True)
     consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
     usages = allocations.release(connection, list(consumer_ids.values()), provider_ids)
     _allocate(connection, claims, consumer_ids, provider_ids, usages)
