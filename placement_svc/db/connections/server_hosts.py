@@ -11,7 +11,7 @@ from typing import Any
 import psycopg2  # type: ignore[import-untyped]
 
 from placement_svc.db.connections.sockets import fetch_value
-from placement_svc.db.connections.urls import APPLICATION_NAME, DEFAULT_PORT
+from placement_svc.db.connections.urls import APPLICATION_NAME, hosts_and_ports
 
 PROBE_TIMEOUT = 5
 """Seconds that a server has to respond to a new connection.
@@ -223,7 +223,4 @@ def _has_timed_out(started: float, timeout: int) -> bool:
 
 def _servers(arguments: Arguments) -> list[Server]:
     """Return the servers of the arguments of a connection, in their order."""
-    hosts = str(arguments.get("host", "")).split(",")
-    ports = str(arguments.get("port", "")).split(",")
-    ports = ports * len(hosts) if len(ports) == 1 else ports
-    return [Server(host, port or DEFAULT_PORT) for host, port in zip(hosts, ports, strict=True)]
+    return [Server(host, port) for host, port in hosts_and_ports(arguments)]

@@ -1,7 +1,7 @@
 """URLs of the database: their forms, their secrets, and the connection options that they imply."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -106,21 +106,24 @@ def host_count(url: URL) -> int:
     return len(host) if isinstance(host, tuple) else host.count(",") + 1
 
 
+def hosts_and_ports(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the host and the port of each server that the arguments of a connection name."""
+    hosts = str(arguments.get("host", "")).split(",")
+    ports = str(arguments.get("port", "")).split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    yield from zip(hosts, (port or DEFAULT_PORT for port in ports), strict=True)
+
+
 def each_host(url: str | URL) -> list[URL]:
     """Return a URL with `STANDBY_DEFAULTS` for each host of a valid database URL."""
     parsed = parse_url(url)
     _, arguments = parsed.set(drivername=DRIVER).get_dialect()().create_connect_args(parsed)
-    hosts = str(arguments.get("host", "")).split(",")
-    ports = str(arguments.get("port", DEFAULT_PORT)).split(",")
-    ports = ports * len(hosts) if len(ports) == 1 else ports
     options = {name: str(value) for name, value in STANDBY_DEFAULTS.items() if name not in parsed.query}
     # `URL.set` ignores None.
     common = parsed._replace(host=None, port=None).difference_update_query(("host", "port"))
     return [
-        common.update_query_dict(
-            {**options, **({"host": host} if host else {}), "port": port or DEFAULT_PORT}
-        )
-        for host, port in zip(hosts, ports, strict=True)
+        common.update_query_dict({**options, **({"host": host} if host else {}), "port": port})
+        for host, port in hosts_and_ports(arguments)
     ]
 
 
