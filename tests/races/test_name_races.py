@@ -2,11 +2,12 @@
 
 import threading
 from functools import partial
+from uuid import uuid4
 
 import pytest
 
 from placement_svc.db import allocations
-from tests.races.helpers import ROUNDS, race, statuses
+from tests.races.helpers import ROUNDS, consumer, inventories, race, statuses
 
 CLIENTS = 4
 
@@ -56,16 +57,10 @@ def test_class_keeps_its_name_until_a_reshape_has_ended(api, provider, used, mon
         return allocate(*args, **kwargs)
 
     monkeypatch.setattr(allocations, "allocate", allocate_beside_rename)
-    claim = {
-        "allocations": {uuid: {"resources": {"CUSTOM_OLD": 3}}},
-        "project_id": "p",
-        "user_id": "u",
-        "consumer_generation": None,
-        "consumer_type": "INSTANCE",
+    body = {
+        "inventories": {other: inventories(1, VCPU=8)},
+        "allocations": {str(uuid4()): consumer({uuid: {"resources": {"CUSTOM_OLD": 3}}})},
     }
-    unchanged = {"resource_provider_generation": 1, "inventories": {"VCPU": {"total": 8}}}
-    consumer = "c0000000-0000-4000-8000-000000000001"
-    body = {"inventories": {other: unchanged}, "allocations": {consumer: claim}}
     assert api("POST", "/reshaper", body).status_code == 204
     rename.join()
     assert used(uuid) == {"CUSTOM_NEW": 3}

@@ -80,6 +80,18 @@ def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return merges_sets
 
 
+@pytest.fixture
+def two_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch scans one root more than the limit; if none is an anchor, the second scans all."""
+
+    def next_batch(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
+        return batches.next_batch(state, limit, **facts | {"root_count": HOSTS})
+
+    monkeypatch.setattr(candidates, "next_batch", next_batch)
+    monkeypatch.setattr(batches, "FIRST_SCAN", (1, 1))
+    monkeypatch.setattr(batches, "MAX_SCAN_WITHOUT_ANCHORS", 1)
+
+
 both_servers = pytest.mark.parametrize(
     "merging", [True, False], ids=["PostgreSQL 18", "older"], indirect=True
 )
@@ -131,24 +143,17 @@ OPPOSED = {
 """Hosts of which a cloud has many copies, with a number for each %, and a request that none can satisfy."""
 
 
-@pytest.mark.usefixtures("large_sets")
+@pytest.mark.usefixtures("large_sets", "two_scans")
 @both_servers
 @pytest.mark.parametrize(("hosts", "query"), OPPOSED.values(), ids=OPPOSED)
 def test_second_scan_examines_only_roots_with_the_amounts(
     api: Api,
     load_cloud: LoadCloud,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
     merging: bool,
     hosts: str,
     query: str,
 ) -> None:
-    def next_batch(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
-        return batches.next_batch(state, limit, **facts | {"root_count": HOSTS})
-
-    monkeypatch.setattr(candidates, "next_batch", next_batch)
-    monkeypatch.setattr(batches, "FIRST_SCAN", (1, 1))
-    monkeypatch.setattr(batches, "MAX_SCAN_WITHOUT_ANCHORS", 1)
     load_cloud(read("; ".join(hosts.replace("%", str(number)) for number in range(HOSTS))))
     caplog.set_level(logging.DEBUG, candidates.log.name)
     response = api("GET", f"/allocation_candidates?{query}&limit={LIMIT}", version=EXTENDED)
@@ -190,16 +195,10 @@ def test_one_class_of_each_holder_excludes_forbidden_traits(
     assert [each.args[-1] for each in caplog.records if "roots scanned" in each.msg] == [1]
 
 
-@pytest.mark.usefixtures("large_sets")
+@pytest.mark.usefixtures("large_sets", "two_scans")
 def test_second_scan_excludes_holders_of_forbidden_traits_with_other_classes(
-    api: Api, load_cloud: LoadCloud, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    api: Api, load_cloud: LoadCloud, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def next_batch(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
-        return batches.next_batch(state, limit, **facts | {"root_count": HOSTS})
-
-    monkeypatch.setattr(candidates, "next_batch", next_batch)
-    monkeypatch.setattr(batches, "FIRST_SCAN", (1, 1))
-    monkeypatch.setattr(batches, "MAX_SCAN_WITHOUT_ANCHORS", 1)
     sampled = [
         f"h{number}{{VCPU8 used8 DISK_GB8}}; n{number}<h{number}{{SRIOV_NET_VF8}}#{NOT_LAST}"
         for number in range(SAMPLED_HOLDERS)
