@@ -50,7 +50,7 @@ STALE_PATHS = (
     CANDIDATES,
     "/allocation_candidates/explanation?resources=VCPU:1&resources_A=CUSTOM_GOLD:1",
     "/allocation_candidates/capacity?resources=VCPU:1",
-    "/allocation_candidates/empty?limit=1",
+    "/allocation_candidates/empty",
     "/resource_providers?required=CUSTOM_FAST",
     "/resource_providers?include=inventories,usages,traits,aggregates,allocations",
     "/allocations?rp_uuid=in:" + PROVIDER,
@@ -112,9 +112,12 @@ def new_app(pair: FailoverPair, **settings: Any) -> Flask:
 
 
 @pytest.fixture
-def app(pair: FailoverPair) -> Flask:
+def app(pair: FailoverPair) -> Iterator[Flask]:
     """An application that has not served a request, with the standby for reads."""
-    return new_app(pair)
+    app = new_app(pair)
+    yield app
+    # Otherwise, it would store the searches of this test that found nothing during the next test.
+    app.extensions["empty_answers"].stop()
 
 
 def stale(path: str) -> str:
