@@ -2,25 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
-from placement_svc.db.placing import anchors
 from placement_svc.db.search import ordered_anchors
-from placement_svc.db.search.batches import BatchSize, SearchState
+from placement_svc.db.search.batches import BatchPlan, BatchPlanner, SearchState
 from placement_svc.db.search.criteria import SearchCriteria
 
 
-def _one(state: SearchState, *_: Any, **__: Any) -> BatchSize | None:
-    return None if state.cursor.exhausted else BatchSize(1)
+def _one(_: BatchPlanner, state: SearchState) -> BatchPlan | None:
+    return None if state.cursor.exhausted else BatchPlan(1)
 
 
 @contextmanager
 def small_batches() -> Iterator[None]:
     """Let the searches of claims fetch one tree or a few at a time in the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anchors, "next_batch", _one)
+        patch.setattr(BatchPlanner, "next", _one)
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: False)
         for name in ("FIRST_BATCH", "FIRST_FILTERED_BATCH", "FIRST_BATCH_OF_SETS"):
             patch.setattr(ordered_anchors, name, (0, 1))

@@ -13,13 +13,10 @@ from placement_svc.db.search.anchors import (
     ScanCursor,
     find_anchors,
     find_anchors_among,
-    merges_sets,
 )
-from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
-from placement_svc.db.search.combination_conditions import can_exclude_trees
+from placement_svc.db.search.batches import BatchPlan, SearchState, planner_for
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
-from placement_svc.db.search.root_sets import SetSize, has_set
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.combining.ordering import TreePosition
 from placement_svc.domain.execution.deadline import Deadline
@@ -71,7 +68,7 @@ class UnorderedBatches:
         self._connection = connection
         self._criteria = criteria
         self._supplies = supplies
-        self._limit = limit
+        self._planner = planner_for(connection, criteria, supplies, limit)
         self._deadline = deadline
         self._memory = memory
         self._state = SearchState(ScanCursor(start=start))
@@ -96,30 +93,22 @@ class UnorderedBatches:
 
     def next(self, placed: int) -> Sequence[Anchor] | None:
         """Return the next batch, None if no root is left."""
-        size = next_batch(
-            replace(self._state, anchors_with_candidates=placed, counted=placed),
-            self._limit,
-            has_rare_criterion=self._criteria.has_rare_criterion(self._supplies.keys()),
-            has_small_set=has_set(self._criteria, self._supplies, SetSize.SMALL),
-            merges_sets=merges_sets(self._connection),
-            excludes_by_rules=can_exclude_trees(self._criteria, self._supplies),
-            root_count=self._criteria.root_count,
-        )
-        return None if size is None else self._fetch(size)
+        plan = self._planner.next(replace(self._state, anchors_with_candidates=placed, counted=placed))
+        return None if plan is None else self._fetch(plan)
 
     def remaining(self) -> Sequence[Anchor]:
         """Return all anchors that are left."""
-        return self._fetch(BatchSize())
+        return self._fetch(BatchPlan())
 
-    def _fetch(self, size: BatchSize) -> Sequence[Anchor]:
+    def _fetch(self, plan: BatchPlan) -> Sequence[Anchor]:
         anchors, cursor = find_anchors(
             self._connection,
             self._criteria,
             self._supplies,
             self._state.cursor,
-            max_anchors=size.max_anchors,
-            roots_to_scan=size.roots_to_scan,
-            uses_amounts=size.uses_amounts,
+            max_anchors=plan.max_anchors,
+            roots_to_scan=plan.roots_to_scan,
+            uses_amounts=plan.uses_amounts,
             checks_rules=self._state.anchors > 0,
             deadline=self._deadline,
             memory=self._memory,

@@ -8,9 +8,8 @@ from itertools import islice
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, merges_sets
-from placement_svc.db.search.batches import BatchSize, SearchState, next_batch
-from placement_svc.db.search.combination_conditions import can_exclude_trees
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
+from placement_svc.db.search.batches import BatchPlan, SearchState, planner_for
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
@@ -18,7 +17,6 @@ from placement_svc.db.search.ordered_anchors import AnchorSource
 from placement_svc.db.search.ordered_search import OrderedSearch
 from placement_svc.db.search.random_root import random_root_uuid
 from placement_svc.db.search.repeated_candidates import RepeatedCandidates
-from placement_svc.db.search.root_sets import SetSize, has_set
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.trees import TreeFetcher, Trees
 from placement_svc.domain.combining.candidates import (
@@ -163,7 +161,7 @@ class CandidateSearch:
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all anchors and their trees are fetched at once."""
-        anchors, _ = self._fetch_batch(self._initial_state(), BatchSize())
+        anchors, _ = self._fetch_batch(self._initial_state(), BatchPlan())
         return (candidate for anchor in anchors for candidate in self._combine(anchor))
 
     def find(self, limit: int) -> list[Candidate]:
@@ -174,22 +172,12 @@ class CandidateSearch:
         the same anchors follow in turn, until there are `limit` or none is left.
         """
         depth_first = self._options.depth_first
-        has_rare_criterion = self._criteria.has_rare_criterion(self._shared_supplies.keys())
-        small_set = has_set(self._criteria, self._shared_supplies, SetSize.SMALL)
-        excludes_by_rules = can_exclude_trees(self._criteria, self._shared_supplies)
+        planner = planner_for(self._connection, self._criteria, self._shared_supplies, limit)
         state = self._initial_state()
         candidates: list[Candidate] = []
         generators: list[Iterator[Candidate]] = []
-        while batch_size := next_batch(
-            state,
-            limit,
-            has_rare_criterion=has_rare_criterion,
-            has_small_set=small_set,
-            merges_sets=merges_sets(self._connection),
-            excludes_by_rules=excludes_by_rules,
-            root_count=self._criteria.root_count,
-        ):
-            anchors, state = self._fetch_batch(state, batch_size)
+        while plan := planner.next(state):
+            anchors, state = self._fetch_batch(state, plan)
             for first, generator in self._each_first(anchors):
                 if first is None:
                     continue
@@ -208,7 +196,7 @@ class CandidateSearch:
         start = random_root_uuid(self._connection) if self._options.randomize else None
         return SearchState(ScanCursor(start=start))
 
-    def _fetch_batch(self, state: SearchState, size: BatchSize) -> tuple[list[Anchor], SearchState]:
+    def _fetch_batch(self, state: SearchState, plan: BatchPlan) -> tuple[list[Anchor], SearchState]:
         """Return the next anchors that can yield new candidates, their trees fetched, and the state after."""
         self._fetcher.wait()
         all_anchors, cursor = find_anchors(
@@ -216,9 +204,9 @@ class CandidateSearch:
             self._criteria,
             self._shared_supplies,
             state.cursor,
-            max_anchors=size.max_anchors,
-            roots_to_scan=size.roots_to_scan,
-            uses_amounts=size.uses_amounts,
+            max_anchors=plan.max_anchors,
+            roots_to_scan=plan.roots_to_scan,
+            uses_amounts=plan.uses_amounts,
             # If no anchor is found, no tree has a supplier for each demand: the metrics count these searches.
             checks_rules=state.anchors > 0,
             deadline=self._options.deadline,
@@ -227,9 +215,9 @@ class CandidateSearch:
         log.debug(
             "Batch %d: %s%s for at most %s anchors found %d; %d roots scanned so far",
             state.batches + 1,
-            "lookup" if size.roots_to_scan is None else f"scan of at most {size.roots_to_scan} roots",
-            " with the amounts" if size.uses_amounts else "",
-            size.max_anchors,
+            "lookup" if plan.roots_to_scan is None else f"scan of at most {plan.roots_to_scan} roots",
+            " with the amounts" if plan.uses_amounts else "",
+            plan.max_anchors,
             len(all_anchors),
             cursor.roots_scanned,
         )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from placement_svc.db.search import batches, candidates
-from placement_svc.db.search.batches import BatchSize, SearchState
+from placement_svc.db.search import batches
+from placement_svc.db.search.batches import BatchPlan, BatchPlanner, SearchState
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
 from tests.conftest import LoadCloud, examples
@@ -24,35 +24,35 @@ from tests.support.strategies import NEWEST, scenarios
 
 Api = Callable[..., Any]
 Clean = Callable[[], None]
-NextBatch = Callable[..., BatchSize | None]
+NextBatch = Callable[[BatchPlanner, SearchState], BatchPlan | None]
 
 ROOTS_PER_BATCH = 2
 
 
-def _scan(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
+def _scan(planner: BatchPlanner, state: SearchState) -> BatchPlan | None:
     """Scan few roots in each batch, until no root is left."""
-    if state.counted >= limit or state.cursor.exhausted:
+    if state.counted >= planner.limit or state.cursor.exhausted:
         return None
-    return BatchSize(limit, roots_to_scan=ROOTS_PER_BATCH)
+    return BatchPlan(planner.limit, roots_to_scan=ROOTS_PER_BATCH)
 
 
-def _scan_with_amounts(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
+def _scan_with_amounts(planner: BatchPlanner, state: SearchState) -> BatchPlan | None:
     """Scan few roots in each batch, and only roots whose trees have each amount free."""
-    batch = _scan(state, limit, **facts)
-    return batch and replace(batch, uses_amounts=True)
+    plan = _scan(planner, state)
+    return plan and replace(plan, uses_amounts=True)
 
 
-def _look_up(state: SearchState, limit: int, **_: Any) -> BatchSize | None:
+def _look_up(planner: BatchPlanner, state: SearchState) -> BatchPlan | None:
     """Look up few anchors in each batch, until no root is left."""
-    if state.counted >= limit or state.cursor.exhausted:
+    if state.counted >= planner.limit or state.cursor.exhausted:
         return None
-    return BatchSize(1)
+    return BatchPlan(1)
 
 
-def _look_up_with_amounts(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
+def _look_up_with_amounts(planner: BatchPlanner, state: SearchState) -> BatchPlan | None:
     """Look up few anchors in each batch, among the roots whose trees have each amount free."""
-    batch = _look_up(state, limit, **facts)
-    return batch and replace(batch, uses_amounts=True)
+    plan = _look_up(planner, state)
+    return plan and replace(plan, uses_amounts=True)
 
 
 LARGE: frozenset[str] = frozenset()
@@ -69,8 +69,8 @@ STRATEGIES: dict[str, tuple[NextBatch, frozenset[str]]] = {
     "lookup of small sets": (_look_up, SMALL),
     "lookup of sufficient sets": (_look_up, SUFFICIENT),
     "lookup with amounts": (_look_up_with_amounts, LARGE),
-    "scan, then lookup": (batches.next_batch, LARGE),
-    "scan of small sets, then lookup": (batches.next_batch, SMALL),
+    "scan, then lookup": (BatchPlanner.next, LARGE),
+    "scan of small sets, then lookup": (BatchPlanner.next, SMALL),
 }
 """How the next batch is chosen, and which functions of `NamesLookup` are true for each set."""
 
@@ -80,7 +80,7 @@ def forced(strategy: str, *, has_rare_criterion: bool = False) -> Iterator[None]
     """Force a strategy of `STRATEGIES` in the block."""
     next_batch, true_for_sets = STRATEGIES[strategy]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates, "next_batch", next_batch)
+        patch.setattr(BatchPlanner, "next", next_batch)
         patch.setattr(batches, "FIRST_SCAN", (0, ROOTS_PER_BATCH))
         patch.setattr(batches, "SMALL_SET_SCAN", 2 * ROOTS_PER_BATCH)
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: has_rare_criterion)

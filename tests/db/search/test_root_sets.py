@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import replace
 
 import os_traits
 import pytest
 
 from placement_svc.db.search import anchors, batches, candidates, root_sets
-from placement_svc.db.search.batches import BatchSize, SearchState
+from placement_svc.db.search.batches import BatchPlan, BatchPlanner, SearchState
 from placement_svc.db.search.name_lookup import SAMPLED_HOLDERS, NamesLookup
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
@@ -75,7 +75,7 @@ def large_sets(monkeypatch: pytest.MonkeyPatch) -> None:
 def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the server is taken for one that reads ordered sets side by side: the parameter."""
     merges_sets: bool = request.param
-    for module in (anchors, candidates):
+    for module in (anchors, batches):
         monkeypatch.setattr(module, "merges_sets", lambda _: merges_sets)
     return merges_sets
 
@@ -83,11 +83,12 @@ def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def two_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch scans one root more than the limit; if none is an anchor, the second scans all."""
+    next_batch = BatchPlanner.next
 
-    def next_batch(state: SearchState, limit: int, **facts: Any) -> BatchSize | None:
-        return batches.next_batch(state, limit, **facts | {"root_count": HOSTS})
+    def with_root_count(planner: BatchPlanner, state: SearchState) -> BatchPlan | None:
+        return next_batch(replace(planner, root_count=HOSTS), state)
 
-    monkeypatch.setattr(candidates, "next_batch", next_batch)
+    monkeypatch.setattr(BatchPlanner, "next", with_root_count)
     monkeypatch.setattr(batches, "FIRST_SCAN", (1, 1))
     monkeypatch.setattr(batches, "MAX_SCAN_WITHOUT_ANCHORS", 1)
 
