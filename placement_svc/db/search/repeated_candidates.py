@@ -7,6 +7,7 @@ from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.combining.candidates import Candidate, candidate_size
 from placement_svc.domain.combining.ordering import RankedCandidates
+from placement_svc.domain.combining.shared_lists import change_each, distinct_lists
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 
@@ -37,7 +38,7 @@ class RepeatedCandidates:
 
     def _is_new(self, anchor: Anchor) -> bool:
         self._deadline.check()
-        if not all(self._sharing_ids.issuperset(ids) for ids in _distinct(anchor)):
+        if not all(self._sharing_ids.issuperset(ids) for ids in distinct_lists(anchor.supplier_ids)):
             return True
         if anchor.supplier_ids in self._seen_supplier_ids:
             return False
@@ -50,7 +51,7 @@ class RepeatedCandidates:
             return [anchor.id for anchor in anchors]
         root_ids: set[int] = set()
         for anchor in anchors:
-            for ids in _distinct(anchor):
+            for ids in distinct_lists(anchor.supplier_ids):
                 self._deadline.check()
                 sharing_ids = self._sharing_ids.intersection(ids)
                 root_ids.update(map(self._root_by_provider.__getitem__, sharing_ids))
@@ -70,11 +71,6 @@ class RepeatedCandidates:
         self._memory.reserve(candidate_size(candidate))
         self._seen_candidates.add(candidate)
         return True
-
-
-def _distinct(anchor: Anchor) -> Collection[tuple[int, ...]]:
-    """Return the suppliers of an anchor, once for all demands with the same criteria, which share a tuple."""
-    return {id(ids): ids for ids in anchor.supplier_ids}.values()
 
 
 class FirstAnchors:
@@ -98,11 +94,11 @@ class FirstAnchors:
         if not self._sharing_ids:
             return candidates
         self._deadline.check()
-        by_list = {id(ids): self._sharing_ids.intersection(ids) for ids in anchor.supplier_ids}
-        shared = tuple(by_list[id(ids)] for ids in anchor.supplier_ids)
+        shared = tuple(change_each(anchor.supplier_ids, self._sharing_ids.intersection))
         earlier = len(self._seen)
         if all(shared) and shared not in self._seen:
-            self._memory.reserve(REPEATED_ID_SIZE * sum(map(len, by_list.values())) + 8 * len(shared))
+            id_count = sum(map(len, distinct_lists(shared)))
+            self._memory.reserve(REPEATED_ID_SIZE * id_count + 8 * len(shared))
             self._seen[shared] = None
         return (ranked for ranked in candidates if not self._is_repeated(ranked[1], earlier))
 

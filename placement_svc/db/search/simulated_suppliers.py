@@ -22,6 +22,7 @@ from placement_svc.db.search.candidates import SHUFFLED_ID_SIZE, SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.tables import inventories, resource_providers
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.simulated_claims.amounts import RootSuppliers, SimulatedInventories
@@ -80,7 +81,7 @@ def read_suppliers(
     for anchor in anchors:
         options.deadline.check()
         root_ids.add(anchor.id)
-        supplier_ids.update(*{id(ids): ids for ids in anchor.supplier_ids}.values())
+        supplier_ids.update(*distinct_lists(anchor.supplier_ids))
     supplier_ids.difference_update(found.read_ids)
     root_ids.difference_update(found.uuids)
     _read_rows(connection, criteria, root_ids | supplier_ids, options, found)

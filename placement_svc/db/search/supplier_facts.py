@@ -25,6 +25,7 @@ from placement_svc.db.search.ignored_consumers import FreedInventory
 from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, OrderedSubtrees
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.combining.ordering import Ordering, SupplierFacts
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 
@@ -80,11 +81,11 @@ class FactsReader:
         for anchor in anchors if needs_uuids or ranking else ():
             self._deadline.check()
             all_ids = anchor.supplier_ids
-            lists = {id(all_ids[demand]): all_ids[demand] for demand in ranking}
+            lists = [all_ids[demand] for demand in ranking]
             if needs_uuids:
-                lists.update((id(ids), ids) for ids in all_ids if len(ids) > 1)
-            lists.update((id(ids), ids) for ids in self._subtrees.needed(anchor))
-            wanted.update(*lists.values())
+                lists += [ids for ids in all_ids if len(ids) > 1]
+            lists += self._subtrees.needed(anchor)
+            wanted.update(*distinct_lists(lists))
         wanted -= self._known
         if not wanted:
             return

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import combinations, islice
 from math import inf
 from operator import ge, gt
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from placement_svc.domain.combining.candidates import Candidate, combine
 from placement_svc.domain.combining.interfaces import SuppliersByDemand, UnitLookup
@@ -22,6 +22,7 @@ from placement_svc.domain.combining.ordering import (
     distinct_suppliers,
     key_of,
 )
+from placement_svc.domain.combining.shared_lists import change_each, distinct_lists
 from placement_svc.domain.combining.split_suppliers import SplitSupplier, provider_ids_of
 from placement_svc.domain.combining.splitting import SplittingTask, all_suppliers
 from placement_svc.domain.demands import CombinationRules
@@ -42,8 +43,6 @@ Most trees have one. Those without one may have thousands of keys, each with its
 
 LISTED_SUPPLIER_SIZE = 100
 """Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
-
-T = TypeVar("T")
 
 
 class TreeSuppliers(NamedTuple):
@@ -157,7 +156,7 @@ def _best_combination(
     def first(ids: Sequence[int]) -> int:
         return ids[0] if len(ids) == 1 else min(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
 
-    best = _each_list(tree.suppliers, first)
+    best = change_each(tree.suppliers, first)
     for demand in ordering.class_demands:
         ids = tree.suppliers[demand]
         equal = [id_ for id_ in tree.deadline.checked(ids) if key_of(ordering, facts, id_) == best_key]
@@ -215,10 +214,8 @@ def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> R
 
 def _sorted_by_uuid(facts: SupplierFacts, tree: TreeSuppliers) -> SuppliersByDemand:
     """Return the suppliers of a tree with each list in the order of the uuids."""
-    tree.memory.reserve(
-        LISTED_SUPPLIER_SIZE * sum(map(len, {id(ids): ids for ids in tree.suppliers}.values()))
-    )
-    return _each_list(
+    tree.memory.reserve(LISTED_SUPPLIER_SIZE * sum(map(len, distinct_lists(tree.suppliers))))
+    return change_each(
         tree.suppliers,
         lambda ids: ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__),
     )
@@ -246,12 +243,6 @@ def _facts_with_splits(
     )
 
 
-def _each_list(suppliers: SuppliersByDemand, change: Callable[[Sequence[int]], T]) -> list[T]:
-    """Return what `change` makes of each list; it is called once for a list that several demands share."""
-    changed = {key: change(ids) for key, ids in {id(ids): ids for ids in suppliers}.items()}
-    return [changed[id(ids)] for ids in suppliers]
-
-
 def _trait_levels(
     ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, suppliers: SuppliersByDemand
 ) -> Iterator[tuple[frozenset[int], SuppliersByDemand]]:
@@ -271,7 +262,7 @@ def _trait_levels(
 
             allowed = list(suppliers)
             for n, ids in zip(
-                ordering.unsuffixed_demands, _each_list(unsuffixed, without_others), strict=True
+                ordering.unsuffixed_demands, change_each(unsuffixed, without_others), strict=True
             ):
                 allowed[n] = ids
             if all(allowed):
@@ -308,8 +299,8 @@ def _key_levels(
             of_class = [suppliers[n] for n in ordering.class_demands]
             worse = not_better = of_class
             if len(of_class) > 1:
-                worse = _each_list(of_class, partial(with_key, holds=gt))
-                not_better = _each_list(of_class, partial(with_key, holds=ge))
+                worse = change_each(of_class, partial(with_key, holds=gt))
+                not_better = change_each(of_class, partial(with_key, holds=ge))
             for first, ids in enumerate(of_class):
                 equal = with_equal_key[id(ids)].get(key, ())
                 lists = [*worse[:first], equal, *not_better[first + 1 :]]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from placement_svc.domain.combining.candidates import Candidate
 from placement_svc.domain.combining.interfaces import SuppliersByDemand
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.groups import OrderBy, OrderMethod
@@ -105,7 +106,7 @@ def distinct_suppliers(suppliers: SuppliersByDemand, demands: Sequence[int]) -> 
     """Return all suppliers of these demands; many demands can share a list."""
     if len(demands) == 1:
         return suppliers[demands[0]]
-    return set[int]().union(*{id(suppliers[n]): suppliers[n] for n in demands}.values())
+    return set[int]().union(*distinct_lists(suppliers[demand] for demand in demands))
 
 
 def key_of(ordering: Ordering, facts: SupplierFacts, provider_id: int) -> int:

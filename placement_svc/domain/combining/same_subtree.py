@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import chain
 
 from placement_svc.domain.combining.interfaces import Combining, Constraint
+from placement_svc.domain.combining.shared_lists import change_each, distinct_lists
 from placement_svc.domain.execution.deadline import CHECKED_ITEMS, Deadline
 
 PathLookup = Callable[[int], tuple[int, ...]]
@@ -47,13 +48,15 @@ def suppliers_in_subtrees(
 
     These have no possible head at or above them, whichever suppliers the other demands have.
     """
-    lists = {id(ids): ids for ids in map(suppliers.__getitem__, demands)}
-    heads = _above_all(lists.values(), path, deadline).intersection(chain.from_iterable(lists.values()))
-    inside = {
-        key: tuple([id_ for id_ in deadline.checked(ids) if not heads.isdisjoint(path(id_))])
-        for key, ids in lists.items()
-    }
-    return tuple([inside[id(ids)] if demand in demands else ids for demand, ids in enumerate(suppliers)])
+    of_demands = [suppliers[demand] for demand in demands]
+    lists = distinct_lists(of_demands)
+    heads = _above_all(lists, path, deadline).intersection(chain.from_iterable(lists))
+
+    def inside(ids: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([id_ for id_ in deadline.checked(ids) if not heads.isdisjoint(path(id_))])
+
+    by_demand = dict(zip(demands, change_each(of_demands, inside), strict=True))
+    return tuple([by_demand.get(demand, ids) for demand, ids in enumerate(suppliers)])
 
 
 class _SmallTree(Constraint):

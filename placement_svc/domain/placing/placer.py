@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from placement_svc.domain.combining.candidates import Candidate
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.combining.split_suppliers import provider_ids_of
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.execution.deadline import Deadline
@@ -112,7 +113,7 @@ class Placer:
         for root in self._deadline.checked(roots):
             self._memory.reserve(TREE_SIZE)
             ids = set[int]()
-            for of_demand in root.distinct_lists:
+            for of_demand in distinct_lists(root.suppliers):
                 self._deadline.check()
                 ids.update(of_demand)
             for id_ in self._deadline.checked(ids):
@@ -137,7 +138,7 @@ class Placer:
         only_sharing = self._parts.only_sharing(root)
         if not all(only_sharing.suppliers):
             return
-        for ids in only_sharing.distinct_lists:
+        for ids in distinct_lists(only_sharing.suppliers):
             for id_ in self._deadline.checked(ids):
                 if self._parts.root_id(id_) != root.id:
                     self._other_trees[self._parts.root_id(id_)].add(root.id)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.demands import CombinationRules, Demand, Resources
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.simulated_claims.amounts import (
@@ -91,7 +92,7 @@ class AlikeRoots:
         """Return the shape: the suppliers in an order that does not depend on their ids, if they differ."""
         list_numbers: dict[int, int] = {}
         lists_of: dict[int, list[int]] = {}
-        for number, ids in enumerate(root.distinct_lists):
+        for number, ids in enumerate(distinct_lists(root.suppliers)):
             list_numbers[id(ids)] = number
             for id_ in self._deadline.checked(ids):
                 lists_of.setdefault(id_, []).append(number)

@@ -1,7 +1,7 @@
 """The amounts of simulated claims (`docs/spec/extensions.md 4`)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placement_svc.domain.combining.interfaces import SuppliersByDemand
@@ -28,11 +28,6 @@ class RootSuppliers:
 
     id: int
     suppliers: SuppliersByDemand
-
-    @property
-    def distinct_lists(self) -> Collection[Sequence[int]]:
-        """The lists of suppliers: one for all demands with the same criteria, which share it."""
-        return {id(ids): ids for ids in self.suppliers}.values()
 
 
 @dataclass(frozen=True)

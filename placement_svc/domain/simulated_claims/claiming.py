@@ -11,6 +11,7 @@ from functools import cached_property, partial
 
 from placement_svc.domain.combining.candidates import Candidate, combine
 from placement_svc.domain.combining.interfaces import SuppliersByDemand
+from placement_svc.domain.combining.shared_lists import change_each
 from placement_svc.domain.demands import CombinationRules, Resources
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
@@ -191,8 +192,7 @@ class _Claimer(Claimer):
 
 def _as_lists(able: Sequence[Mapping[int, int]]) -> SuppliersByDemand:
     """Return the suppliers of each demand; demands with the same suppliers share one list."""
-    lists = {id(times): list(times) for times in able}
-    return [lists[id(times)] for times in able]
+    return change_each(able, list)
 
 
 def _are_independent(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from placement_svc.domain.combining.candidates import combine
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
@@ -50,7 +51,7 @@ def connected_roots(
     first_root_of_list: dict[int, int] = {}
     distinct: list[tuple[int, Sequence[int]]] = []
     for root in deadline.checked(roots):
-        for ids in root.distinct_lists:
+        for ids in distinct_lists(root.suppliers):
             if id(ids) in first_root_of_list:
                 leaders[leader(root.id)] = leader(first_root_of_list[id(ids)])
             else:
@@ -148,14 +149,14 @@ class MostClaims:
         bounds = []
         ids_by_class: dict[str, set[int]] = {name: set() for name in self._repeated}
         for number, demand in self.demands:
-            lists = {id(root.suppliers[number]): root.suppliers[number] for root in roots}
+            lists = distinct_lists(root.suppliers[number] for root in roots)
             if len(lists) == 1:
-                [ids] = lists.values()
+                [ids] = lists
                 bounds.append(self._bound_of_list(number, demand, ids))
             else:
-                bounds.append(self._bound_of_demand(number, demand, set[int]().union(*lists.values())))
+                bounds.append(self._bound_of_demand(number, demand, set[int]().union(*lists)))
             for name in self._repeated.keys() & dict(demand.resources).keys():
-                ids_by_class[name].update(*lists.values())
+                ids_by_class[name].update(*lists)
         free = self._inventories.free
         for name, (total, divisor) in self._repeated.items():
             usable = sum(max(free[id_, name], 0) // divisor * divisor for id_ in ids_by_class[name])

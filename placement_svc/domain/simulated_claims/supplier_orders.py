@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.demands import Demand, Resources
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.simulated_claims.amounts import (
@@ -28,7 +29,7 @@ class SupplierOrders:
     ) -> None:
         self._inventories = inventories
         self._deadline = deadline
-        uses = Counter(id(ids) for root in deadline.checked(roots) for ids in root.distinct_lists)
+        uses = Counter(id(ids) for root in deadline.checked(roots) for ids in distinct_lists(root.suppliers))
         # The roots outlive this object, so that no other list gets the identity of one of theirs.
         self._shared_lists = {key for key, count in uses.items() if count > 1}
         self._kept: dict[tuple[int, Resources], _KeptOrder] = {}
