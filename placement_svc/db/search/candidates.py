@@ -21,12 +21,12 @@ from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies
 from placement_svc.db.search.trees import TreeFetcher, Trees
 from placement_svc.domain.combining.candidates import (
     Candidate,
-    candidate_size,
     combine_around,
     first_combination,
     is_surely_candidate,
+    reserving,
     round_robin,
-    split_candidate_size,
+    size_function,
 )
 from placement_svc.domain.demands import Demand
 from placement_svc.domain.execution.deadline import Deadline
@@ -157,7 +157,6 @@ class CandidateSearch:
         """Whether `first_combination` is the first candidate of an anchor, and no other one has it, if
         `is_surely_candidate`.
         """
-        self._size = split_candidate_size if criteria.rules.splittable else candidate_size
 
     def find_all(self) -> Iterator[Candidate]:
         """Return a generator of all candidates; all anchors and their trees are fetched at once."""
@@ -171,7 +170,9 @@ class CandidateSearch:
         are from as many trees as possible. If fewer than `limit` anchors yield one, further candidates of
         the same anchors follow in turn, until there are `limit` or none is left.
         """
-        depth_first = self._options.depth_first
+        depth_first, memory = self._options.depth_first, self._options.memory
+        rules = self._criteria.rules
+        size = size_function(rules)
         planner = planner_for(self._connection, self._criteria, self._shared_supplies, limit)
         state = self._initial_state()
         candidates: list[Candidate] = []
@@ -181,15 +182,15 @@ class CandidateSearch:
             for first, generator in self._each_first(anchors):
                 if first is None:
                     continue
-                self._reserve(first)
+                memory.reserve(size(first))
                 candidates.append(first)
                 if depth_first:
-                    candidates += islice(self._reserving(generator), limit - len(candidates))
+                    candidates += islice(reserving(generator, rules, memory), limit - len(candidates))
                 generators.append(generator)
                 if len(candidates) == limit:
                     break
             state = replace(state, anchors_with_candidates=len(generators), counted=len(candidates))
-        candidates += islice(self._reserving(round_robin(generators)), limit - len(candidates))
+        candidates += islice(reserving(round_robin(generators), rules, memory), limit - len(candidates))
         return candidates
 
     def _initial_state(self) -> SearchState:
@@ -249,16 +250,6 @@ class CandidateSearch:
     def _others(self, anchor: Anchor) -> Iterator[Candidate]:
         """Yield the candidates around an anchor, except for the first one."""
         yield from islice(self._combine(anchor), 1, None)
-
-    def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates, and reserve the memory that keeping them needs."""
-        for candidate in candidates:
-            self._reserve(candidate)
-            yield candidate
-
-    def _reserve(self, candidate: Candidate) -> None:
-        """Reserve the memory that keeping a candidate needs."""
-        self._options.memory.reserve(self._size(candidate))
 
     def _combine(self, anchor: Anchor) -> Iterator[Candidate]:
         """Return a generator of the candidates around an anchor."""

@@ -11,11 +11,10 @@ from placement_svc.db.search.repeated_candidates import FirstAnchors, RepeatedCa
 from placement_svc.db.search.trees import TreeFetcher
 from placement_svc.domain.combining.candidates import (
     Candidate,
-    candidate_size,
     first_combination,
     is_surely_candidate,
+    reserving,
     round_robin,
-    split_candidate_size,
 )
 from placement_svc.domain.combining.ordered_candidates import TreeSuppliers, by_score, ordered_candidates
 from placement_svc.domain.combining.ordering import Rank, RankedCandidates, TreePosition
@@ -63,7 +62,9 @@ class OrderedSearch:
 
     def find(self, limit: int) -> list[Candidate]:
         """Return the first `limit` candidates."""
-        return list(islice(self._reserving(self._in_order(self._trees(limit))), limit))
+        candidates = self._in_order(self._trees(limit))
+        rules, memory = self._source.criteria.rules, self._source.memory
+        return list(islice(reserving(candidates, rules, memory), limit))
 
     def _in_order(self, trees: Iterable[tuple[TreePosition, RankedCandidates]]) -> Iterator[Candidate]:
         """Yield the candidates of these trees in the order of the response."""
@@ -162,10 +163,3 @@ class OrderedSearch:
                 return iter([(best, only)])
         tree = TreeSuppliers(anchor.id, rules, suppliers, trees, source.deadline, source.memory)
         return ordered_candidates(source.ordering, source.facts, tree, best)
-
-    def _reserving(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates, and reserve the memory that keeping them needs."""
-        size = split_candidate_size if self._source.criteria.rules.splittable else candidate_size
-        for candidate in candidates:
-            self._source.memory.reserve(size(candidate))
-            yield candidate

@@ -6,7 +6,7 @@ Candidates are generated on demand: the cost depends on how many are taken, not 
 """
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from sys import getsizeof
 
@@ -51,14 +51,29 @@ Candidate = tuple[int, ...]
 
 
 def candidate_size(candidate: Candidate) -> int:
-    """Return how many bytes of memory a candidate in a list or set needs, approximately."""
+    """Return how many bytes of memory a candidate without splits needs in a list or set, approximately."""
     return 150 + 8 * len(candidate)
 
 
-def split_candidate_size(candidate: Candidate) -> int:
+def _split_candidate_size(candidate: Candidate) -> int:
     """Return the same for a candidate that may have splits, whose parts it needs too."""
     parts = sum(len(each.parts) for each in candidate if isinstance(each, SplitSupplier))
     return candidate_size(candidate) + PART_SIZE * parts
+
+
+def size_function(rules: CombinationRules) -> Callable[[Candidate], int]:
+    """Return the function that returns how many bytes a candidate needs in a list, approximately."""
+    return _split_candidate_size if rules.splittable else candidate_size
+
+
+def reserving(
+    candidates: Iterable[Candidate], rules: CombinationRules, memory: MemoryBudget
+) -> Iterator[Candidate]:
+    """Yield the candidates, and reserve the memory that keeping each of them needs."""
+    size = size_function(rules)
+    for candidate in candidates:
+        memory.reserve(size(candidate))
+        yield candidate
 
 
 def round_robin(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
