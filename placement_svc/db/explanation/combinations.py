@@ -12,6 +12,7 @@ from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.combining.candidates import Candidate, combine_around
+from placement_svc.domain.combining.interfaces import TreeSuppliers
 from placement_svc.domain.demands import (
     CombinationRules,
     Demand,
@@ -138,7 +139,7 @@ class Combinations:
         """Return a combination of suppliers that meets these filters (None: all); None if there is none."""
         rules = self._rules_of(self._all if active is None else active)
         deadline, memory = self._options.deadline, self._options.memory
-        candidates = combine_around(tree.root_id, rules, suppliers, tree, deadline, memory)
+        candidates = combine_around(TreeSuppliers(tree.root_id, rules, suppliers, tree, deadline, memory))
         return next(candidates, None)
 
     def any_if_unused(self, roots: Iterable[RootGroup], tests: Sequence[GroupTest]) -> bool:

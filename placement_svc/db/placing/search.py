@@ -11,7 +11,7 @@ from placement_svc.db.placing.trees import PlacementTrees
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.allocations import check_generations
 from placement_svc.domain.combining.candidates import combine_around
-from placement_svc.domain.combining.ordered_candidates import TreeSuppliers
+from placement_svc.domain.combining.interfaces import TreeSuppliers
 from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import NoCandidates
@@ -237,14 +237,16 @@ class _PlacementSearch:
     def _tree_order(self) -> TreeOrder:
         rules, inventories = self._criteria.rules, self._suppliers.inventories
         deadline, memory = self._deadline, self._memory
+
+        def to_tree(root: RootSuppliers) -> TreeSuppliers:
+            return TreeSuppliers(root.id, rules, root.suppliers, inventories, deadline, memory)
+
         if self._criteria.ordering is None:
-            return Rotation(
-                lambda root: combine_around(root.id, rules, root.suppliers, inventories, deadline, memory)
-            )
+            return Rotation(lambda root: combine_around(to_tree(root)))
         return RankedOrder(
             self._criteria.ordering,
             self.trees.facts,
             self.trees.text_of,
-            lambda root: TreeSuppliers(root.id, rules, root.suppliers, inventories, deadline, memory),
+            to_tree,
             may_split=bool(rules.splittable),
         )

@@ -28,6 +28,7 @@ from placement_svc.domain.combining.candidates import (
     round_robin,
     size_function,
 )
+from placement_svc.domain.combining.interfaces import TreeSuppliers
 from placement_svc.domain.demands import Demand
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
@@ -259,11 +260,13 @@ class CandidateSearch:
             options.memory.reserve(SHUFFLED_ID_SIZE * sum(map(len, supplier_ids)))
             supplier_ids = [random.sample(ids, len(ids)) for ids in options.deadline.checked(supplier_ids)]
         candidates = combine_around(
-            anchor.id,
-            self._criteria.rules,
-            supplier_ids,
-            self._fetcher.trees,
-            options.deadline,
-            options.memory,
+            TreeSuppliers(
+                anchor.id,
+                self._criteria.rules,
+                supplier_ids,
+                self._fetcher.trees,
+                options.deadline,
+                options.memory,
+            )
         )
         return self._repeated.new_candidates(candidates)

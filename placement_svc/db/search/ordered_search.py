@@ -16,7 +16,8 @@ from placement_svc.domain.combining.candidates import (
     reserving,
     round_robin,
 )
-from placement_svc.domain.combining.ordered_candidates import TreeSuppliers, by_score, ordered_candidates
+from placement_svc.domain.combining.interfaces import TreeSuppliers
+from placement_svc.domain.combining.ordered_candidates import by_score, ordered_candidates
 from placement_svc.domain.combining.ordering import Rank, RankedCandidates, TreePosition
 from placement_svc.observability import request_stats
 

@@ -16,10 +16,10 @@ from placement_svc.domain.combining.interfaces import (
     Constraint,
     ProviderLookup,
     SuppliersByDemand,
-    UnitLookup,
+    TreeSuppliers,
 )
 from placement_svc.domain.combining.split_suppliers import PART_SIZE, SplitSupplier
-from placement_svc.domain.combining.splitting import SplittingTask, supplier_chunks
+from placement_svc.domain.combining.splitting import supplier_chunks
 from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.execution.deadline import Deadline
@@ -89,23 +89,16 @@ def round_robin(generators: Iterable[Iterator[Candidate]]) -> Iterator[Candidate
         remaining = unfinished
 
 
-def combine_around(
-    root_id: int,
-    rules: CombinationRules,
-    suppliers: SuppliersByDemand,
-    providers: UnitLookup,
-    deadline: Deadline,
-    memory: MemoryBudget,
-) -> Iterator[Candidate]:
-    """Yield each candidate around the anchor `root_id`, also those in which several providers supply a class.
+def combine_around(tree: TreeSuppliers) -> Iterator[Candidate]:
+    """Yield each candidate around an anchor, also those in which several providers supply a class.
 
     Raises what `combine` raises.
     """
+    _, rules, suppliers, providers, deadline, memory = tree
     if not rules.splittable:
         return combine(rules, suppliers, providers, deadline, memory)
-    chunks = supplier_chunks(SplittingTask(rules, suppliers, root_id, providers, deadline, memory))
     return itertools.chain.from_iterable(
-        combine(rules, chunk, providers, deadline, memory) for chunk in chunks
+        combine(rules, chunk, providers, deadline, memory) for chunk in supplier_chunks(tree)
     )
 
 

@@ -48,6 +48,17 @@ class UnitLookup(ProviderLookup, Protocol):
         """Return the uuid of a provider that can supply a class of `CombinationRules.splittable_classes`."""
 
 
+class TreeSuppliers(NamedTuple):
+    """The suppliers around the anchor `root_id`, and what is needed to combine them."""
+
+    root_id: int
+    rules: CombinationRules
+    suppliers: SuppliersByDemand
+    providers: UnitLookup
+    deadline: Deadline
+    memory: MemoryBudget
+
+
 class Combining(NamedTuple):
     """The task of combining the suppliers around one anchor.
 

@@ -8,10 +8,9 @@ from heapq import heappop, heappush
 from itertools import combinations, islice
 from math import inf
 from operator import ge, gt
-from typing import NamedTuple
 
 from placement_svc.domain.combining.candidates import Candidate, combine
-from placement_svc.domain.combining.interfaces import SuppliersByDemand, UnitLookup
+from placement_svc.domain.combining.interfaces import SuppliersByDemand, TreeSuppliers
 from placement_svc.domain.combining.ordering import (
     Ordering,
     Rank,
@@ -24,10 +23,8 @@ from placement_svc.domain.combining.ordering import (
 )
 from placement_svc.domain.combining.shared_lists import change_each, distinct_lists
 from placement_svc.domain.combining.split_suppliers import SplitSupplier, provider_ids_of
-from placement_svc.domain.combining.splitting import SplittingTask, all_suppliers
-from placement_svc.domain.demands import CombinationRules
+from placement_svc.domain.combining.splitting import all_suppliers
 from placement_svc.domain.execution.deadline import Deadline
-from placement_svc.domain.execution.memory import MemoryBudget
 
 MAX_SORTED_SUPPLIERS = 64
 """The suppliers of a tree up to which they are sorted before its first candidate is known.
@@ -43,40 +40,6 @@ Most trees have one. Those without one may have thousands of keys, each with its
 
 LISTED_SUPPLIER_SIZE = 100
 """Bytes of memory that a supplier in the lists of a tree's levels needs, approximately."""
-
-
-class TreeSuppliers(NamedTuple):
-    """The suppliers around the anchor `root_id`, and what is needed to combine them."""
-
-    root_id: int
-    rules: CombinationRules
-    suppliers: SuppliersByDemand
-    providers: UnitLookup
-    deadline: Deadline
-    memory: MemoryBudget
-
-    def with_splits(self) -> "TreeSuppliers | None":
-        """Return the same suppliers, in which each split is one supplier; None if a class has none."""
-        suppliers = all_suppliers(
-            SplittingTask(
-                self.rules, self.suppliers, self.root_id, self.providers, self.deadline, self.memory
-            )
-        )
-        return None if suppliers is None else self._replace(suppliers=suppliers)
-
-    def combine(
-        self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()
-    ) -> Iterator[Candidate]:
-        """Yield the candidates with these suppliers whose unsuffixed group has all traits of `together`."""
-        rules = self.rules
-        if together:
-            required = (*rules.unsuffixed_required, *(frozenset([trait]) for trait in sorted(together)))
-            rules = replace(rules, unsuffixed_required=required)
-        return combine(rules, suppliers, self.providers, self.deadline, self.memory)
-
-    def has_candidate(self, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()) -> bool:
-        """Return whether `combine` yields any candidate."""
-        return next(self.combine(suppliers, together), None) is not None
 
 
 def by_score(trees: Iterable[tuple[TreePosition, RankedCandidates]]) -> Iterator[Candidate]:
@@ -117,19 +80,19 @@ def ordered_candidates(
     rank restricts the suppliers, and demands that they have certain traits together.
     """
     if tree.rules.splittable:
-        with_splits = tree.with_splits()
+        with_splits = all_suppliers(tree)
         if with_splits is None:
             return iter(())
-        tree = with_splits
+        tree = tree._replace(suppliers=with_splits)
         facts = _facts_with_splits(ordering, facts, tree.suppliers)
         best = best_rank(ordering, facts, tree.suppliers, tree.deadline)
     if not all(tree.suppliers):
         return iter(())
     if max(map(len, tree.suppliers), default=1) == 1:
-        return ((best, candidate) for candidate in tree.combine(tree.suppliers))
+        return ((best, candidate) for candidate in _combine(tree, tree.suppliers))
     if ordering.preferred:
         # Otherwise, the candidates of each rank would be searched by themselves.
-        return _by_rank(ordering, facts, tree) if tree.has_candidate(tree.suppliers) else iter(())
+        return _by_rank(ordering, facts, tree) if _has_candidate(tree, tree.suppliers) else iter(())
     if sum(map(len, tree.suppliers)) > MAX_SORTED_SUPPLIERS:
         return _best_first(ordering, facts, tree, best)
     return _by_key(ordering, facts, tree, best)
@@ -141,10 +104,10 @@ def _best_first(
     """Yield the same as `_by_key`, but sort the suppliers only if the best combination is not enough."""
     found = 0
     combination = _best_combination(ordering, facts, tree, best[1])
-    for candidate in tree.combine([(id_,) for id_ in combination]):
+    for candidate in _combine(tree, [(id_,) for id_ in combination]):
         found += 1
         yield best, candidate
-    if found or tree.has_candidate(tree.suppliers):
+    if found or _has_candidate(tree, tree.suppliers):
         yield from islice(_by_key(ordering, facts, tree, best), found, None)
 
 
@@ -170,7 +133,7 @@ def _by_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best:
     """Return a generator of the candidates of a tree by rank, if the request prefers no traits."""
     by_uuid = _sorted_by_uuid(facts, tree)
     if _have_one_key(ordering, facts, tree):
-        return ((best, candidate) for candidate in tree.combine(by_uuid))
+        return ((best, candidate) for candidate in _combine(tree, by_uuid))
     return _by_different_keys(ordering, facts, tree, by_uuid)
 
 
@@ -187,9 +150,9 @@ def _by_different_keys(
     levels = _key_levels(ordering, facts, tree.deadline, [(frozenset(), by_uuid)])
     has_candidate = False
     for number, (key, _, suppliers) in enumerate(levels):
-        if number == UNCHECKED_LEVELS and not has_candidate and not tree.has_candidate(tree.suppliers):
+        if number == UNCHECKED_LEVELS and not has_candidate and not _has_candidate(tree, tree.suppliers):
             return
-        for candidate in tree.combine(suppliers):
+        for candidate in _combine(tree, suppliers):
             has_candidate = True
             yield (0, key), candidate
 
@@ -205,10 +168,10 @@ def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> R
         if ordering.class_demands:
             # A set of traits without a candidate has none for any of its keys.
             levels = [
-                (traits, suppliers) for traits, suppliers in levels if tree.has_candidate(suppliers, traits)
+                (traits, suppliers) for traits, suppliers in levels if _has_candidate(tree, suppliers, traits)
             ]
         for key, traits, suppliers in _key_levels(ordering, facts, tree.deadline, levels):
-            for candidate in tree.combine(suppliers, traits):
+            for candidate in _combine(tree, suppliers, traits):
                 yield (-size, key), candidate
 
 
@@ -317,3 +280,21 @@ def _grouped(ids: Sequence[int], keys: Mapping[int, int], deadline: Deadline) ->
     for id_ in deadline.checked(ids):
         groups.setdefault(keys[id_], []).append(id_)
     return groups
+
+
+def _combine(
+    tree: TreeSuppliers, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()
+) -> Iterator[Candidate]:
+    """Yield the candidates with these suppliers whose unsuffixed group has all traits of `together`."""
+    rules = tree.rules
+    if together:
+        required = (*rules.unsuffixed_required, *(frozenset([trait]) for trait in sorted(together)))
+        rules = replace(rules, unsuffixed_required=required)
+    return combine(rules, suppliers, tree.providers, tree.deadline, tree.memory)
+
+
+def _has_candidate(
+    tree: TreeSuppliers, suppliers: SuppliersByDemand, together: frozenset[int] = frozenset()
+) -> bool:
+    """Return whether `_combine` yields any candidate."""
+    return next(_combine(tree, suppliers, together), None) is not None

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_svc.domain.combining.interfaces import SuppliersByDemand, UnitLookup
+from placement_svc.domain.combining.interfaces import SuppliersByDemand, TreeSuppliers
 from placement_svc.domain.combining.split_suppliers import PART_SIZE, SplitSupplier, SupplierPart
-from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.inventory import UnitLimits
@@ -35,38 +34,27 @@ MEMBER_SIZE = 250
 _split_ids = itertools.count(FIRST_SPLIT_ID)
 
 
-class SplittingTask(NamedTuple):
-    """The suppliers around the anchor `root_id`, of which some demands of `rules` may need several."""
-
-    rules: CombinationRules
-    suppliers: SuppliersByDemand
-    root_id: int
-    providers: UnitLookup
-    deadline: Deadline
-    memory: MemoryBudget
-
-
-def supplier_chunks(task: SplittingTask) -> Iterator[SuppliersByDemand]:
+def supplier_chunks(tree: TreeSuppliers) -> Iterator[SuppliersByDemand]:
     """Yield the suppliers of all demands, in which each split is one supplier.
 
     If a class has many splits, each element has only some of them. No combination of suppliers is in two.
     """
-    if not all(task.suppliers):
+    if not all(tree.suppliers):
         return
-    suppliers = list(task.suppliers)
+    suppliers = list(tree.suppliers)
     split: list[int] = []
-    for demand in sorted(task.rules.splittable):
-        whole = _whole_suppliers(task, demand)
+    for demand in sorted(tree.rules.splittable):
+        whole = _whole_suppliers(tree, demand)
         if whole:
             suppliers[demand] = whole
-        elif any(True for _ in _splits(task, demand)):
+        elif any(True for _ in _splits(tree, demand)):
             split.append(demand)
         else:
             return
     if not split:
         yield suppliers
         return
-    chunks = [_chunks(task, split[0])]
+    chunks = [_chunks(tree, split[0])]
     while chunks:
         chunk = next(chunks[-1], None)
         if chunk is None:
@@ -76,20 +64,20 @@ def supplier_chunks(task: SplittingTask) -> Iterator[SuppliersByDemand]:
         if len(chunks) == len(split):
             yield list(suppliers)
         else:
-            chunks.append(_chunks(task, split[len(chunks)]))
+            chunks.append(_chunks(tree, split[len(chunks)]))
 
 
-def all_suppliers(task: SplittingTask) -> SuppliersByDemand | None:
+def all_suppliers(tree: TreeSuppliers) -> SuppliersByDemand | None:
     """Return the suppliers of all demands, in which each split is one supplier; None if a class has none.
 
     The memory for the splits stays reserved.
     """
-    suppliers = list(task.suppliers)
-    for demand in sorted(task.rules.splittable):
-        found: list[int] = list(_whole_suppliers(task, demand))
+    suppliers = list(tree.suppliers)
+    for demand in sorted(tree.rules.splittable):
+        found: list[int] = list(_whole_suppliers(tree, demand))
         if not found:
-            for split in _splits(task, demand):
-                task.memory.reserve(PART_SIZE * (1 + len(split.parts)))
+            for split in _splits(tree, demand):
+                tree.memory.reserve(PART_SIZE * (1 + len(split.parts)))
                 found.append(split)
         if not found:
             return None
@@ -97,26 +85,26 @@ def all_suppliers(task: SplittingTask) -> SuppliersByDemand | None:
     return suppliers
 
 
-def _whole_suppliers(task: SplittingTask, demand: int) -> Sequence[int]:
+def _whole_suppliers(tree: TreeSuppliers, demand: int) -> Sequence[int]:
     """Return the providers that can supply the whole amount of a demand."""
-    [(name, amount)] = task.rules.demands[demand].resources
-    units = task.providers.units
+    [(name, amount)] = tree.rules.demands[demand].resources
+    units = tree.providers.units
     return [
-        id_ for id_ in task.deadline.checked(task.suppliers[demand]) if units(id_, name).fits_units(amount)
+        id_ for id_ in tree.deadline.checked(tree.suppliers[demand]) if units(id_, name).fits_units(amount)
     ]
 
 
-def _chunks(task: SplittingTask, demand: int) -> Iterator[Sequence[SplitSupplier]]:
+def _chunks(tree: TreeSuppliers, demand: int) -> Iterator[Sequence[SplitSupplier]]:
     """Yield the splits of a demand, in lists of growing length."""
-    splits = _splits(task, demand)
+    splits = _splits(tree, demand)
     size = 1
     while chunk := list(_first_splits(splits, size)):
         reserved = PART_SIZE * sum(1 + len(split.parts) for split in chunk)
-        task.memory.reserve(reserved)
+        tree.memory.reserve(reserved)
         try:
             yield chunk
         finally:
-            task.memory.release(reserved)
+            tree.memory.release(reserved)
         size = min(CHUNK_GROWTH * size, MAX_CHUNK)
 
 
@@ -129,16 +117,16 @@ def _first_splits(splits: Iterator[SplitSupplier], size: int) -> Iterator[SplitS
             return
 
 
-def _splits(task: SplittingTask, demand: int) -> Iterator[SplitSupplier]:
+def _splits(tree: TreeSuppliers, demand: int) -> Iterator[SplitSupplier]:
     """Yield the splits of a demand for which no provider can supply the whole amount."""
-    [(name, amount)] = task.rules.demands[demand].resources
-    providers = task.providers
+    [(name, amount)] = tree.rules.demands[demand].resources
+    providers = tree.providers
     limits = [
         (id_, providers.units(id_, name))
-        for id_ in task.deadline.checked(task.suppliers[demand])
-        if providers.path(id_)[0] == task.root_id
+        for id_ in tree.deadline.checked(tree.suppliers[demand])
+        if providers.path(id_)[0] == tree.root_id
     ]
-    for members in smallest_sets(limits, amount, task.deadline, task.memory):
+    for members in smallest_sets(limits, amount, tree.deadline, tree.memory):
         members = sorted(members, key=lambda member: providers.uuid(member.provider_id))
         yield SplitSupplier(next(_split_ids), tuple(_parts(members, amount)))
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from placement_svc.domain.combining.candidates import Candidate
-from placement_svc.domain.combining.ordered_candidates import TreeSuppliers, ordered_candidates
+from placement_svc.domain.combining.interfaces import TreeSuppliers
+from placement_svc.domain.combining.ordered_candidates import ordered_candidates
 from placement_svc.domain.combining.ordering import Ordering, SupplierFacts, best_rank
 from placement_svc.domain.placing.tree_orders import Key
 from placement_svc.domain.simulated_claims.amounts import ClaimAmounts, RootSuppliers

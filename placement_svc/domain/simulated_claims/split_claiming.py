@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from placement_svc.domain.combining.candidates import combine_around
+from placement_svc.domain.combining.interfaces import TreeSuppliers
 from placement_svc.domain.demands import CombinationRules, Resources
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
@@ -158,7 +159,9 @@ class _SplitClaimer(Claimer):
                 checked = self._deadline.checked(ids)
                 known[key] = [id_ for id_ in checked if inventories.times_of(demand, id_)]
             able.append(known[key])
-        candidates = combine_around(root.id, self._rules, able, inventories, self._deadline, self._memory)
+        candidates = combine_around(
+            TreeSuppliers(root.id, self._rules, able, inventories, self._deadline, self._memory)
+        )
         for candidate in candidates:
             yield frozenset(amounts_of(self._rules.demands, candidate).items())
 

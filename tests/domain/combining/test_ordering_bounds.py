@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from placement_svc.domain.combining.ordered_candidates import TreeSuppliers, ordered_candidates
+from placement_svc.domain.combining.candidates import combine_around
+from placement_svc.domain.combining.interfaces import TreeSuppliers
+from placement_svc.domain.combining.ordered_candidates import ordered_candidates
 from placement_svc.domain.combining.ordering import Ordering, SupplierFacts, best_rank
 from placement_svc.domain.demands import CombinationRules, Demand
 from placement_svc.domain.execution.deadline import Deadline
@@ -76,7 +78,7 @@ def test_ranks_without_candidates_are_not_searched(preferred: frozenset[int], de
     deadline = CheckCounter(3600, 0, None, 0)
     suppliers = [list(ids) for _ in rules.demands]
     tree = TreeSuppliers(1, rules, suppliers, lookup, deadline, MemoryBudget(64 * MEGABYTE))
-    first = next(tree.combine(suppliers), None)
+    first = next(combine_around(tree), None)
     unordered, deadline.checks = deadline.checks, 0
     best = best_rank(ordering, facts, suppliers, deadline)
     ranked = next(ordered_candidates(ordering, facts, tree, best), None)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement_svc.domain.combining.candidates import combine_around
+from placement_svc.domain.combining.interfaces import TreeSuppliers
 from placement_svc.domain.combining.split_suppliers import SplitSupplier
 from placement_svc.domain.combining.splitting import (
-    SplittingTask,
     all_suppliers,
     can_supply_together,
     smallest_sets,
@@ -109,7 +109,9 @@ def test_combining_splits_ends_with_a_candidate_or_at_a_bound(others: int) -> No
     demands = (Demand("", (("VCPU", 30),)), *(Demand(f"_{n}", (("VCPU", 1),)) for n in range(others)))
     rules = CombinationRules(demands, splittable=frozenset([0]))
     suppliers = [tuple(range(1, 61))] * len(demands)
-    candidates = combine_around(0, rules, suppliers, OneTree(), Deadline.of(60 if others < 30 else 2), MEMORY)
+    candidates = combine_around(
+        TreeSuppliers(0, rules, suppliers, OneTree(), Deadline.of(60 if others < 30 else 2), MEMORY)
+    )
     if others < 30:
         first = next(candidates)
         split = first[0]
@@ -127,4 +129,4 @@ def test_all_splits_of_an_ordered_search_are_bounded_by_the_memory() -> None:
     suppliers = [tuple(range(1, 61))]
     memory = MemoryBudget(MEGABYTE)
     with pytest.raises(Invalid):
-        all_suppliers(SplittingTask(rules, suppliers, 0, OneTree(), Deadline.of(60), memory))
+        all_suppliers(TreeSuppliers(0, rules, suppliers, OneTree(), Deadline.of(60), memory))

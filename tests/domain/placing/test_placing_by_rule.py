@@ -115,7 +115,9 @@ def rules(draw: st.DrawFn) -> CombinationRules:
 def order_of(method: OrderMethod | None, rules: CombinationRules, held: SimulatedInventories) -> TreeOrder:
     deadline, memory = Deadline.of(60), MemoryBudget(MEMORY)
     if method is None:
-        return Rotation(lambda root: combine_around(root.id, rules, root.suppliers, held, deadline, memory))
+        return Rotation(
+            lambda root: combine_around(TreeSuppliers(root.id, rules, root.suppliers, held, deadline, memory))
+        )
     ordering = Ordering.of(rules, frozenset(), OrderBy(method, DISK))
     assert ordering is not None
     free = {id_: amount for (id_, _), amount in held.free.items()}
