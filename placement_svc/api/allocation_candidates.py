@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from flask import Blueprint, Response, g
 
 from placement_svc.api.candidates_response import CandidatesResponse
-from placement_svc.api.context import load_pairs, reads, request_deadline, settings
+from placement_svc.api.context import load_pairs, reader, request_deadline, settings
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
@@ -43,7 +43,7 @@ def list_candidates() -> Response:
     candidates_request = parse_request(pairs, g.microversion, extended=allows_extensions())
     check_ignored_consumers(candidates_request)
     with one_at_a_time(candidates_request):
-        result = reads().read(find_candidates, candidates_request, search_options(candidates_request))
+        result = reader().read(find_candidates, candidates_request, search_options(candidates_request))
         return caching.set_cache_headers(respond(CandidatesResponse(result).pieces()), caching.now())
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from flask import Blueprint, Response, g, jsonify
 
-from placement_svc.api.context import claim_service, database, load_query, reads, settings
+from placement_svc.api.context import claim_service, database, load_query, reader, settings
 from placement_svc.api.pages import join_pieces
 from placement_svc.db import allocations, consumer_pages
 from placement_svc.db.connections.standbys import Reader
@@ -51,7 +51,7 @@ def list_allocations() -> Response:
     else:
         enforce("allocations:list")
         name, bodies = "consumers", _consumer_bodies
-    response = respond(join_pieces(f'{{"{name}":{{'.encode(), _members(bodies(reads(), uuids))))
+    response = respond(join_pieces(f'{{"{name}":{{'.encode(), _members(bodies(reader(), uuids))))
     return caching.set_cache_headers(response, caching.now())
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, g, jsonify
 
-from placement_svc.api.context import load_pairs, reads
+from placement_svc.api.context import load_pairs, reader
 from placement_svc.api.pages import respond_with_page
 from placement_svc.db import capacity
 from placement_svc.domain.capacity import BY_CONSUMER, Amounts, CapacityGroup, Grouping
@@ -36,7 +36,7 @@ def show_capacity() -> Response:
     if grouping in BY_CONSUMER:
         enforce("usages", {})
     provider_filter = parse_extended_filter(query, pairs, g.microversion)
-    read = reads().read
+    read = reader().read
     if grouping is None:
         amounts = read(capacity.sums, provider_filter)
         return caching.set_cache_headers(jsonify({"resource_classes": _to_json(amounts)}), caching.now())

@@ -7,7 +7,7 @@ from typing import Any
 from flask import Blueprint, Response, jsonify
 from werkzeug.exceptions import Forbidden
 
-from placement_svc.api.context import database, load_query, reads
+from placement_svc.api.context import database, load_query, reader
 from placement_svc.api.pages import respond_with_page
 from placement_svc.db import consumer_pages, project_pages
 from placement_svc.domain.consumers import Consumer, ConsumerDetails, ConsumerFilter
@@ -57,7 +57,7 @@ def list_consumers() -> Response:
     consumer_filter = ConsumerFilter(
         **{key: value for key, value in query.items() if key in ConsumerFilter.__dataclass_fields__}
     )
-    read = reads().read
+    read = reader().read
     return respond_with_page(
         "consumers",
         page,
@@ -96,7 +96,7 @@ def list_projects() -> Response:
     """List the projects that have consumers, with their usages."""
     query = load_query(ProjectsQuery)
     page = parse_page(query)
-    read = reads().read
+    read = reader().read
     return respond_with_page(
         "projects",
         page,

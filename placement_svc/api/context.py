@@ -27,12 +27,12 @@ def database() -> Database:
     return current
 
 
-def reads() -> Reader:
+def reader() -> Reader:
     """Return what runs the reads of the current request: a standby may if the request allows stale data.
 
     A request for the API allows it by the query key `stale`, which `load_pairs` evaluates.
     """
-    if not g.get("may_be_stale"):
+    if not g.get("allows_stale"):
         return database()
     standby_reads: StandbyReads = current_app.extensions["standby_reads"]
     return standby_reads
@@ -101,12 +101,12 @@ def load_body(schema: type[Schema]) -> Any:
 def load_pairs() -> list[tuple[str, str]]:
     """Return the keys and values of the query string; raise `Invalid` for a list that is too long.
 
-    The key `stale` is not among them if the endpoint knows it: `reads` depends on it.
+    The key `stale` is not among them if the endpoint knows it: `reader` depends on it.
     """
     pairs = parse_pairs(request.query_string)
     check_lists(pairs, settings().max_items)
     if g.get("knows_stale"):
-        pairs, g.may_be_stale = split_stale(pairs)
+        pairs, g.allows_stale = split_stale(pairs)
     return pairs
 
 

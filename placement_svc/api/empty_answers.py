@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify
 
-from placement_svc.api.context import load_query, reads
+from placement_svc.api.context import load_query, reader
 from placement_svc.api.pages import link_to_next
 from placement_svc.db import empty_answers
 from placement_svc.domain.empty_answers import EmptyAnswer
@@ -36,7 +36,7 @@ def list_empty_answers() -> Response:
     page = parse_page(query, DASHED_UUID_KEY)
     limit = page.limit or DEFAULT_LIMIT
     marker = page.after.key if page.after else None
-    found = reads().read(
+    found = reader().read(
         empty_answers.find,
         request_id=query.get("request_id"),
         before=marker and marker.lower(),

@@ -10,7 +10,7 @@ from placement_svc.api.allocation_candidates import (
     one_at_a_time,
     search_options,
 )
-from placement_svc.api.context import load_pairs, reads, settings
+from placement_svc.api.context import load_pairs, reader, settings
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
@@ -52,4 +52,4 @@ def explain_pairs(all_pairs: Pairs) -> dict[str, Any]:
         search=search_options(candidates_request), max_roots=settings().explanation_roots
     )
     with one_at_a_time(candidates_request):
-        return reads().read(explain, explained, options)
+        return reader().read(explain, explained, options)

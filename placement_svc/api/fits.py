@@ -11,7 +11,7 @@ from placement_svc.api.allocation_candidates import (
     one_at_a_time,
     search_options,
 )
-from placement_svc.api.context import load_pairs, reads, settings
+from placement_svc.api.context import load_pairs, reader, settings
 from placement_svc.api.pages import link_to_next
 from placement_svc.db.fits import count_fits
 from placement_svc.domain.fits import Fits, find_page
@@ -51,7 +51,7 @@ def count_pairs(pairs: Pairs) -> tuple[Fits, PageRequest]:
     fits_request, page = parse_fits(pairs, g.microversion)
     check_ignored_consumers(fits_request.request)
     with one_at_a_time(fits_request.request):
-        return reads().read(count_fits, fits_request, search_options(fits_request.request)), page
+        return reader().read(count_fits, fits_request, search_options(fits_request.request)), page
 
 
 def _to_json(fits: Fits, page: PageRequest) -> dict[str, Any]:

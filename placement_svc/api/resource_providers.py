@@ -11,7 +11,7 @@ from placement_svc.api.context import (
     database,
     load_body,
     load_pairs,
-    reads,
+    reader,
     request_deadline,
     require_provider,
 )
@@ -87,7 +87,7 @@ def list_providers() -> Response:
     pairs = load_pairs()
     if allows_extensions() and uses_extensions(pairs):
         return _list_page(pairs)
-    found = reads().read(providers.find, parse_filter(pairs, g.microversion))
+    found = reader().read(providers.find, parse_filter(pairs, g.microversion))
     convert = json_converter()
     response = jsonify(resource_providers=[convert(each) for each in request_deadline().checked(found)])
     return caching.set_cache_headers(response, caching.newest(provider.modified for provider in found))
@@ -100,7 +100,7 @@ def _list_page(pairs: Pairs) -> Response:
     include, page = parse_include(query), parse_page(query, DASHED_UUID_KEY)
     for kind in sorted(include):
         enforce(PART_RULES[kind])
-    read, convert = reads().read, json_converter()
+    read, convert = reader().read, json_converter()
     return respond_with_page(
         "resource_providers",
         page,

@@ -3,7 +3,7 @@
 from flask import Blueprint, Response, jsonify
 
 from placement_svc.api import links
-from placement_svc.api.context import database, load_query, reads
+from placement_svc.api.context import database, load_query, reader
 from placement_svc.db import traits
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
@@ -17,7 +17,7 @@ bp = Blueprint("traits", __name__)
 def list_traits() -> Response:
     """List the traits that match all filters of the query."""
     trait_filter = to_filter(load_query(TraitQuery))
-    found = reads().read(traits.find, trait_filter)
+    found = reader().read(traits.find, trait_filter)
     response = jsonify(traits=[trait.name for trait in found])
     return caching.set_cache_headers(response, caching.newest(trait.modified for trait in found))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify
 
-from placement_svc.api.context import database, load_query, reads
+from placement_svc.api.context import database, load_query, reader
 from placement_svc.db import usages
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
@@ -30,12 +30,12 @@ def show_usages() -> Response:
     """Show the usages of a project; since 1.38 by consumer type."""
     query = load_query(UsagesQuery)
     if since("1.38"):
-        by_type = reads().read(usages.of_project, **query)
+        by_type = reader().read(usages.of_project, **query)
         body: dict[str, Any] = {
             consumer_type: {**usage.resources, "consumer_count": usage.consumer_count}
             for consumer_type, usage in by_type.items()
         }
     else:
-        total = reads().read(usages.of_project, **query, consumer_type=usages.ALL_TYPES)
+        total = reader().read(usages.of_project, **query, consumer_type=usages.ALL_TYPES)
         body = {name: used for usage in total.values() for name, used in usage.resources.items()}
     return caching.set_cache_headers(jsonify(usages=body), caching.now())

@@ -93,7 +93,7 @@ def install(app: Flask, strategy: AuthStrategy, *, hosts: AllowedHosts | None) -
     def check() -> Response | None:
         request_id.assign()
         microversion.negotiate_request(is_extension_path=True)
-        g.may_be_stale = True
+        g.allows_stale = True
         if isinstance(request.routing_exception, BadRequest):
             raise request.routing_exception
         if hosts:
@@ -111,7 +111,6 @@ def install(app: Flask, strategy: AuthStrategy, *, hosts: AllowedHosts | None) -
             # Pages show data that only this caller may read, and `/` depends on the Accept header.
             response.headers["Cache-Control"] = "no-store"
             response.headers["Vary"] = "Accept, Cookie"
-        assert g.request_id
         return request_id.set_header(response)
 
     for blueprint in BLUEPRINTS:

@@ -11,7 +11,7 @@ from placement_svc.console.login import is_unauthorized
 from placement_svc.domain.errors import ClientDisconnected, PlacementError
 from placement_svc.domain.wording import short_reason
 from placement_svc.http.errors import CLIENT_CLOSED_REQUEST, RETRY_AFTER, keep_error, status_of
-from placement_svc.http.log_text import shortened
+from placement_svc.http.log_text import for_log
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def _http_error(error: HTTPException) -> Any:
 
 
 def _unexpected(error: Exception) -> Any:
-    log.error("%s %s failed", request.method, shortened(request.path), exc_info=error)
+    log.error("%s %s failed", request.method, for_log(request.path), exc_info=error)
     return _page(500, "The service failed to build this page. Its log has the details.")
 
 

@@ -67,7 +67,7 @@ def sqlstate(error: DBAPIError) -> str | None:
     return getattr(error.orig, "pgcode", None)
 
 
-def shorten(error: BaseException) -> None:
+def shorten_texts(error: BaseException) -> None:
     """Shorten the texts of a driver error, or of an SQLAlchemy error and its cause, for the log.
 
     The code and the diagnostics of PostgreSQL stay complete. No text contains parameters.
@@ -77,7 +77,7 @@ def shorten(error: BaseException) -> None:
         if error.statement is not None:
             error.statement = _shortened(error.statement)
         if error.orig is not None and error.orig is not error:
-            shorten(error.orig)
+            shorten_texts(error.orig)
     error.args = tuple(_shortened(arg) if isinstance(arg, str) else arg for arg in error.args)
 
 
@@ -142,7 +142,7 @@ def _shorten_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        shorten(error)
+        shorten_texts(error)
         raise
 
 

@@ -297,8 +297,6 @@ def filter_conditions(
         conditions.append(providers.c.name == provider_filter.name)
     if provider_filter.name_part:
         conditions.append(func.strpos(providers.c.name, provider_filter.name_part) > 0)
-    if provider_filter.uuid is not None:
-        conditions.append(providers.c.uuid == provider_filter.uuid)
     if provider_filter.uuids is not None:
         conditions.append(is_any(providers.c.uuid, provider_filter.uuids))
     return conditions

@@ -36,7 +36,6 @@ class ProviderFilter:
 
     name: str | None = None
     name_part: str = ""
-    uuid: str | None = None
     uuids: frozenset[str] | None = None
     group: RequestGroup = NO_REQUIREMENTS
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from flask import Flask, Response, g, request
 from markupsafe import escape
-from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, Unauthorized
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed
 
 from placement_svc.domain import errors
 from placement_svc.domain.wording import shorten
 from placement_svc.http import microversion
 from placement_svc.http.accept import HTML, JSON, PLAIN, error_format
 from placement_svc.http.json import dumps
-from placement_svc.http.log_text import shortened
+from placement_svc.http.log_text import for_log
 
 log = logging.getLogger(__name__)
 
@@ -164,15 +164,13 @@ def _http_error(error: HTTPException) -> Response:
     if request.method == "HEAD":
         response.set_data(b"")
         response.content_type = f"{HTML}; charset=UTF-8"
-    if isinstance(error, Unauthorized):
-        g.pop("microversion", None)
-        if hasattr(error, "challenge"):
-            response.headers["WWW-Authenticate"] = error.challenge
+    if hasattr(error, "challenge"):
+        response.headers["WWW-Authenticate"] = error.challenge
     return response
 
 
 def _unexpected(error: Exception) -> Response:
-    log.error("%s %s failed", request.method, shortened(request.path), exc_info=error)
+    log.error("%s %s failed", request.method, for_log(request.path), exc_info=error)
     g.pop("microversion", None)
     return _error_response(500, "", errors.PlacementError.code)
 

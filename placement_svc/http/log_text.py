@@ -13,7 +13,7 @@ _MAX_CHARACTER = 12
 """Bytes of one character: an escaped pair of surrogates."""
 
 
-def shortened(text: str) -> str:
+def for_log(text: str) -> str:
     """Return `text`, cut and marked if it needs more than `MAX_LENGTH` bytes in a log record."""
     if len(text) <= MAX_LENGTH // _MAX_CHARACTER:
         return text

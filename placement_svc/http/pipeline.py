@@ -79,7 +79,6 @@ def install(
 
     @app.after_request
     def set_headers(response: Response) -> Response:
-        assert g.request_id
         _set_version_headers(_drop_content_type(response))
         if cors and request.method != "OPTIONS":
             cors.add_headers(request, response)

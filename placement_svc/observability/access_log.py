@@ -14,7 +14,7 @@ from placement_svc.domain.limits import MAX_ID_LENGTH
 from placement_svc.http import microversion, request_id
 from placement_svc.http.auth import Caller
 from placement_svc.http.json import StreamedResponse
-from placement_svc.http.log_text import shortened
+from placement_svc.http.log_text import for_log
 from placement_svc.observability import request_stats
 from placement_svc.observability.request_stats import RequestStats
 
@@ -162,7 +162,7 @@ def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, An
     """
     fields = {
         "method": completed.method,
-        "path": shortened(completed.path),
+        "path": for_log(completed.path),
         "status": completed.status,
         "duration": round(completed.seconds, 6),
         "statements": completed.stats.statements,
@@ -178,7 +178,7 @@ def log_fields(completed: CompletedRequest, slow_seconds: float) -> dict[str, An
     if completed.aborted:
         fields["aborted"] = True
     if completed.seconds > slow_seconds:
-        fields |= {"query": shortened(completed.query), "body_bytes": completed.body_bytes}
+        fields |= {"query": for_log(completed.query), "body_bytes": completed.body_bytes}
     return fields
 
 

@@ -53,7 +53,9 @@ def parse_filter(pairs: Pairs, version: Version) -> ProviderFilter:
     """Return the filter that the query parameters `pairs` describe; raise `Invalid`."""
     query = ProviderQuery.at(version).check(dict(pairs), QUERY_ERROR)
     return ProviderFilter(
-        name=query.get("name") or None, uuid=query.get("uuid"), group=parse_group(query, pairs, version)
+        name=query.get("name") or None,
+        uuids=frozenset([query["uuid"]]) if "uuid" in query else None,
+        group=parse_group(query, pairs, version),
     )
 
 

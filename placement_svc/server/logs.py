@@ -14,7 +14,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from placement_svc.config import Settings
 from placement_svc.domain.printable import printable
-from placement_svc.http.log_text import shortened
+from placement_svc.http.log_text import for_log
 from placement_svc.http.request_id import RequestIdFilter
 
 
@@ -27,9 +27,9 @@ def _shorten(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
     """Bound each text, and each line of an exception: a client or a library may have written it."""
     for name, value in event.items():
         if name == "exception":
-            event[name] = "\n".join(shortened(line) for line in value.split("\n"))
+            event[name] = "\n".join(for_log(line) for line in value.split("\n"))
         elif isinstance(value, str):
-            event[name] = shortened(value)
+            event[name] = for_log(value)
     return event
 
 

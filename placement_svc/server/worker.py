@@ -26,7 +26,7 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn, ThreadWorker
 from placement_svc.config import Settings
 from placement_svc.http import environ as keys
 from placement_svc.http import probes
-from placement_svc.http.log_text import shortened
+from placement_svc.http.log_text import for_log
 from placement_svc.server.arrivals import Arrival, ChunkedBody, Limits
 from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, limit_chunks, read_body
 from placement_svc.server.clients import is_gone
@@ -330,7 +330,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             # Gunicorn's status for it is 501.
             exc = InvalidHeader("TRANSFER-ENCODING")
         if hasattr(req, "uri"):
-            req.uri = shortened(req.uri)
+            req.uri = for_log(req.uri)
         super().handle_error(req, client, addr, without_contents(exc))
 
     def notify(self) -> None:

@@ -10,7 +10,7 @@ from flask import Blueprint, Response, g, jsonify, redirect, render_template, re
 from werkzeug.exceptions import Forbidden
 
 from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
-from placement_svc.api.context import load_pairs, reads, settings
+from placement_svc.api.context import load_pairs, reader, settings
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import allows
@@ -184,7 +184,7 @@ def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
     found = None
     if allows("allocation_candidates:list"):
         drawn = _drawn(own.get("candidate", "1"))
-        found = reads().read(_find, parsed, limit, search_options(parsed), drawn)
+        found = reader().read(_find, parsed, limit, search_options(parsed), drawn)
     is_few = found is None or len(found.rows) < min(FEW, limit)
     explanation = None
     needs_proposals = is_few or "root" in dict(pairs)

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, render_template
 
-from placement_svc.api.context import reads
+from placement_svc.api.context import reader
 from placement_svc.console.context import allows, here, load_form
 from placement_svc.console.lists import keep_form
 from placement_svc.db import host_map
@@ -39,7 +39,7 @@ def _read(query: Mapping[str, str]) -> HostMap:
         raise Invalid(f"{QUERY_ERROR}'group_by' trait and 'group_trait' need each other")
     if "size_by" in query and "fill" not in query:
         raise Invalid(f"{QUERY_ERROR}'size_by' needs 'fill': it compares the capacities of one class")
-    return reads().read(
+    return reader().read(
         host_map.read_map,
         host_filter(dict(query)),
         fill=query.get("fill"),

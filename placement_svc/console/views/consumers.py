@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, render_template
 
-from placement_svc.api.context import reads
+from placement_svc.api.context import reader
 from placement_svc.console.context import allows, load_form, visible_project
 from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.console.trees import TreeNode, order_tree
@@ -38,7 +38,7 @@ def show_list() -> str:
     keys = ConsumerFilter.__dataclass_fields__
     wanted = ConsumerFilter(**{key: value for key, value in query.items() if key in keys})
     wanted = replace(wanted, project_id=project_id)
-    found = reads().read(consumer_pages.find_page, wanted, page, with_allocations=shows_providers)
+    found = reader().read(consumer_pages.find_page, wanted, page, with_allocations=shows_providers)
     return render_template(
         "consumers.html",
         query=query,
@@ -76,7 +76,7 @@ def show_one(uuid: str) -> str:
         found = provider_pages.find_page(connection, wanted, parts, PageRequest(MAX_PROVIDERS))
         return consumer, allocations, order_tree(found.elements)
 
-    consumer, allocations, nodes = reads().read(read)
+    consumer, allocations, nodes = reader().read(read)
     return render_template(
         "consumer.html", consumer=consumer, allocations=allocations, nodes=nodes, sums=_summed(allocations)
     )

@@ -7,7 +7,7 @@ from typing import Any
 import os_traits
 from flask import Blueprint, redirect, render_template, url_for
 
-from placement_svc.api.context import reads
+from placement_svc.api.context import reader
 from placement_svc.console.context import allows, load_form
 from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.trees import TreeNode, order_tree
@@ -59,11 +59,11 @@ def show(uuid: str) -> Any:
     shows = {part: all(allows(rule, {}) for rule in rules) for part, rules in RULES.items()}
     if not shows["providers"]:
         return render_template("refused.html", title="Host", refused="list resource providers")
-    provider = reads().read(providers.get, uuid)
+    provider = reader().read(providers.get, uuid)
     if provider.root_uuid != provider.uuid:
         target = url_for("host.show", uuid=provider.root_uuid, _anchor=f"p-{provider.uuid}")
         return redirect(target, 303)
-    found = reads().read(_read, provider, shows, page)
+    found = reader().read(_read, provider, shows, page)
     links = page_links(page, found.consumers) if found.consumers else {}
     return render_template("host.html", page=found, shows=shows, **links)
 

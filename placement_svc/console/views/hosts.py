@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Blueprint, Response, render_template
 
-from placement_svc.api.context import reads
+from placement_svc.api.context import reader
 from placement_svc.api.pages import join_pieces, respond_with_page
 from placement_svc.console.context import allows, load_form
 from placement_svc.console.lists import keep_form, page_links, with_page_size
@@ -55,7 +55,7 @@ def show() -> str:
     def read(connection: Transaction) -> tuple[int, Page[Host]]:
         return host_pages.count(connection, wanted), host_pages.find_page(connection, wanted, page)
 
-    count, found = reads().read(read)
+    count, found = reader().read(read)
     text = wanted.text.strip()
     classes = _classes(found.elements, wanted, page.sort)
     return render_template(
@@ -83,7 +83,7 @@ def _classes(hosts: Any, wanted: HostFilter, sort: SortKey | None) -> list[str]:
 
 
 def _reader(wanted: HostFilter) -> Callable[[PageRequest], Page[Host]]:
-    read = reads().read
+    read = reader().read
     return lambda part: read(host_pages.find_page, wanted, part)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify
 
-from placement_svc.api.context import reads
+from placement_svc.api.context import reader
 from placement_svc.console.context import allows
 from placement_svc.db import aggregates, capacity, traits
 from placement_svc.db.connections.engine import Transaction
@@ -33,4 +33,4 @@ def show() -> Response:
             names["aggregates"] = [size.uuid for size in sizes[:MAX_NAMES]]
         return names
 
-    return jsonify(reads().read(read))
+    return jsonify(reader().read(read))

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from flask import Blueprint, current_app, render_template
 
-from placement_svc.api.context import reads
+from placement_svc.api.context import reader
 from placement_svc.console.context import allows, load_form
 from placement_svc.db import capacity, empty_answers, host_pages
 from placement_svc.db.connections.engine import Transaction
@@ -42,7 +42,7 @@ def show() -> str:
         }
 
     return render_template(
-        "overview.html", shows=shows, watched=_watched(), request_id=request_id, **reads().read(read)
+        "overview.html", shows=shows, watched=_watched(), request_id=request_id, **reader().read(read)
     )
 
 

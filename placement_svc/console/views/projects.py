@@ -2,7 +2,7 @@
 
 from flask import Blueprint, render_template
 
-from placement_svc.api.context import reads
+from placement_svc.api.context import reader
 from placement_svc.console.context import load_form, visible_project
 from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.db import project_pages
@@ -21,7 +21,7 @@ def show() -> str:
     is_allowed, project_id = visible_project("projects:list", query.get("project_id"))
     if not is_allowed:
         return render_template("refused.html", title="Projects", refused="list these projects")
-    found = reads().read(project_pages.find_page, project_id, page)
+    found = reader().read(project_pages.find_page, project_id, page)
     names = dict.fromkeys(name for project in found.elements for name in project.usages)
     if page.sort is not None:
         names = {page.sort.resource_class: None} | names

@@ -28,7 +28,7 @@ from placement_svc.db.errors import (
     CONCURRENCY_FAILURES,
     READ_ONLY,
     map_driver_errors,
-    shorten,
+    shorten_texts,
     sqlstate,
 )
 from placement_svc.db.prepared import STALE_STATEMENT, Preparation
@@ -152,7 +152,7 @@ def _count_failed_statement(context: Any) -> None:
 
 
 def _shorten_error(context: Any) -> None:
-    shorten(context.sqlalchemy_exception or context.original_exception)
+    shorten_texts(context.sqlalchemy_exception or context.original_exception)
 
 
 def _mark_disconnect(context: Any) -> None:

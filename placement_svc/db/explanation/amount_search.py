@@ -10,7 +10,7 @@ from placement_svc.db.explanation.counts import CountsReader, RootCounts
 from placement_svc.db.explanation.inventory_units import InventoryUnits, read_units
 from placement_svc.db.explanation.split_amount_search import SplitAmountSearch
 from placement_svc.domain.explanation.filters import RequestFilters
-from placement_svc.domain.explanation.relaxations import Amount
+from placement_svc.domain.explanation.relaxations import AmountChange
 from placement_svc.domain.inventory import UnitLimits
 
 
@@ -51,7 +51,7 @@ class AmountSearch:
         counts = self._reader.read(self._cloud.layout.doubled(), self._cloud.scope)
         return SplitAmountSearch(counts, self._options)
 
-    def find(self, amount: Amount, filters: RequestFilters) -> int | None:
+    def find(self, amount: AmountChange, filters: RequestFilters) -> int | None:
         """Return the largest smaller amount with candidates, else the smallest larger one, else None.
 
         The search ends without an amount when half the time of the request is over.
@@ -62,7 +62,9 @@ class AmountSearch:
         below = self._find_below(amount, filters, places)
         return below if below is not None else self._find_above(amount, filters, places)
 
-    def _find_below(self, amount: Amount, filters: RequestFilters, places: Iterable[_Place]) -> int | None:
+    def _find_below(
+        self, amount: AmountChange, filters: RequestFilters, places: Iterable[_Place]
+    ) -> int | None:
         """Return the largest amount below the requested one with candidates.
 
         At one place, a smaller multiple of the step is never worse: only the sums of several groups depend on
@@ -83,7 +85,7 @@ class AmountSearch:
         return best
 
     def _search_place(
-        self, amount: Amount, filters: RequestFilters, place: _Place, best: int | None
+        self, amount: AmountChange, filters: RequestFilters, place: _Place, best: int | None
     ) -> int | None:
         """Return the largest amount with candidates at a place, above `best`; None if there is none."""
         step = place.units.step_size
@@ -100,7 +102,9 @@ class AmountSearch:
                 high = middle
         return low * step
 
-    def _find_above(self, amount: Amount, filters: RequestFilters, places: Iterable[_Place]) -> int | None:
+    def _find_above(
+        self, amount: AmountChange, filters: RequestFilters, places: Iterable[_Place]
+    ) -> int | None:
         """Return the smallest amount above the requested one with candidates."""
         smallest = [(place.units.smallest_above(amount.wanted), place) for place in places]
         found = [(value, place) for value, place in smallest if value is not None]
@@ -111,7 +115,7 @@ class AmountSearch:
                 return value
         return None
 
-    def _places(self, amount: Amount, filters: RequestFilters) -> Iterator[_Place]:
+    def _places(self, amount: AmountChange, filters: RequestFilters) -> Iterator[_Place]:
         """Yield the providers that pass all filters but those on the amount, where all other groups pass.
 
         It yields only the first of several providers that a symmetry of the tree exchanges: a large tree can
@@ -134,7 +138,9 @@ class AmountSearch:
                         seen.add(key)
                         yield _Place(root, chosen, provider_id, units)
 
-    def _has_candidate(self, amount: Amount, filters: RequestFilters, value: int, place: _Place) -> bool:
+    def _has_candidate(
+        self, amount: AmountChange, filters: RequestFilters, value: int, place: _Place
+    ) -> bool:
         """Return whether some root of a place has a candidate with this value of the amount."""
         combinations = Combinations(self._cloud, amount.apply(filters, value), self._options)
         exceptions = {(place.provider_id, amount.resource_class): place.units.max_unit}

@@ -20,7 +20,7 @@ from placement_svc.domain.errors import Invalid
 from placement_svc.domain.explanation.filters import Filter, QueryTexts, RequestFilters, RootFilter
 from placement_svc.domain.explanation.relaxations import (
     MAX_PAIRS,
-    Amount,
+    AmountChange,
     Change,
     Removal,
     is_valid,
@@ -38,7 +38,7 @@ class Trial:
     """A change of the request: the removals, and another value of one amount."""
 
     removals: tuple[Removal, ...]
-    amount: Amount | None = None
+    amount: AmountChange | None = None
     value: int | None = None
 
     def untested(self, filters: RequestFilters) -> frozenset[Filter | RootFilter]:
@@ -192,5 +192,5 @@ class Relaxations:
 
 
 def _trial(changes: Iterable[Change]) -> Trial:
-    removals = tuple(each for each in changes if not isinstance(each, Amount))
-    return Trial(removals, next((each for each in changes if isinstance(each, Amount)), None))
+    removals = tuple(each for each in changes if not isinstance(each, AmountChange))
+    return Trial(removals, next((each for each in changes if isinstance(each, AmountChange)), None))

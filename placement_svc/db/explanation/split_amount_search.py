@@ -10,7 +10,7 @@ from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.trees import GroupTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.explanation.filters import FilterCode, RequestFilters
-from placement_svc.domain.explanation.relaxations import Amount
+from placement_svc.domain.explanation.relaxations import AmountChange
 from placement_svc.domain.inventory import UnitLimits
 
 MAX_TRIALS = 5_000
@@ -18,7 +18,7 @@ MAX_TRIALS = 5_000
 
 
 @dataclass(frozen=True)
-class _Place:
+class _SplitPlace:
     """The tree of a group of equal roots, and the suppliers of all demands if the amount is not tested.
 
     `limits` are the parts of the amount that each provider can supply.
@@ -47,7 +47,7 @@ class SplitAmountSearch:
         self._cloud = counts.cloud
         self._options = options
 
-    def find(self, amount: Amount, filters: RequestFilters) -> int | None:
+    def find(self, amount: AmountChange, filters: RequestFilters) -> int | None:
         """Return the largest smaller amount with candidates, else the smallest larger one, else None.
 
         The search ends without an amount after `MAX_TRIALS` trials, or when half the time of the request is
@@ -67,7 +67,7 @@ class SplitAmountSearch:
                     return value
         return None
 
-    def _places(self, amount: Amount, filters: RequestFilters) -> Iterator[_Place]:
+    def _places(self, amount: AmountChange, filters: RequestFilters) -> Iterator[_SplitPlace]:
         """Yield the roots at which all passes but the amount, and the traits of those who supply it."""
         counts = self._counts.changed(amount.apply(filters, None))
         tests = [
@@ -82,10 +82,10 @@ class SplitAmountSearch:
             tree = combinations.tree(root)
             suppliers = tree.suppliers(tests)
             limits = [tree.units(id_, amount.resource_class) for id_ in suppliers[demand]]
-            yield _Place(tree, suppliers, limits)
+            yield _SplitPlace(tree, suppliers, limits)
 
 
-def _values(wanted: int, places: Sequence[_Place]) -> Iterable[int]:
+def _values(wanted: int, places: Sequence[_SplitPlace]) -> Iterable[int]:
     """Return the amounts to try at places, of which the first can supply most, in the order of `find`."""
     most = places[0].most if places else 0
     # Every amount that a provider or a set can supply is a multiple of one of the step sizes.

@@ -67,7 +67,7 @@ class PlacementTrees:
         """The places in `roots` by the ids of the roots."""
         self.facts = SupplierFacts()
         """What an order depends on, of the roots and suppliers that have been read."""
-        self.text_of: Callable[[int], str] = self.facts.uuids.__getitem__
+        self.text_of: Callable[[int], str] = self.facts.tie_breakers.__getitem__
         """What decides between roots of the same rank, by the id of a root."""
         self._batches = self._anchor_batches(limit)
         self.reserved_by_batches = 0

@@ -335,7 +335,7 @@ class AnchorSource:
 
     def text_of(self, root_id: int) -> str:
         """Return what decides between roots of the same rank: the uuid, or a random text."""
-        return self._drawn.get(root_id) or self.facts.uuids[root_id]
+        return self._drawn.get(root_id) or self.facts.tie_breakers[root_id]
 
     def _with_bounds(self, anchors: Iterable[Anchor]) -> Sequence[tuple[TreePosition, Anchor]]:
         new = [anchor for anchor in anchors if anchor.id not in self._delivered]

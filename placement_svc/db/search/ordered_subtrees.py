@@ -13,7 +13,7 @@ from placement_svc.domain.execution.deadline import Deadline
 MAX_LEVELS = 16
 """The most ids of a path that is read: in a tree of thousands of levels, all paths together are too long."""
 
-MAX_SETS = 8
+MAX_DEMAND_SETS = 8
 """The most sets of demands whose suppliers are restricted: combining a tree checks all of them anyway."""
 
 SAMPLE = 32
@@ -51,7 +51,7 @@ class OrderedSubtrees:
             if not demands.isdisjoint(self._class_demands)
             and shared_supplies.keys().isdisjoint(criteria.by_demand[demand] for demand in demands)
         )
-        self._sets = tuple(islice(sets, MAX_SETS))
+        self._sets = tuple(islice(sets, MAX_DEMAND_SETS))
         self._restricted = 0
         self._changed = 0
         """How many anchors have been restricted, and how many of them have got another bound."""

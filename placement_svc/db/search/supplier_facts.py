@@ -60,7 +60,7 @@ class FactsReader:
         deadline: Deadline,
         memory: MemoryBudget,
     ) -> None:
-        self.facts = SupplierFacts(uuids=RandomTexts(memory) if ordering.is_random else {})
+        self.facts = SupplierFacts(tie_breakers=RandomTexts(memory) if ordering.is_random else {})
         self._connection = connection
         self._ordering = ordering
         self._class_id = class_id
@@ -110,7 +110,7 @@ class FactsReader:
         facts.preferred.update((id_, frozenset(trait_ids)) for id_, _, _, trait_ids, _ in rows if trait_ids)
         if not ordering.is_random:
             # `RandomTexts` decide ties otherwise.
-            facts.uuids.update((id_, uuid) for id_, uuid, _, _, _ in rows)
+            facts.tie_breakers.update((id_, uuid) for id_, uuid, _, _, _ in rows)
         if self._subtrees:
             self._memory.reserve(PATH_SIZE * len(rows))
             self._subtrees.paths.update(

@@ -115,9 +115,10 @@ def _best_combination(
     ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best_key: float
 ) -> Sequence[int]:
     """Return the suppliers of the first candidate, unless a constraint excludes them."""
+    tie_breaker = facts.tie_breakers.__getitem__
 
     def first(ids: Sequence[int]) -> int:
-        return ids[0] if len(ids) == 1 else min(tree.deadline.checked(ids), key=facts.uuids.__getitem__)
+        return ids[0] if len(ids) == 1 else min(tree.deadline.checked(ids), key=tie_breaker)
 
     best = change_each(tree.suppliers, first)
     for demand in ordering.class_demands:
@@ -131,10 +132,10 @@ def _best_combination(
 
 def _by_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, best: Rank) -> RankedCandidates:
     """Return a generator of the candidates of a tree by rank, if the request prefers no traits."""
-    by_uuid = _sorted_by_uuid(facts, tree)
+    sorted_suppliers = _sorted_by_tie_breaker(facts, tree)
     if _have_one_key(ordering, facts, tree):
-        return ((best, candidate) for candidate in _combine(tree, by_uuid))
-    return _by_different_keys(ordering, facts, tree, by_uuid)
+        return ((best, candidate) for candidate in _combine(tree, sorted_suppliers))
+    return _by_different_keys(ordering, facts, tree, sorted_suppliers)
 
 
 def _have_one_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> bool:
@@ -144,10 +145,10 @@ def _have_one_key(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers)
 
 
 def _by_different_keys(
-    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, by_uuid: SuppliersByDemand
+    ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers, sorted_suppliers: SuppliersByDemand
 ) -> RankedCandidates:
     """Yield the candidates of a tree with these suppliers by rank, if the request prefers no traits."""
-    levels = _key_levels(ordering, facts, tree.deadline, [(frozenset(), by_uuid)])
+    levels = _key_levels(ordering, facts, tree.deadline, [(frozenset(), sorted_suppliers)])
     has_candidate = False
     for number, (key, _, suppliers) in enumerate(levels):
         if number == UNCHECKED_LEVELS and not has_candidate and not _has_candidate(tree, tree.suppliers):
@@ -159,9 +160,9 @@ def _by_different_keys(
 
 def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> RankedCandidates:
     """Yield the candidates of a tree by rank, with their ranks, if the request prefers traits."""
-    by_uuid = _sorted_by_uuid(facts, tree)
+    sorted_suppliers = _sorted_by_tie_breaker(facts, tree)
     by_size: dict[int, list[tuple[frozenset[int], SuppliersByDemand]]] = {}
-    for traits, suppliers in _trait_levels(ordering, facts, tree, by_uuid):
+    for traits, suppliers in _trait_levels(ordering, facts, tree, sorted_suppliers):
         by_size.setdefault(len(traits), []).append((traits, suppliers))
     for size in sorted(by_size, reverse=True):
         levels = by_size[size]
@@ -175,13 +176,15 @@ def _by_rank(ordering: Ordering, facts: SupplierFacts, tree: TreeSuppliers) -> R
                 yield (-size, key), candidate
 
 
-def _sorted_by_uuid(facts: SupplierFacts, tree: TreeSuppliers) -> SuppliersByDemand:
-    """Return the suppliers of a tree with each list in the order of the uuids."""
+def _sorted_by_tie_breaker(facts: SupplierFacts, tree: TreeSuppliers) -> SuppliersByDemand:
+    """Return the suppliers of a tree with each list in the order of the tie breakers."""
     tree.memory.reserve(LISTED_SUPPLIER_SIZE * sum(map(len, distinct_lists(tree.suppliers))))
-    return change_each(
-        tree.suppliers,
-        lambda ids: ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=facts.uuids.__getitem__),
-    )
+    tie_breaker = facts.tie_breakers.__getitem__
+
+    def in_order(ids: Sequence[int]) -> Sequence[int]:
+        return ids if len(ids) == 1 else sorted(tree.deadline.checked(ids), key=tie_breaker)
+
+    return change_each(tree.suppliers, in_order)
 
 
 def _facts_with_splits(
@@ -193,7 +196,7 @@ def _facts_with_splits(
         for split in suppliers[number]:
             if isinstance(split, SplitSupplier):
                 ids = provider_ids_of(split)
-                of_splits.uuids[split] = ",".join(facts.uuids[id_] for id_ in ids)
+                of_splits.tie_breakers[split] = ",".join(facts.tie_breakers[id_] for id_ in ids)
                 preferred = frozenset[int]().union(*(facts.preferred.get(id_, ()) for id_ in ids))
                 of_splits.preferred[split] = preferred
                 if number in ordering.class_demands:
@@ -202,7 +205,7 @@ def _facts_with_splits(
     return SupplierFacts(
         free=ChainMap(of_splits.free, facts.free),
         preferred=ChainMap(of_splits.preferred, facts.preferred),
-        uuids=ChainMap(of_splits.uuids, facts.uuids),
+        tie_breakers=ChainMap(of_splits.tie_breakers, facts.tie_breakers),
     )
 
 

@@ -77,12 +77,13 @@ class SupplierFacts:
     """The facts that order candidates, by provider id.
 
     `free` has what is free of the class of `order_by`, and may be changed between two calculations.
-    `preferred` has the preferred traits of each provider that has any, and `uuids` all suppliers and roots.
+    `preferred` has the preferred traits of each provider that has any. `tie_breakers` has a text of each
+    supplier and root, which decides between equal ones: the uuid, or a random one.
     """
 
     free: MutableMapping[int, int] = field(default_factory=dict)
     preferred: MutableMapping[int, frozenset[int]] = field(default_factory=dict)
-    uuids: MutableMapping[int, str] = field(default_factory=dict)
+    tie_breakers: MutableMapping[int, str] = field(default_factory=dict)
 
 
 def best_rank(

@@ -34,7 +34,8 @@ def same_subtree_constraints(combining: Combining) -> Iterator[Constraint]:
 
     Raises `Unavailable` when their preparation exceeds the deadline.
     """
-    kind = _SmallTree if sum(map(len, combining.suppliers)) <= MAX_UNPREPARED_SUPPLIERS else _LargeTree
+    is_small = sum(map(len, combining.suppliers)) <= MAX_UNPREPARED_SUPPLIERS
+    kind = _UnpreparedConstraint if is_small else _PreparedConstraint
     return (kind(combining, demands) for demands in combining.rules.same_subtree)
 
 
@@ -59,7 +60,7 @@ def suppliers_in_subtrees(
     return tuple([by_demand.get(demand, ids) for demand, ids in enumerate(suppliers)])
 
 
-class _SmallTree(Constraint):
+class _UnpreparedConstraint(Constraint):
     """The constraint without any preparation, which would take longer than combining the few suppliers."""
 
     def __init__(self, combining: Combining, demands: Collection[int]) -> None:
@@ -118,7 +119,7 @@ class _SmallTree(Constraint):
         return common[-1:], next((id_ for id_ in common if id_ in assigned), None)
 
 
-class _LargeTree(Constraint):
+class _PreparedConstraint(Constraint):
     """The constraint with indexes, which bound the time of each step.
 
     As far as this constraint is concerned, assignments can be completed if all their providers are at or

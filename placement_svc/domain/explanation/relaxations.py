@@ -128,7 +128,7 @@ Removal = GroupRemoval | TreeRemoval
 
 
 @dataclass(frozen=True)
-class Amount:
+class AmountChange:
     """An amount that a group requests, which can be changed."""
 
     suffix: str
@@ -188,7 +188,7 @@ class Amount:
         )
 
 
-Change = Removal | Amount
+Change = Removal | AmountChange
 
 
 def single_changes(filters: RequestFilters) -> list[Change]:
@@ -200,7 +200,7 @@ def single_changes(filters: RequestFilters) -> list[Change]:
                 assert each.resource_class is not None
                 assert each.wanted is not None
                 class_id = each.condition.class_id
-                changes.append(Amount(group.suffix, class_id, each.resource_class, each.wanted))
+                changes.append(AmountChange(group.suffix, class_id, each.resource_class, each.wanted))
             elif each.code in REMOVABLE:
                 changes.append(GroupRemoval(group.suffix, each))
     changes += [TreeRemoval(each) for each in filters.root_filters]
@@ -216,9 +216,9 @@ def pairs(changes: Sequence[Change]) -> Iterator[tuple[Removal, Change]]:
     """Yield the pairs of a removal and another change, in the order of the filters."""
     for number, first in enumerate(changes):
         for second in changes[number + 1 :]:
-            if not isinstance(first, Amount):
+            if not isinstance(first, AmountChange):
                 yield first, second
-            elif not isinstance(second, Amount):
+            elif not isinstance(second, AmountChange):
                 yield second, first
 
 

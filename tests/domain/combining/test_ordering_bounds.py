@@ -70,7 +70,7 @@ def test_ranks_without_candidates_are_not_searched(preferred: frozenset[int], de
     facts = SupplierFacts(
         free={id_: id_ for id_ in ids},
         preferred={id_: frozenset({id_ % 4}) & preferred for id_ in ids},
-        uuids={id_: f"{id_:08}" for id_ in (1, *ids)},
+        tie_breakers={id_: f"{id_:08}" for id_ in (1, *ids)},
     )
     lookup: Any = SimulatedInventories(
         traits={id_: facts.preferred[id_] for id_ in ids}, paths={id_: (1, id_) for id_ in ids}
@@ -96,7 +96,7 @@ def test_free_amounts_of_many_groups(alike: bool) -> None:
     assert ordering is not None
     facts = SupplierFacts(
         free=CountedAmounts({id_: 9 + id_ % 2 for id_ in ids}, deadline),
-        uuids={id_: f"{id_:08}" for id_ in (1, *ids)},
+        tie_breakers={id_: f"{id_:08}" for id_ in (1, *ids)},
     )
     lookup: Any = SimulatedInventories(
         free={(id_, "CLASS"): 9 for id_ in ids},

@@ -123,7 +123,7 @@ def order_of(method: OrderMethod | None, rules: CombinationRules, held: Simulate
     free = {id_: amount for (id_, _), amount in held.free.items()}
     return RankedOrder(
         ordering,
-        SupplierFacts(free=free, uuids=held.uuids),
+        SupplierFacts(free=free, tie_breakers=held.uuids),
         held.uuids.__getitem__,
         lambda root: TreeSuppliers(root.id, rules, root.suppliers, held, deadline, memory),
         may_split=bool(rules.splittable),
