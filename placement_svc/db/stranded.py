@@ -11,6 +11,7 @@ from placement_svc.db.explanation.patterns import (
     number_conditions,
     provider_row,
     read_pattern,
+    select_free,
     select_patterns,
 )
 from placement_svc.db.filters import free_amount, in_any_aggregate, is_any
@@ -18,7 +19,7 @@ from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.search.suppliers import can_be_subqueries, unused_supplier_query
 from placement_svc.db.shared_clauses import shared
-from placement_svc.db.tables import inventories, provider_aggregates
+from placement_svc.db.tables import provider_aggregates
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.explanation.filters import (
     AggregateCondition,
@@ -116,19 +117,8 @@ def _select_free(
         select_patterns(bits, not_(is_any(inventory_row.c.root_id, removed_root_ids)))
         .add_columns(_serves_allowed_root(criteria, removed_root_ids).label("shares"))
         .where(not_(is_any(provider_row.c.root_id, removed_root_ids)))
-        .cte("patterns")
-        .prefix_with("MATERIALIZED")
     )
-    of_root = patterns.alias("of_root")
-    key = (of_root.c.pattern, patterns.c.pattern, patterns.c.shares, inventories.c.resource_class_id)
-    return (
-        select(*key, func.sum(func.greatest(free_amount(inventories), 0)))
-        .select_from(patterns)
-        .join(of_root, of_root.c.provider_id == patterns.c.root_id)
-        .join(inventories, inventories.c.provider_id == patterns.c.provider_id)
-        .where(is_any(inventories.c.resource_class_id, class_ids))
-        .group_by(*key)
-    )
+    return select_free(patterns, class_ids, ["shares"])
 
 
 def _serves_allowed_root(criteria: SearchCriteria, removed_root_ids: Collection[int]) -> ColumnElement[bool]:

@@ -10,7 +10,13 @@ from sqlalchemy import func, not_, select
 from placement_svc.db.explanation.cloud import Cloud, SharingProvider
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
-from placement_svc.db.explanation.patterns import inventory_row, provider_row, read_pattern, select_patterns
+from placement_svc.db.explanation.patterns import (
+    inventory_row,
+    provider_row,
+    read_pattern,
+    select_free,
+    select_patterns,
+)
 from placement_svc.db.filters import free_amount, is_any
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import inventories
@@ -96,25 +102,11 @@ def _can_supply(cloud: Cloud, sharing: SharingProvider, demand: SupplierTest) ->
 
 def _free_in_trees(reader: InventoryReader, cloud: Cloud, class_ids: Collection[int]) -> Iterable[Any]:
     """Return what is free by pattern of the root, pattern and class, apart from sharing providers."""
-    patterns = (
-        select_patterns(cloud.layout.bits, cloud.scope.covers(inventory_row.c.root_id))
-        .where(cloud.scope.covers(provider_row.c.root_id))
-        .cte("patterns")
-        .prefix_with("MATERIALIZED")
+    patterns = select_patterns(cloud.layout.bits, cloud.scope.covers(inventory_row.c.root_id)).where(
+        cloud.scope.covers(provider_row.c.root_id)
     )
-    of_root = patterns.alias("of_root")
-    key = (of_root.c.pattern, patterns.c.pattern, inventories.c.resource_class_id)
-    return reader.execute(
-        select(*key, func.sum(_FREE))
-        .select_from(patterns)
-        .join(of_root, of_root.c.provider_id == patterns.c.root_id)
-        .join(inventories, inventories.c.provider_id == patterns.c.provider_id)
-        .where(
-            is_any(inventories.c.resource_class_id, class_ids),
-            not_(is_any(patterns.c.provider_id, [each.id for each in cloud.serving])),
-        )
-        .group_by(*key)
-    )
+    is_serving = is_any(inventories.c.provider_id, [each.id for each in cloud.serving])
+    return reader.execute(select_free(patterns, class_ids).where(not_(is_serving)))
 
 
 def _free_of_sharing(
@@ -124,13 +116,11 @@ def _free_of_sharing(
     by_id = {each.id: each for each in cloud.serving}
     if not by_id:
         return
+    free = func.greatest(free_amount(inventories), 0)
     rows = reader.execute(
-        select(inventories.c.provider_id, inventories.c.resource_class_id, _FREE).where(
+        select(inventories.c.provider_id, inventories.c.resource_class_id, free).where(
             is_any(inventories.c.provider_id, by_id), is_any(inventories.c.resource_class_id, class_ids)
         )
     )
     for provider_id, class_id, amount in rows:
         yield by_id[provider_id], class_id, amount
-
-
-_FREE = func.greatest(free_amount(inventories), 0)

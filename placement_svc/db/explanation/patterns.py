@@ -3,7 +3,7 @@
 `placement_svc.domain.explanation.root_tests` evaluates them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -127,6 +127,30 @@ def select_patterns(
         pattern.label("pattern"),
         *(func.coalesce(by_provider.c[name], 0).label(name) for name in amounts),
     ).select_from(provider_row.outerjoin(by_provider, by_provider.c.provider_id == provider_row.c.id))
+
+
+def select_free(patterns: Select[Any], class_ids: Collection[int], key: Sequence[str] = ()) -> Select[Any]:
+    """Return the query for what is free of these classes, by the patterns of the root and of the provider.
+
+    `patterns` is a query of `select_patterns`, with further columns `key` by which the amounts are separate.
+    Each row has both patterns, the values of these columns, the id of the class, and the amount.
+    """
+    provider = patterns.cte("patterns").prefix_with("MATERIALIZED")
+    root = provider.alias("of_root")
+    columns = (
+        root.c.pattern,
+        provider.c.pattern,
+        *(provider.c[name] for name in key),
+        inventories.c.resource_class_id,
+    )
+    return (
+        select(*columns, func.sum(func.greatest(free_amount(inventories), 0)))
+        .select_from(provider)
+        .join(root, root.c.provider_id == provider.c.root_id)
+        .join(inventories, inventories.c.provider_id == provider.c.provider_id)
+        .where(is_any(inventories.c.resource_class_id, class_ids))
+        .group_by(*columns)
+    )
 
 
 def _word(conditions: Mapping[int, ColumnElement[bool]]) -> ColumnElement[int]:

@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, bindparam, func, or_, select, true
+from sqlalchemy import ColumnElement, FromClause, Select, bindparam, func, or_, select, true
 from sqlalchemy.types import Integer
 
 from placement_svc.db.prepared import MAX_TEXT_LENGTH, CompiledQuery, FixedStatement
@@ -148,18 +148,7 @@ def _build_statement(
     demands = None
     if len(distinct) > MAX_SUBQUERY_DEMANDS:
         demands = _demand_rows(distinct, shared_supplies)
-    match selection.strategy:
-        case Strategy.GIVEN:
-            select_examined = root_scan.select_given_roots(criteria, shared_supplies)
-        case Strategy.SCAN:
-            select_examined = root_scan.select_roots(criteria, shared_supplies, selection)
-        case Strategy.LOOKUP:
-            select_examined = selective_lookup.select_anchors(criteria, shared_supplies, demands, selection)
-    examined_roots = (
-        select_examined.limit(bindparam("max_examined", type_=Integer))
-        .cte("examined_roots")
-        .prefix_with("MATERIALIZED")
-    )
+    examined_roots = _examined_roots(criteria, shared_supplies, demands, selection)
     roots = with_serving_sets(examined_roots, serving_sets) if serving_sets else examined_roots
     # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
@@ -179,6 +168,33 @@ def _build_statement(
         anchors, id_lists = _select_by_subqueries(
             criteria, shared_supplies, serving_sets, numbered, conditions, checks_required=adds_conditions
         )
+    columns = [*id_lists, "serving_sets"] if serving_sets else id_lists
+    query = _select_rows(examined_roots, anchors, columns)
+    number_of = {each: number for number, each in enumerate(distinct)}
+    id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
+    return AnchorStatement(CompiledQuery.of(query), id_list_of_demand, demands is not None, serving_sets)
+
+
+def _examined_roots(
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    demands: FromClause | None,
+    selection: RootSelection,
+) -> FromClause:
+    """Return the roots that are examined, in their order."""
+    match selection.strategy:
+        case Strategy.GIVEN:
+            query = root_scan.select_given_roots(criteria, shared_supplies)
+        case Strategy.SCAN:
+            query = root_scan.select_roots(criteria, shared_supplies, selection)
+        case Strategy.LOOKUP:
+            query = selective_lookup.select_anchors(criteria, shared_supplies, demands, selection)
+    limited = query.limit(bindparam("max_examined", type_=Integer))
+    return limited.cte("examined_roots").prefix_with("MATERIALIZED")
+
+
+def _select_rows(examined_roots: FromClause, anchors: FromClause, columns: Iterable[str]) -> Select[Any]:
+    """Return the query for the rows of an `AnchorStatement`, which end with these columns of the anchors."""
     # PostgreSQL examines no further roots once it has found as many anchors as are needed.
     anchor_count = select(func.count()).select_from(anchors).scalar_subquery()
     examined = (
@@ -188,21 +204,17 @@ def _build_statement(
         .where(anchor_count.is_distinct_from(_MAX_ANCHORS))
         .subquery()
     )
-    query = (
+    return (
         select(
             examined,
             anchors.c.position,
             anchors.c.number,
             anchors.c.id,
-            *(anchors.c[name] for name in id_lists),
-            *((anchors.c.serving_sets,) if serving_sets else ()),
+            *(anchors.c[name] for name in columns),
         )
         .select_from(examined.outerjoin(anchors, true()))
         .order_by(anchors.c.position)
     )
-    number_of = {each: number for number, each in enumerate(distinct)}
-    id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
-    return AnchorStatement(CompiledQuery.of(query), id_list_of_demand, demands is not None, serving_sets)
 
 
 def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
@@ -67,6 +68,19 @@ MIN_SAMPLE = 30
 
 END: TreePosition = (math.inf, math.inf, "")
 """A position behind all trees."""
+
+
+@dataclass
+class _Progress:
+    """The numbers of the batches of roots in order, of the roots in them, and of those in the last one.
+
+    `before_horizon` counts the anchors that have been delivered whose bounds are before the horizon.
+    """
+
+    batches: int = 0
+    examined: int = 0
+    last_batch: int = 0
+    before_horizon: int = 0
 
 
 class AnchorSource:
@@ -142,18 +156,9 @@ class AnchorSource:
         self._roots_per_anchor = 1.0
         """How many roots have one anchor among them, as far as that is known before the first batch."""
         self._sets = facts_about_sets(self._score_criteria, self.shared_supplies)
-        self._begin_batches()
+        self._progress = _Progress()
         if self._orders_roots and self._sets.least_size is not None:
             self._begin_with_small_set(self._sets.least_size)
-
-    def _begin_batches(self) -> None:
-        """Forget what the batches so far have found."""
-        self._batches = 0
-        self._last_batch = 0
-        """How many roots the last batch had."""
-        self._examined = 0
-        self._before_horizon = 0
-        """How many anchors have been delivered whose bounds are before the horizon."""
 
     def _begin_with_small_set(self, size: int) -> None:
         """Begin with the roots in sets, unless it takes less time to examine the first roots in order.
@@ -197,7 +202,7 @@ class AnchorSource:
                 is_random=self.ordering.is_random,
             )
         )
-        self._begin_batches()
+        self._progress = _Progress()
 
     def leave_order(self) -> None:
         """Find all other anchors at once, without some of the trees that the combination rules exclude."""
@@ -220,7 +225,7 @@ class AnchorSource:
             return self._all_of_score()
         size = self._next_size(wanted)
         root_ids = self._roots.next(size, enough=wanted)
-        freed_roots = frozenset[int]() if self._batches else self._freed_roots
+        freed_roots = frozenset[int]() if self._progress.batches else self._freed_roots
         anchors = find_anchors_among(
             self._connection,
             self._score_criteria,
@@ -229,9 +234,10 @@ class AnchorSource:
             deadline=self.deadline,
             memory=self.memory,
         )
-        self._batches += 1
-        self._last_batch = len(root_ids)
-        self._examined += len(root_ids)
+        progress = self._progress
+        progress.batches += 1
+        progress.last_batch = len(root_ids)
+        progress.examined += len(root_ids)
         found = self._with_bounds(anchors)
         if self._roots.exhausted:
             self._end_score()
@@ -239,13 +245,13 @@ class AnchorSource:
             self.horizon = (-self._score, *self._roots.next_position)
             in_order = [bound for bound, anchor in found if anchor.id not in freed_roots]
             before_horizon = sum(bound <= self.horizon for bound in in_order)
-            self._before_horizon += before_horizon
+            progress.before_horizon += before_horizon
             anchor_count = sum(each.id not in freed_roots for each in anchors)
-            if self._batches == MAX_ORDERED_BATCHES or not self._useless_left():
+            if progress.batches == MAX_ORDERED_BATCHES or not self._useless_left():
                 self._is_in_order = False
             elif self._excludes_most(anchor_count):
                 # If there was no anchor, the next one is probably not far.
-                roots_per_anchor = self._last_batch / max(anchor_count, 1 / 2)
+                roots_per_anchor = progress.last_batch / max(anchor_count, 1 / 2)
                 self._skip_excluded(after=(wanted - before_horizon) * roots_per_anchor)
         return found
 
@@ -259,12 +265,13 @@ class AnchorSource:
 
     def _excludes_most(self, anchor_count: int) -> bool:
         """Return whether filters exclude most roots, after a batch with so many anchors."""
-        are_few = self._last_batch >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * self._last_batch
+        size = self._progress.last_batch
+        are_few = size >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * size
         return are_few and self._score_criteria.has_filters
 
     def _useless_left(self) -> int:
         """Return how many further roots may yield no anchor with a bound before the horizon."""
-        return max(0, self._max_useless() - (self._examined - self._before_horizon))
+        return max(0, self._max_useless() - (self._progress.examined - self._progress.before_horizon))
 
     def _max_useless(self) -> int:
         """Return how many roots may be examined in vain before all anchors are found at once."""
@@ -278,15 +285,16 @@ class AnchorSource:
         factor, more = FIRST_FILTERED_BATCH if self._score_criteria.has_filters else FIRST_BATCH
         if self._sets.set_count > 1 and not self._is_restricted:
             factor, more = FIRST_BATCH_OF_SETS
-        if self._batches == 0:
+        progress = self._progress
+        if progress.batches == 0:
             return int(factor * wanted * self._roots_per_anchor) + more
         # A batch of roots of one key can have fewer roots than requested, even none.
-        most = max(BATCH_GROWTH * self._last_batch, self._examined) + more
-        roots_per_anchor = self._examined / max(1, self._before_horizon)
+        most = max(BATCH_GROWTH * progress.last_batch, progress.examined) + more
+        roots_per_anchor = progress.examined / max(1, progress.before_horizon)
         expected = int(factor * wanted * roots_per_anchor) + more
-        if self._batches == 1:
+        if progress.batches == 1:
             return min(expected, most)
-        return min(max(expected, self._last_batch), most, wanted + self._useless_left())
+        return min(max(expected, progress.last_batch), most, wanted + self._useless_left())
 
     def _can_order_roots(self) -> bool:
         """Return whether the keys of trees depend on their own inventories, and many trees fit.
@@ -308,7 +316,7 @@ class AnchorSource:
             ScanCursor(),
             max_anchors=None,
             # Before, the roots in order were examined, and few of them were anchors.
-            uses_amounts=self._batches > 0,
+            uses_amounts=self._progress.batches > 0,
             # If no anchor is found, no tree has a supplier for each demand: the metrics count these searches.
             checks_rules=bool(self._delivered),
             deadline=self.deadline,
