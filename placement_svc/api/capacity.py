@@ -19,6 +19,8 @@ from placement_svc.schemas.provider_lists import parse_extended_filter
 
 bp = Blueprint("capacity", __name__)
 
+_QUERY = CapacityQuery()
+
 
 def _to_json(amounts: Amounts) -> dict[str, Any]:
     return {
@@ -31,7 +33,7 @@ def _to_json(amounts: Amounts) -> dict[str, Any]:
 def show_capacity() -> Response:
     """Show the capacity and the usage of all providers that match the query, or of groups of them."""
     pairs = load_pairs()
-    query = CapacityQuery().check(dict(pairs), QUERY_ERROR)
+    query = _QUERY.check(dict(pairs), QUERY_ERROR)
     grouping, page = parse_groups(query)
     if grouping in BY_CONSUMER:
         enforce("usages", {})

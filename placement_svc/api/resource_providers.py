@@ -37,6 +37,8 @@ from placement_svc.schemas.scalars import DASHED_UUID_KEY
 
 bp = Blueprint("resource_providers", __name__)
 
+_EXTENDED_QUERY = ExtendedProviderQuery()
+
 LINKS = {"inventories": "1.0", "usages": "1.0", "aggregates": "1.1", "traits": "1.6", "allocations": "1.11"}
 """The links of a provider, each with the microversion that introduced it."""
 
@@ -95,7 +97,7 @@ def list_providers() -> Response:
 
 def _list_page(pairs: Pairs) -> Response:
     """List a page of the providers with the parts that the query includes, or all of them."""
-    query = ExtendedProviderQuery().check(dict(pairs), QUERY_ERROR)
+    query = _EXTENDED_QUERY.check(dict(pairs), QUERY_ERROR)
     provider_filter = parse_extended_filter(query, pairs, g.microversion)
     include, page = parse_include(query), parse_page(query, DASHED_UUID_KEY)
     for kind in sorted(include):

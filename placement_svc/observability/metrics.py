@@ -214,7 +214,13 @@ class Metrics:
         self.checked_out.set(self.pool.checkedout() + change)
 
     def count(self, completed: CompletedRequest) -> None:
-        """Count a completed request."""
+        """Count a completed request, and what it did."""
+        self._count_request(completed)
+        self._count_database_work(completed)
+        self._count_claim(completed)
+        self._count_search(completed)
+
+    def _count_request(self, completed: CompletedRequest) -> None:
         method = completed.method if completed.method in METHODS else "other"
         route, stats = completed.route, completed.stats
         series = (method, route, str(completed.status), completed.microversion or "none")
@@ -235,6 +241,9 @@ class Metrics:
             self.aborted.labels(method, route).inc()
         if stats.retries:
             self.retries.labels(method, route).inc(stats.retries)
+
+    def _count_database_work(self, completed: CompletedRequest) -> None:
+        stats = completed.stats
         if stats.primary_reads or stats.standby_reads:
             self.stale_reads.labels("primary").inc(stats.primary_reads)
             self.stale_reads.labels("standby").inc(stats.standby_reads)
@@ -242,17 +251,21 @@ class Metrics:
             self.connection_seconds.observe(stats.connection_seconds)
             # If two connections are returned at the same time, each event has subtracted only its own.
             self._update_checked_out()
-        is_claim = completed.endpoint in CLAIMS and not stats.is_dry_run
+
+    def _count_claim(self, completed: CompletedRequest) -> None:
+        is_claim = completed.endpoint in CLAIMS and not completed.stats.is_dry_run
         if is_claim and (outcome := _outcome(completed)):
             self.claims.labels(outcome).inc()
+        if isinstance(completed.error, NoCandidates) and completed.error.group is not None:
+            self.group_refusals.labels(completed.error.group.policy).inc()
+
+    def _count_search(self, completed: CompletedRequest) -> None:
+        stats = completed.stats
         if stats.candidates is not None:
             self.candidates.observe(stats.candidates)
             self.trees.observe(stats.anchors)
         if completed.is_empty_search:
             self.empty_searches.labels("combination" if stats.anchors else "no_supplier").inc()
-
-        if isinstance(completed.error, NoCandidates) and completed.error.group is not None:
-            self.group_refusals.labels(completed.error.group.policy).inc()
 
     def response(self) -> Response:
         """Return the metrics of all workers in the Prometheus text format."""

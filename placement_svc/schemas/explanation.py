@@ -25,12 +25,15 @@ class ExplanationQuery(ExtendedRequestQuery):
     )
 
 
+_QUERY = ExplanationQuery()
+_OWN_KEYS = _QUERY.fields.keys() - ExtendedRequestQuery().fields.keys()
+
+
 def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
     """Return the pairs of the request to explain, and the values of the other keys; the last one counts."""
-    keys = ExplanationQuery().fields.keys() - ExtendedRequestQuery().fields.keys()
-    own = dict(pair for pair in pairs if pair[0] in keys)
-    query: dict[str, str] = ExplanationQuery().check(own, QUERY_ERROR)
-    return [pair for pair in pairs if pair[0] not in keys], query
+    own = dict(pair for pair in pairs if pair[0] in _OWN_KEYS)
+    query: dict[str, str] = _QUERY.check(own, QUERY_ERROR)
+    return [pair for pair in pairs if pair[0] not in _OWN_KEYS], query
 
 
 def query_texts(pairs: Pairs, request: CandidatesRequest) -> QueryTexts:

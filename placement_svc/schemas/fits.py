@@ -36,15 +36,18 @@ class FitsQuery(PageKeys, ExtendedRequestQuery):
     )
 
 
+_QUERY = FitsQuery()
+_OWN_KEYS = _QUERY.fields.keys() - ExtendedRequestQuery().fields.keys() | {"limit"}
+
+
 def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest]:
     """Return the request and the page of its roots; raise `Invalid`.
 
     If a key is repeated, the last value counts, except for `without` and the keys of the search.
     """
-    own_keys = FitsQuery().fields.keys() - ExtendedRequestQuery().fields.keys() | {"limit"}
-    own = dict(pair for pair in pairs if pair[0] in own_keys)
-    query = FitsQuery().check(own, QUERY_ERROR)
-    request = parse_request([pair for pair in pairs if pair[0] not in own_keys], version, extended=True)
+    own = dict(pair for pair in pairs if pair[0] in _OWN_KEYS)
+    query = _QUERY.check(own, QUERY_ERROR)
+    request = parse_request([pair for pair in pairs if pair[0] not in _OWN_KEYS], version, extended=True)
     fits_request = FitsRequest(
         request=request,
         max_claims=int(query.get("max", DEFAULT_MAX)),
