@@ -113,6 +113,7 @@ def change(
     `total`.
     """
     provider = providers.lock_at(connection, uuid, generation, GENERATION_CONFLICT)
+    _lock_classes(connection, provider)
     new_inventories = dict(get(connection, uuid).inventories)
     for name, changed in changes.items():
         current = new_inventories.pop(name, None)
@@ -125,6 +126,20 @@ def change(
     class_deleted = Invalid("No such resource class: one of them was deleted meanwhile.")
     _set(connection, provider, new_inventories, min_capacity=0, class_deleted=class_deleted)
     return get(connection, uuid)
+
+
+def _lock_classes(connection: Connection, provider: LockedProvider) -> None:
+    """Let requests that rename or delete a class of a provider's inventories wait until the transaction ends.
+
+    The inventories are read with the names of their classes, and written by what has these names then.
+    """
+    of_provider = select(inventories.c.resource_class_id).where(inventories.c.provider_id == provider.id)
+    connection.execute(
+        select(resource_classes.c.id)
+        .where(resource_classes.c.id.in_(of_provider))
+        .order_by(resource_classes.c.id)
+        .with_for_update(read=True, key_share=True)
+    )
 
 
 def _set(

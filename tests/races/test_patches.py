@@ -2,11 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Thread
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 
+from placement_svc.db import inventories
 from tests.conftest import ADMIN
 from tests.races.helpers import ROUNDS, code, race, statuses
 from tests.support.lock_waits import count_waiting
@@ -90,3 +92,30 @@ def test_name_that_is_deleted_meanwhile_is_unknown(api, patch, provider, engine,
         assert response.result().status_code == 400
         assert "deleted meanwhile" in response.result().json["errors"][0]["detail"]
     assert name not in api("GET", f"/resource_providers/{host}/{path}").text
+
+
+def test_class_keeps_its_name_while_inventories_are_changed(api, patch, provider, monkeypatch):
+    """Otherwise, the inventory of a renamed class could go to a new class with its former name."""
+    old = "/resource_classes/CUSTOM_OLD"
+    api("PUT", old)
+    host = provider(CUSTOM_OLD=7, VCPU=5)
+
+    def rename_and_create():
+        api("PUT", old, {"name": "CUSTOM_NEW"}, version="1.6")
+        api("PUT", old)
+
+    others = Thread(target=rename_and_create)
+    get = inventories.get
+
+    def get_beside_others(*args):
+        found = get(*args)
+        if others.ident is None:
+            others.start()
+            others.join(0.5)
+        return found
+
+    monkeypatch.setattr(inventories, "get", get_beside_others)
+    assert patch(host, "inventories", {"VCPU": {"total": 6}})().status_code == 200
+    others.join()
+    found = api("GET", f"/resource_providers/{host}/inventories").json["inventories"]
+    assert found.keys() == {"VCPU", "CUSTOM_NEW"}
