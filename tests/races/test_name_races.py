@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from placement_svc.db import allocations
+from placement_svc.db.claims import procedures
 from tests.races.helpers import ROUNDS, consumer, inventories, race, statuses
 
 CLIENTS = 4
@@ -64,3 +65,44 @@ def test_class_keeps_its_name_until_a_reshape_has_ended(api, provider, used, mon
     assert api("POST", "/reshaper", body).status_code == 204
     rename.join()
     assert used(uuid) == {"CUSTOM_NEW": 3}
+
+
+def test_claim_is_tried_again_if_its_class_had_another_name_meanwhile(api, provider, used, monkeypatch):
+    api("PUT", "/resource_classes/CUSTOM_OLD")
+    uuid, consumer_uuid = provider(CUSTOM_OLD=8), str(uuid4())
+    claim, outcomes = procedures.claim, []
+
+    def claim_beside_renames(*args, **kwargs):
+        if not outcomes:
+            api("PUT", "/resource_classes/CUSTOM_OLD", {"name": "CUSTOM_NEW"}, version="1.6")
+        outcomes.append(claim(*args, **kwargs))
+        if len(outcomes) == 1:
+            api("PUT", "/resource_classes/CUSTOM_NEW", {"name": "CUSTOM_OLD"}, version="1.6")
+        return outcomes[-1]
+
+    monkeypatch.setattr(procedures, "claim", claim_beside_renames)
+    body = consumer({uuid: {"resources": {"CUSTOM_OLD": 3}}})
+    assert api("PUT", f"/allocations/{consumer_uuid}", body).status_code == 204
+    assert [outcome is None for outcome in outcomes] == [False, True]
+    assert used(uuid) == {"CUSTOM_OLD": 3}
+
+
+def test_claims_beside_renames_are_granted_or_name_an_unknown_class(api, provider):
+    api("PUT", "/resource_classes/CUSTOM_OLD")
+    uuid, is_over = provider(CUSTOM_OLD=1000, VCPU=5), threading.Event()
+
+    def rename():
+        while not is_over.is_set():
+            for old, new in (("OLD", "NEW"), ("NEW", "OLD")):
+                api("PUT", f"/resource_classes/CUSTOM_{old}", {"name": f"CUSTOM_{new}"}, version="1.6")
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    try:
+        body = consumer({uuid: {"resources": {"CUSTOM_OLD": 1}}})
+        for _ in range(10 * ROUNDS):
+            claims = [partial(api, "PUT", f"/allocations/{uuid4()}", body) for _ in range(CLIENTS)]
+            assert {each.status_code for each in race(*claims)} <= {204, 400}
+    finally:
+        is_over.set()
+        thread.join()

@@ -9,6 +9,10 @@ from placement_svc.db.claims.refusal import Refusal, raise_reason
 from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid, NotFound, OutcomeUnknown
+from placement_svc.observability import request_stats
+
+MAX_ATTEMPTS = 10
+"""How often claims are tried that are refused for no reason: if resource classes are being renamed."""
 
 
 class ClaimService:
@@ -30,11 +34,17 @@ class ClaimService:
         the claims.
 
         PostgreSQL grants or refuses by one call of a procedure, however many amounts are claimed. Only a
-        refusal costs more: its reason is found here.
+        refusal costs more: its reason is found here. If there is none any more, the claims are tried again.
         """
-        refusal = self.try_to_replace(claims, compare_generations=compare_generations)
-        if refusal is not None:
+        for _ in range(MAX_ATTEMPTS):
+            refusal = self.try_to_replace(claims, compare_generations=compare_generations)
+            if refusal is None:
+                return
             raise_reason(self._database, claims, refusal, unknown_class_message)
+            request_stats.current().retries += 1
+        raise AssertionError(
+            f"PostgreSQL refuses claims that the rules of this service grant: {refusal!s:.600}"
+        )
 
     def try_to_replace(self, claims: Sequence[Claim], *, compare_generations: bool) -> Refusal | None:
         """Replace the allocations like `replace_allocations`, but return a refusal without its reason."""

@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from placement_svc.db.claims.refusal import GENERATIONS, INVENTORIES, PROVIDERS, Refusal, raise_reason
+from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim, InventoryUsage
 from placement_svc.domain.errors import ConcurrentUpdate, Conflict, Invalid, OverCapacity, PlacementError
@@ -52,6 +53,12 @@ def test_first_reason_is_raised(
 
 
 @pytest.mark.parametrize("document", [FOUND, {GENERATIONS: {CONSUMER: None}}])
-def test_refusal_without_a_reason_is_a_programming_error(database: Database, document: Any) -> None:
-    with pytest.raises(AssertionError, match="PostgreSQL refused"):
-        raise_reason(database, [claim({HOST: {"VCPU": 1}})], Refusal.from_json(document), "No class {}.")
+def test_refusals_without_a_reason_are_a_programming_error(
+    database: Database, monkeypatch: pytest.MonkeyPatch, document: Any
+) -> None:
+    refusal = Refusal.from_json(document)
+    monkeypatch.setattr(ClaimService, "try_to_replace", lambda *_, **__: refusal)
+    with pytest.raises(AssertionError, match="PostgreSQL refuses"):
+        ClaimService(database).replace_allocations(
+            [claim({HOST: {"VCPU": 1}})], compare_generations=True, unknown_class_message="No class {}."
+        )
