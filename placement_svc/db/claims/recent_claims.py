@@ -7,14 +7,17 @@ from placement_svc.db.claims.batcher import ProviderUuids
 from placement_svc.domain.allocations import Claim
 
 MAX_CONSUMERS = 10_000
-"""Consumers whose providers a worker remembers; they take about 6 MB."""
+"""Consumers whose providers a worker remembers; they take about 6 MB, and at most some 25 MB."""
+
+MAX_PROVIDERS = 16
+"""The most providers of a consumer that a worker remembers; hardly any other consumer has the same ones."""
 
 
 class RecentClaims:
     """The providers of the last claim of each of `MAX_CONSUMERS` consumers that `ClaimService` has granted.
 
-    Other workers, moves, and claims into placement groups change allocations too, so the providers of a
-    consumer may be others by now.
+    It records no claim of more than `MAX_PROVIDERS`. Other workers, moves, and claims into placement groups
+    change allocations too, so the providers of a consumer may be others by now.
     """
 
     def __init__(self) -> None:
@@ -26,7 +29,7 @@ class RecentClaims:
         with self._lock:
             for claim in claims:
                 self._providers.pop(claim.consumer_uuid, None)
-                if claim.allocations:
+                if 0 < len(claim.allocations) <= MAX_PROVIDERS:
                     self._providers[claim.consumer_uuid] = frozenset(claim.allocations)
             while len(self._providers) > MAX_CONSUMERS:
                 del self._providers[next(iter(self._providers))]

@@ -26,6 +26,13 @@ def test_providers_are_forgotten_with_the_allocations_and_when_they_are_taken() 
     assert [recent.take("b") for _ in range(2)] == [{"host"}, None]
 
 
+def test_claims_of_many_providers_are_not_recorded() -> None:
+    recent = RecentClaims()
+    recent.add([claim("a", *map(str, range(16))), claim("b", *map(str, range(17)))])
+    assert len(recent.take("a") or ()) == 16
+    assert recent.take("b") is None
+
+
 def test_the_oldest_claims_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_claims, "MAX_CONSUMERS", 2)
     recent = RecentClaims()
