@@ -5,6 +5,7 @@ writes do not: they delete memberships only together with the consumer, which th
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import os_traits
 from sqlalchemy import Connection, Row, exists, func, select, text
@@ -20,44 +21,59 @@ from placement_svc.domain.errors import NotFound, PlacementGroupInUse, UnknownPl
 from placement_svc.domain.pages import Page, PageRequest, Position
 from placement_svc.domain.placement_groups import Domain, GroupMember, PlacementGroup, SizedGroup
 
-# The primary keys serve every lookup, and the index on (group_id, consumer_id) the members. The rows read are
-# the allocations of the members.
-_ROOTS_OF_MEMBERS = text("""
-    SELECT consumer.uuid AS consumer_uuid, provider.root_id,
-           bool_or(NOT provider.trait_ids @> ARRAY[sharing.id]) AS has_other_than_sharing
-      FROM placement_group_members AS member
-      JOIN consumers AS consumer ON consumer.id = member.consumer_id
-      JOIN allocations AS allocation ON allocation.consumer_id = member.consumer_id
-      JOIN resource_providers AS provider ON provider.id = allocation.provider_id
-      JOIN traits AS sharing ON sharing.name = :sharing_trait
-     WHERE member.group_id = :group_id
-     GROUP BY consumer.uuid, provider.root_id
-     ORDER BY consumer.uuid
-""")
 
-# One row for each of the roots. Its domain is the root, or the first of the group's aggregates that it is a
-# member of itself. A subquery for each root would read all listed aggregates each time.
-_ROOTS = text("""
-    WITH listed AS MATERIALIZED (
-        SELECT aggregate.id, aggregate.uuid, named.position
-          FROM placement_group_aggregates AS named
-          JOIN aggregates AS aggregate ON aggregate.uuid = named.aggregate_uuid
-         WHERE named.group_id = :group_id
-    ), first_listed AS (
-        SELECT DISTINCT ON (joined.provider_id) joined.provider_id, listed.uuid
-          FROM provider_aggregates AS joined
-          JOIN listed ON listed.id = joined.aggregate_id
-         WHERE joined.provider_id = ANY (:root_ids)
-         ORDER BY joined.provider_id, listed.position
-    )
-    SELECT root.id, root.uuid,
-           CASE WHEN EXISTS (SELECT FROM placement_group_aggregates WHERE group_id = :group_id)
-                THEN first_listed.uuid
-                ELSE root.uuid
-            END AS domain
-      FROM resource_providers AS root
-      LEFT JOIN first_listed ON first_listed.provider_id = root.id
-     WHERE root.id = ANY (:root_ids)
+def _domains(root_ids: str) -> str:
+    """Return table expressions, of which `root_domain` has the uuid and the domain of each of these roots.
+
+    `root_ids` is an array in SQL. The domain is the root, or the first of the group's aggregates that it is a
+    member of itself. A subquery for each root would read all listed aggregates each time.
+    """
+    return f"""
+        listed AS MATERIALIZED (
+            SELECT aggregate.id, aggregate.uuid, named.position
+              FROM placement_group_aggregates AS named
+              JOIN aggregates AS aggregate ON aggregate.uuid = named.aggregate_uuid
+             WHERE named.group_id = :group_id
+        ), first_listed AS (
+            SELECT DISTINCT ON (joined.provider_id) joined.provider_id, listed.uuid
+              FROM provider_aggregates AS joined
+              JOIN listed ON listed.id = joined.aggregate_id
+             WHERE joined.provider_id = ANY ({root_ids})
+             ORDER BY joined.provider_id, listed.position
+        ), root_domain AS (
+            SELECT root.id, root.uuid,
+                   CASE WHEN EXISTS (SELECT FROM placement_group_aggregates WHERE group_id = :group_id)
+                        THEN first_listed.uuid
+                        ELSE root.uuid
+                    END AS domain
+              FROM resource_providers AS root
+              LEFT JOIN first_listed ON first_listed.provider_id = root.id
+             WHERE root.id = ANY ({root_ids})
+        )
+    """
+
+
+_ROOTS = text(f"WITH {_domains(':root_ids')} SELECT * FROM root_domain")
+
+# One statement, so that it sees one snapshot: a member can be released, and its root deleted, at any time.
+# The primary keys serve every lookup, and the index on (group_id, consumer_id) the members. The rows read
+# are the allocations of the members.
+_ROOTS_OF_MEMBERS = text(f"""
+    WITH held AS MATERIALIZED (
+        SELECT consumer.uuid AS consumer_uuid, provider.root_id,
+               bool_or(NOT provider.trait_ids @> ARRAY[sharing.id]) AS has_other_than_sharing
+          FROM placement_group_members AS member
+          JOIN consumers AS consumer ON consumer.id = member.consumer_id
+          JOIN allocations AS allocation ON allocation.consumer_id = member.consumer_id
+          JOIN resource_providers AS provider ON provider.id = allocation.provider_id
+          JOIN traits AS sharing ON sharing.name = :sharing_trait
+         WHERE member.group_id = :group_id
+         GROUP BY consumer.uuid, provider.root_id
+    ), {_domains("ARRAY(SELECT DISTINCT root_id FROM held)")}
+    SELECT held.consumer_uuid, held.has_other_than_sharing, root_domain.*
+      FROM held
+      JOIN root_domain ON root_domain.id = held.root_id
+     ORDER BY held.consumer_uuid
 """)
 
 
@@ -95,22 +111,18 @@ def _to_groups(connection: Connection, rows: Sequence[Row[tuple[object, ...]]]) 
 def members(connection: Connection, group_id: int) -> list[GroupMember]:
     """Return the members of a group in the order of their uuids, each with its roots and their domains."""
     values = {"group_id": group_id, "sharing_trait": os_traits.MISC_SHARES_VIA_AGGREGATE}
-    hosts: dict[str, list[int]] = {}
-    others: dict[str, list[int]] = {}
-    for consumer_uuid, root_id, has_other_than_sharing in connection.execute(_ROOTS_OF_MEMBERS, values):
-        (hosts if has_other_than_sharing else others).setdefault(consumer_uuid, []).append(root_id)
-    root_ids = {**others, **hosts}
-    every_root = sorted({id for ids in root_ids.values() for id in ids})
-    rows = connection.execute(_ROOTS, {"group_id": group_id, "root_ids": every_root})
-    roots = {row.id: (row.uuid, row.domain) for row in rows}
+    hosts: dict[str, list[Row[Any]]] = {}
+    others: dict[str, list[Row[Any]]] = {}
+    for root in connection.execute(_ROOTS_OF_MEMBERS, values):
+        (hosts if root.has_other_than_sharing else others).setdefault(root.consumer_uuid, []).append(root)
     return [
         GroupMember(
             consumer_uuid,
-            roots=sorted(roots[id][0] for id in ids),
-            root_ids=ids,
-            domains=frozenset(roots[id][1] for id in ids),
+            roots=sorted(root.uuid for root in roots),
+            root_ids=[root.id for root in roots],
+            domains=frozenset(root.domain for root in roots),
         )
-        for consumer_uuid, ids in sorted(root_ids.items())
+        for consumer_uuid, roots in sorted({**others, **hosts}.items())
     ]
 
 

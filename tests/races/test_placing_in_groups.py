@@ -7,6 +7,7 @@ from threading import Event
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import event
 
 from tests.races.helpers import ROUNDS, allocation, code, race, repeatedly, statuses
 from tests.support.claims_oracle import consumer
@@ -159,3 +160,24 @@ def test_nobody_is_refused_and_no_rule_is_broken_beside_other_writes(
         for running in [threads.submit(schedule) for _ in range(CLIENTS)]:
             running.result()
     assert deadlocks() == before
+
+
+def test_group_is_stored_while_the_provider_of_a_member_is_deleted(api, app, place, group, provider):
+    path, host = group("soft-affinity"), provider(VCPU=1)
+    [member] = new()
+    assert place(member, **into(path))().status_code == 200
+    engine, released = app.extensions["database"].engine, []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def release_first(_connection, _cursor, statement, *_):
+        if "first_listed" in statement and not released:
+            released.append(member)
+            assert api("DELETE", f"/allocations/{member['uuid']}").status_code == 204
+            assert api("DELETE", f"/resource_providers/{host}").status_code == 204
+
+    try:
+        stored = api("PUT", path, {"policy": "soft-anti-affinity"})
+    finally:
+        event.remove(engine, "before_cursor_execute", release_first)
+    assert released
+    assert (stored.status_code, stored.json.get("violations", [])) == (200, [])
