@@ -4,11 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from threading import Event
+from time import sleep
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, make_url
 
+from placement_svc.db.placing import service
+from tests.conftest import ADMIN
 from tests.races.helpers import ROUNDS, allocation, code, race, repeatedly, statuses
 from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT
@@ -181,3 +184,25 @@ def test_group_is_stored_while_the_provider_of_a_member_is_deleted(api, app, pla
         event.remove(engine, "before_cursor_execute", release_first)
     assert released
     assert (stored.status_code, stored.json.get("violations", [])) == (200, [])
+
+
+def test_search_may_take_longer_than_a_session_may_be_idle(
+    database_url, new_app, place, group, provider, monkeypatch
+):
+    search, searches = service.find_placements_and_suppliers, []
+
+    def slow_search(*args):
+        searches.append(args)
+        sleep(0.5)
+        return search(*args)
+
+    monkeypatch.setattr(service, "find_placements_and_suppliers", slow_search)
+    path = group()
+    provider(VCPU=1)
+    options = {"options": "-c idle_in_transaction_session_timeout=100ms"}
+    url = make_url(database_url).update_query_dict(options).render_as_string(hide_password=False)
+    client = new_app(database_url=url).test_client()
+    body = {"request": "resources=VCPU:1", "consumers": new(), **into(path)}
+    headers = {**ADMIN, "OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+    assert client.post("/claims", json=body, headers=headers).status_code == 200
+    assert len(searches) == 1

@@ -1,8 +1,12 @@
 """The options of every database session, and how they reach PostgreSQL behind a connection pooler."""
 
+import math
 from collections.abc import Collection, Mapping
 
 from sqlalchemy import URL, Connection, text
+
+MAX_IDLE_SECONDS = 60
+"""Seconds for which a transaction may do nothing, unless it has asked for more."""
 
 SESSION_OPTIONS: Mapping[str, str] = {
     # Compiling the short queries of this service takes longer than running them.
@@ -11,7 +15,7 @@ SESSION_OPTIONS: Mapping[str, str] = {
     # isolation level of the database.
     "default_transaction_isolation": "read committed",
     # No transaction may hold its locks indefinitely.
-    "idle_in_transaction_session_timeout": "60s",
+    "idle_in_transaction_session_timeout": f"{MAX_IDLE_SECONDS}s",
     # A statement ends soon after its worker was killed, or has shut down the connection to cancel it.
     "client_connection_check_interval": "100ms",
     # `terminations` must know whether PostgreSQL has logged something after a commit.
@@ -24,6 +28,13 @@ def session_options(lock_timeout: int, statement_timeout: int) -> dict[str, str]
     """Return the options of a session by name; the timeouts are in seconds."""
     timeouts = {"lock_timeout": f"{lock_timeout}s", "statement_timeout": f"{statement_timeout}s"}
     return {**SESSION_OPTIONS, **timeouts}
+
+
+def allow_idle(connection: Connection, seconds: float) -> None:
+    """Let the current transaction be idle for that long, if that is longer than a session may be."""
+    if seconds > MAX_IDLE_SECONDS:
+        set_option = text("SELECT set_config('idle_in_transaction_session_timeout', :value, true)")
+        connection.execute(set_option, {"value": f"{math.ceil(seconds)}s"})
 
 
 def as_libpq_option(options: Mapping[str, str]) -> str:

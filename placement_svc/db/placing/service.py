@@ -15,6 +15,7 @@ from placement_svc.db.claims.refusal import Refusal
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.connections.cancellation import set_deadline
 from placement_svc.db.connections.engine import Database
+from placement_svc.db.connections.session_options import allow_idle
 from placement_svc.db.placing.batch import LostRace
 from placement_svc.db.placing.batcher import PlacingBatcher
 from placement_svc.db.placing.search import (
@@ -204,6 +205,8 @@ class _Call:
 
     def _place_in_transaction(self, connection: Connection, spare_trees: int) -> Placements:
         rule, wanted = self._options.rule, self.wanted
+        # It does nothing while another connection searches.
+        allow_idle(connection, self.deadline.remaining())
         if rule is not None:
             rule.lock(connection)
         if spare_trees:
