@@ -207,6 +207,8 @@ def test_a_port_of_another_service_is_reported() -> None:
         ("mysql://u:s3cret@host/placement", "this service needs a PostgreSQL database"),
         ("u:s3cret@host/placement", "is not a URL: write it like postgresql://user:password@host:5432/pl"),
         ("postgresql://u:s3cret@host:port/placement", "is malformed: its port must be a number"),
+        ("postgresql://u:p@s3cret@host/placement", "has more than one @: write %40 for each"),
+        ("postgresql://u:p@s3cret/x@host,other/placement", "has more than one @: write %40 for each"),
         ("postgresql://u:s3cret@host:99999/placement", "has the port 99999: write one from 1 to 65535"),
         ("postgresql://u:s3cret@host/placement?color=s3cret", "write only options of libpq"),
     ],

@@ -157,6 +157,8 @@ def check_url(text: str) -> None:
     if scheme not in ("postgresql", DRIVER):
         needed = "postgresql://" if scheme.startswith("postgres") else "a PostgreSQL database"
         raise UrlError(f"begins with {scheme}://, and this service needs {needed}: write it like {_EXAMPLE}")
+    if text.partition("?")[0].count("@") > 1:
+        raise UrlError("has more than one @: write %40 for each that is part of a name or of the password")
     try:
         check_options(parse_url(text))
     except UrlError:
