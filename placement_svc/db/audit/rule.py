@@ -92,15 +92,31 @@ def orphan(table: str, column: str, target: str, inconsistency: str) -> AuditRul
     )
 
 
+_ROOT_OF_PROVIDER = """
+    WITH RECURSIVE ancestor AS (
+        SELECT provider.id, provider.parent_id
+         UNION
+        SELECT parent.id, parent.parent_id
+          FROM ancestor
+          JOIN resource_providers AS parent ON parent.id = ancestor.parent_id
+    )
+    SELECT id FROM ancestor WHERE parent_id IS NULL
+"""
+"""The root of `provider` by the parents; null for a provider in a cycle, or below one."""
+
+
 def same_root(table: str, inconsistency: str) -> AuditRule:
-    """Return the rule that each row of `table` has the root of its provider."""
+    """Return the rule that each row of `table` has the root that its provider has by the parents."""
     return AuditRule(
         inconsistency=inconsistency,
+        # If the root of the provider itself is wrong, its rows may be right.
         find=f"""
-            SELECT entry.ctid AS at, entry.*, provider.root_id AS expected_id
-              FROM {table} AS entry
-              JOIN resource_providers AS provider ON provider.id = entry.provider_id
-             WHERE entry.root_id <> provider.root_id
+            SELECT *
+              FROM (SELECT entry.ctid AS at, entry.*, ({_ROOT_OF_PROVIDER}) AS expected_id
+                      FROM {table} AS entry
+                      JOIN resource_providers AS provider ON provider.id = entry.provider_id
+                     WHERE entry.root_id <> provider.root_id) AS differing
+             WHERE differing.root_id <> differing.expected_id
         """,
         subject=labels.label(table, "found"),
         stored=labels.name("resource_providers", "found.root_id"),
@@ -126,7 +142,7 @@ def allowed(table: str, condition: str, column: str, inconsistency: str) -> Audi
     )
 
 
-def referenced(table: str, reference: str, inconsistency: str, blocked_by: str) -> AuditRule:
+def referenced(table: str, reference: str, inconsistency: str, blocked_by: tuple[str, ...]) -> AuditRule:
     """Return the rule that the column `reference` of a consumer refers to each row of `table`."""
     return AuditRule(
         inconsistency=inconsistency,
@@ -139,8 +155,8 @@ def referenced(table: str, reference: str, inconsistency: str, blocked_by: str) 
         stored="'0 consumers'",
         expected="'1 or more'",
         fix=f"DELETE FROM {table} AS entry USING {FOUND} AS found WHERE entry.ctid = found.at",
-        # A row that seems unused may be the one that a consumer has lost.
-        blocked_by=(blocked_by,),
+        # A row that seems unused may be that of a consumer which has lost it, or is lost itself.
+        blocked_by=blocked_by,
         is_notice=True,
     )
 

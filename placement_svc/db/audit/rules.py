@@ -261,9 +261,14 @@ _LEFTOVERS = (
         fix=f"DELETE FROM consumers AS entry USING {FOUND} AS found WHERE entry.ctid = found.at",
         blocked_by=(ORPHANED_ALLOCATION,),
     ),
-    referenced("projects", "project_id", "project without consumers", NO_PROJECT),
-    referenced("users", "user_id", "user without consumers", NO_USER),
-    referenced("consumer_types", "consumer_type_id", "consumer type without consumers", NO_TYPE),
+    referenced("projects", "project_id", "project without consumers", (ORPHANED_ALLOCATION, NO_PROJECT)),
+    referenced("users", "user_id", "user without consumers", (ORPHANED_ALLOCATION, NO_USER)),
+    referenced(
+        "consumer_types",
+        "consumer_type_id",
+        "consumer type without consumers",
+        (ORPHANED_ALLOCATION, NO_TYPE),
+    ),
 )
 
 RULES = (*DAMAGE, *_ORPHANS, *_TREES, _TRAITS, *_AMOUNTS, *_GROUPS, *_LEFTOVERS)

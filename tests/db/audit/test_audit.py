@@ -80,9 +80,7 @@ def test_a_consistent_database_has_no_findings(cloud: None, run: Run, options: l
 
 FIXED = {
     "UPDATE resource_providers SET root_id = other, path = ARRAY[other, cn, id] FROM id WHERE id = numa": {
-        "root or path that does not match the parents",
-        "root of an inventory that differs from the root of its provider",
-        "root of an aggregate member that differs from the root of the provider",
+        "root or path that does not match the parents"
     },
     "UPDATE resource_providers SET path = ARRAY[cn, other, numa, pf] FROM id WHERE name = 'pf'": {
         "root or path that does not match the parents"
@@ -174,6 +172,17 @@ def test_leftovers_stay_while_a_consumer_has_lost_its_project(cloud: None, run: 
     assert "Fixed" not in result.stdout
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM projects")) == 1
+
+
+def test_the_owner_of_a_lost_consumer_is_kept(cloud: None, run: Run, engine: Engine) -> None:
+    corrupt(engine, "DELETE FROM consumers")
+    result = run("--fix")
+    assert result.exit_code == 1
+    assert result.stdout.count(f"not fixed while there is: {ORPHANED_ALLOCATION}") == 3
+    assert "Fixed" not in result.stdout
+    with engine.connect() as connection:
+        for table in ("projects", "users", "consumer_types"):
+            assert connection.scalar(text(f"SELECT count(*) FROM {table}")) == 1
 
 
 def test_a_repair_that_a_constraint_refuses_is_reported(cloud: None, run: Run, engine: Engine) -> None:
