@@ -14,7 +14,7 @@ from itertools import chain
 
 from placement_svc.domain.combining.interfaces import Combining, Constraint
 from placement_svc.domain.combining.shared_lists import change_each, distinct_lists
-from placement_svc.domain.execution.deadline import CHECKED_ITEMS, Deadline
+from placement_svc.domain.execution.deadline import Deadline
 
 PathLookup = Callable[[int], tuple[int, ...]]
 """The function that returns the ids from a provider's root down to itself."""
@@ -328,13 +328,10 @@ def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[i
 
 def _above_all(lists: Iterable[Sequence[int]], path: PathLookup, deadline: Deadline) -> set[int]:
     """Return the providers at or above a supplier of each list."""
-    above_all = set[int]()
-    for number, ids in enumerate(sorted(lists, key=len)):
-        above = set[int]()
-        for start in range(0, len(ids), CHECKED_ITEMS):
-            deadline.check()
-            above.update(*map(path, ids[start : start + CHECKED_ITEMS]))
-        above_all = above_all & above if number else above
+    shortest, *others = sorted(lists, key=len)
+    above_all = set[int]().union(*map(path, deadline.checked(shortest)))
+    for ids in others:
+        above_all &= set[int]().union(*map(path, deadline.checked(ids)))
     return above_all
 
 

@@ -14,5 +14,8 @@ def distinct_lists(lists: Iterable[T]) -> Collection[T]:
 
 def change_each(lists: Collection[T], change: Callable[[T], U]) -> list[U]:
     """Return what `change` makes of each list; it is called once for a list that several demands share."""
-    changed = {id(each): change(each) for each in distinct_lists(lists)}
+    distinct = distinct_lists(lists)
+    if len(distinct) == len(lists):
+        return [change(each) for each in lists]
+    changed = {id(each): change(each) for each in distinct}
     return [changed[id(each)] for each in lists]
