@@ -10,6 +10,7 @@ from placement_svc import config
 from placement_svc.db import schema
 from placement_svc.db.connections.connection_check import check_connection
 from placement_svc.db.connections.engine import Database, connect
+from placement_svc.db.connections.interrupts import interruptible
 from placement_svc.domain.errors import Unavailable
 from placement_svc.import_export import transfer
 from placement_svc.provisioning.database import database_url
@@ -28,8 +29,9 @@ def opened_engine(*, create: bool = False) -> Iterator[Engine]:
         # An import or a migration may take longer than the statement timeout of requests.
         engine = connect(url, statement_timeout=0)
         try:
-            check_connection(engine)
-            yield engine
+            with interruptible(engine):
+                check_connection(engine)
+                yield engine
         finally:
             engine.dispose()
 

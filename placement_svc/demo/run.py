@@ -6,6 +6,7 @@ from rich.console import Console
 
 from placement_svc.client.service_client import ClientError
 from placement_svc.db.connections.engine import Database, connect
+from placement_svc.db.connections.interrupts import interruptible
 from placement_svc.demo import cloud, output
 from placement_svc.demo.service import (
     DemoError,
@@ -51,7 +52,7 @@ def _load(url: str, hosts: int) -> ImportResult:
     """Store the cloud in the database; an animation on a terminal shows that it takes time."""
     engine = connect(url, statement_timeout=0)
     try:
-        with Console(stderr=True).status("Loading"):
+        with Console(stderr=True).status("Loading"), interruptible(engine):
             return cloud.load(Database(engine), cloud.records(hosts))
     finally:
         engine.dispose()

@@ -20,16 +20,14 @@ def stopped_by_signals() -> Iterator[None]:
 
     def stop(*_: object) -> None:
         nonlocal is_stopped
-        is_stopped = True
-        # Python restores the default handlers while it exits, but keeps signals ignored.
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        if not is_stopped:
+            is_stopped = True
+            raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        if not is_stopped:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        for number, handler in before.items():
+            # Python restores the default handlers while it exits, but keeps signals ignored.
+            signal.signal(number, signal.SIG_IGN if is_stopped else handler)

@@ -5,11 +5,15 @@ import select
 import socket
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from math import inf
 from time import monotonic
 from typing import Any
 
 import psycopg2  # type: ignore[import-untyped]
 from psycopg2.extensions import POLL_OK, POLL_READ  # type: ignore[import-untyped]
+
+SIGNAL_INTERVAL = 0.25
+"""Seconds after which `wait` lets signal handlers run: the kernel may have interrupted another thread."""
 
 
 def shut_down(driver_connection: Any) -> None:
@@ -30,18 +34,22 @@ def fetch_value(arguments: Mapping[str, Any], statement: str, timeout: float) ->
     """
     deadline = monotonic() + timeout
     with closing(psycopg2.connect(**arguments, async_=True)) as connection:
-        _wait(connection, deadline)
+        wait(connection, deadline)
         cursor = connection.cursor()
         cursor.execute(statement)
-        _wait(connection, deadline)
+        wait(connection, deadline)
         [value] = cursor.fetchone()
     return value
 
 
-def _wait(connection: Any, deadline: float) -> None:
-    """Wait until what an asynchronous connection does is done."""
+def wait(connection: Any, deadline: float = inf) -> None:
+    """Wait until what a connection does without blocking is done; signal handlers of Python run meanwhile.
+
+    Raises `psycopg2.OperationalError` when the monotonic clock reaches `deadline`.
+    """
     while (state := connection.poll()) != POLL_OK:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN if state == POLL_READ else select.POLLOUT)
-        if not poll.poll(max(0.0, deadline - monotonic()) * 1000):
-            raise psycopg2.OperationalError("The server has not responded in time")
+        while not poll.poll(1000 * min(SIGNAL_INTERVAL, max(0.0, deadline - monotonic()))):
+            if monotonic() >= deadline:
+                raise psycopg2.OperationalError("The server has not responded in time")
