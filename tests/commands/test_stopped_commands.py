@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 
 from tests.support.lock_waits import count_waiting
 from tests.support.records import lines, provider
-from tests.support.service import wait_until
+from tests.support.service import TIMEOUT, wait_until
 
 SECONDS = 5.0
 """Seconds in which a command must have ended; its interpreter needs some of them on a busy machine."""
@@ -88,3 +88,21 @@ def test_a_repair_that_waits_for_a_lock_can_be_stopped(
             check_stops(process, signal.SIGINT)
             wait_until(lambda: count_waiting(engine) == 0)
         other.rollback()
+
+
+def test_requests_continue_while_a_repair_waits_for_a_lock(
+    app: object, database_url: str, engine: Engine
+) -> None:
+    with engine.begin() as other:
+        other.execute(text("INSERT INTO projects (external_id) VALUES ('open')"))
+        with running("audit", "--fix", database_url=database_url) as process:
+            wait_until(lambda: count_waiting(engine) == 1)
+            with engine.begin() as request:
+                request.execute(text("SET LOCAL statement_timeout = '8s'"))
+                request.execute(text("SELECT FROM projects"))
+                request.execute(text("INSERT INTO users (external_id) VALUES ('u')"))
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("Waiting for other transactions")
+            other.rollback()
+            _, errors = process.communicate(timeout=TIMEOUT)
+        assert (process.returncode, errors) == (0, "")
