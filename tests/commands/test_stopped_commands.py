@@ -1,18 +1,24 @@
 """Signals that stop a command while it waits for the database or for another service."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
+from placement_svc.import_export.placement_client import THREADS
 from tests.support.lock_waits import count_waiting
 from tests.support.records import lines, provider
+from tests.support.servers import run_in_thread
 from tests.support.service import TIMEOUT, wait_until
 
 SECONDS = 5.0
@@ -106,3 +112,60 @@ def test_requests_continue_while_a_repair_waits_for_a_lock(
             other.rollback()
             _, errors = process.communicate(timeout=TIMEOUT)
         assert (process.returncode, errors) == (0, "")
+
+
+@contextmanager
+def hanging_service(requests: int) -> Iterator[tuple[str, Event]]:
+    """Run a service that lists providers and answers nothing about them; yield its URL.
+
+    The event is set when so many requests hang.
+    """
+    hang, ended = Event(), Event()
+    hanging: list[str] = []
+    providers = [{"uuid": f"{number:032x}", "name": f"n{number}", "generation": 0} for number in range(20)]
+    bodies = {
+        "/": {"versions": [{"min_version": "1.0", "max_version": "1.39"}]},
+        "/traits": {"traits": []},
+        "/resource_classes": {"resource_classes": []},
+        "/resource_providers": {"resource_providers": providers},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path not in bodies:
+                hanging.append(path)
+                if len(hanging) == requests:
+                    hang.set()
+                ended.wait()
+                return
+            body = json.dumps(bodies[path]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    with run_in_thread(server):
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", hang
+        finally:
+            ended.set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_import_from_a_service_that_hangs_can_be_stopped(
+    passable_dir: Path, number: signal.Signals
+) -> None:
+    data_dir = passable_dir / "data"
+    with (
+        hanging_service(THREADS) as (url, hang),
+        running("import", "--from", url, "--token", "admin", data_dir=data_dir) as process,
+    ):
+        assert hang.wait(TIMEOUT)
+        check_stops(process, number)
+    assert not (data_dir / "postgres" / "postmaster.pid").exists()
