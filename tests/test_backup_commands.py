@@ -517,10 +517,10 @@ def test_a_host_that_closes_connections_is_passed_over(
 
 @pytest.fixture
 def dump_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str | URL], tuple[str, set[str]]]:
-    """A function that returns the arguments of pg_dump and the lines of its service file, for a URL."""
+    """A function that returns the arguments of pg_dump, and the lines of its service file and environment."""
     arguments, service = tmp_path / "arguments", tmp_path / "service"
     program = tmp_path / "pg_dump"
-    program.write_text(f'#!/bin/sh\necho "$@" > {arguments}\ncat "$PGSERVICEFILE" > {service}\n')
+    program.write_text(f'#!/bin/sh\necho "$@" > {arguments}\n(cat "$PGSERVICEFILE"; env) > {service}\n')
     program.chmod(0o755)
     monkeypatch.setattr(dump, "binary", lambda name: program)
 
@@ -541,7 +541,7 @@ def test_the_password_is_not_an_argument(
     assert "s3cret" not in arguments
     assert "t0psecret" not in arguments
     server = {f"{name}={str(url.query[name]).split(',')[1]}" for name in ("host", "port")}
-    assert {"[placement]", f"dbname={url.database}", "password=s3cret", *server} < service
+    assert {"[placement]", f"dbname={url.database}", "PGPASSWORD=s3cret", *server} < service
     assert "target_session_attrs=read-write" in service
 
 

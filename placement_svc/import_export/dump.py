@@ -31,6 +31,12 @@ from placement_svc.provisioning.leftovers import command_directory
 SERVICE = "placement"
 """The name of the connection in the service file of libpq."""
 
+MAX_SERVICE_LINE_BYTES = 1000
+"""The longest line of a service file. libpq refuses lines of more than 1,021 bytes."""
+
+WHITE_SPACE = tuple(" \t\n\v\f\r")
+"""The characters that libpq removes from the end of a line of a service file."""
+
 REVISION_TABLE = "alembic_version"
 
 COPIED_BYTES = 1 << 20
@@ -194,8 +200,10 @@ def _open_input(path: str) -> Iterator[BinaryIO]:
 def _libpq_service(engine: Engine) -> Iterator[dict[str, str]]:
     """Yield the environment of a program that connects to a database as the service `placement` of libpq.
 
-    The file that defines it contains the password, which is thus not among the arguments of the program. Of
-    several hosts, it contains the one that the engine uses: libpq fails at one that closes its connections.
+    A file defines it, so that no secret is among the arguments of the program. The password is in the
+    environment: it may have what a line of the file cannot hold. Of several hosts, the file contains the one
+    that the engine uses: libpq fails at one that closes its connections. Raises `TransferError` for other
+    values that a line cannot hold.
     """
     url = engine.url
     _, arguments = url.get_dialect()().create_connect_args(url)
@@ -203,13 +211,25 @@ def _libpq_service(engine: Engine) -> Iterator[dict[str, str]]:
     options["dbname"] = options.pop("database", options.get("dbname"))
     if host_count(url) > 1 and "hostaddr" not in options:
         options |= _server(engine)
+    stated = {name: str(value) for name, value in options.items() if value is not None}
+    password = {"PGPASSWORD": stated.pop("password")} if "password" in stated else {}
+    lines = [f"[{SERVICE}]", *(_service_line(name, value) for name, value in stated.items())]
     # Only the owner can read a file in this directory.
     with command_directory("libpq") as directory:
         file = directory / "service.conf"
-        stated = {name: value for name, value in options.items() if value is not None}
-        lines = [f"[{SERVICE}]", *(f"{name}={value}" for name, value in stated.items())]
         file.write_text("".join(f"{line}\n" for line in lines))
-        yield os.environ | {"PGSERVICEFILE": str(file)}
+        yield os.environ | password | {"PGSERVICEFILE": str(file)}
+
+
+def _service_line(name: str, value: str) -> str:
+    """Return the line of an option in a service file; raise `TransferError` if libpq would not read it so."""
+    line = f"{name}={value}"
+    if "\n" in value or value.endswith(WHITE_SPACE) or len(os.fsencode(line)) > MAX_SERVICE_LINE_BYTES:
+        raise TransferError(
+            f"The programs of PostgreSQL cannot be given the option {name} of the database URL: it has a line"
+            f" break, ends with white space, or is longer than {MAX_SERVICE_LINE_BYTES:,} bytes"
+        )
+    return line
 
 
 def _server(engine: Engine) -> dict[str, Any]:
