@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import click
@@ -12,6 +13,9 @@ from placement_svc.commands.query import get, limit_option, query_command
 from placement_svc.commands.report import Report, amounts, sentence, usual_uuid
 
 _TRAIT = re.compile(r"[A-Z0-9_]+")
+BATCH_SIZE = 200
+"""Providers of a consumer that one request names; a service limits their number (`PLACEMENT_MAX_ITEMS`)."""
+
 _HEADINGS = ("Match", "Provider", "UUID", "Root UUID", "Usages")
 
 
@@ -27,25 +31,18 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
     """
     found: dict[str, list[Any]] = {}
     more = False
-    for match, query in _queries(service, text):
+    for match, queries in _queries(service, text):
         try:
-            page = get(
-                service,
-                "/resource_providers",
-                include="inventories,usages",
-                sort_by="name",
-                limit=limit,
-                **query,
-            )
+            pages = [_page(service, limit, query) for query in queries]
         except StatusError as error:
             # A text that looks like a trait or a uuid need not be one.
-            if match != "name" and error.status == 400:
+            if match in ("trait", "aggregate") and error.status == 400:
                 continue
             raise
         left = limit - sum(map(len, found.values()))
-        providers = page["resource_providers"]
+        providers = sorted(chain.from_iterable(page["resource_providers"] for page in pages), key=_name)
         found[match] = providers[:left]
-        more = more or bool(page["links"]) or len(providers) > left
+        more = more or any(page["links"] for page in pages) or len(providers) > left
     rows = [[match, *_cells(provider)] for match, providers in found.items() for provider in providers]
     listing = Listing(_HEADINGS, rows)
     if not rows:
@@ -58,17 +55,30 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
     return Report(found, listing, [*parts, *notes])
 
 
-def _queries(service: ServiceClient, text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield what a text can be, and the query for its providers."""
+def _queries(service: ServiceClient, text: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield what a text can be, and the queries for its providers."""
     if uuid := usual_uuid(text):
         # An aggregate has the form in which a client has written it.
-        yield "aggregate", {"member_of": f"in:{','.join(dict.fromkeys((text, text.lower(), uuid)))}"}
-        yield "uuid", {"uuid": uuid}
-        if used := get(service, f"/allocations/{uuid}")["allocations"]:
-            yield "consumer", {"uuid": f"in:{','.join(used)}"}
+        yield "aggregate", [{"member_of": f"in:{','.join(dict.fromkeys((text, text.lower(), uuid)))}"}]
+        yield "uuid", [{"uuid": uuid}]
+        if used := list(get(service, f"/allocations/{uuid}")["allocations"]):
+            batches = (used[start : start + BATCH_SIZE] for start in range(0, len(used), BATCH_SIZE))
+            yield "consumer", [{"uuid": f"in:{','.join(batch)}"} for batch in batches]
     elif _TRAIT.fullmatch(text):
-        yield "trait", {"required": text}
-    yield "name", {"name": f"contains:{text}"}
+        yield "trait", [{"required": text}]
+    yield "name", [{"name": f"contains:{text}"}]
+
+
+def _page(service: ServiceClient, limit: int, query: dict[str, str]) -> dict[str, Any]:
+    """Return the first providers by name that a query finds."""
+    page: dict[str, Any] = get(
+        service, "/resource_providers", include="inventories,usages", sort_by="name", limit=limit, **query
+    )
+    return page
+
+
+def _name(provider: dict[str, Any]) -> str:
+    return str(provider["name"])
 
 
 def _cells(provider: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 
 from placement_svc.cli import main
 from placement_svc.client.service_client import ServiceClient
+from placement_svc.commands import find
 from placement_svc.commands.query import query_command
 from placement_svc.commands.report import Report
 from tests.conftest import Api, LoadCloud, NewApp, served
@@ -332,6 +333,19 @@ def test_find_knows_uuids_in_any_form(run: Run, api: Api, form: str, change: Cal
         rows = csv_rows(run("find", written(name), "--csv"))
         assert match in [(row["match"], row["provider"]) for row in rows]
     assert run("tree", written("n11"), "--json").stdout == run("tree", uuid_of("n11"), "--json").stdout
+
+
+@pytest.mark.usefixtures("cloud")
+def test_find_shows_a_consumer_with_more_providers_than_a_query_may_list(
+    run: Run, new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [("find", SERVER, *options) for options in ((), ("--limit", "2"), ("--limit", "1"), ("--json",))]
+    at_once = [run(*call).stdout for call in calls]
+    with served(new_app(max_items=2)) as url:
+        refused = run("find", SERVER, PLACEMENT_URL=url)
+        assert (refused.exit_code, "'uuid' lists more than 2 items" in refused.stderr) == (2, True)
+        monkeypatch.setattr(find, "BATCH_SIZE", 2, raising=False)
+        assert [run(*call, PLACEMENT_URL=url).stdout for call in calls] == at_once
 
 
 @pytest.mark.usefixtures("cloud")
