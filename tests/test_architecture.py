@@ -21,13 +21,15 @@ MAY_IMPORT = {
     "openapi": {"http", "schemas", "domain"},
     "observability": {"http", "domain", "db"},
     "client": {"domain"},
-    "demo": {"client", "domain", "http", "db", "provisioning"},
-    "import_export": {"client", "config", "http", "schemas", "domain", "db", "provisioning"},
+    "demo": {"client", "domain", "http", "db", "provisioning", "standard_output"},
+    "import_export": {
+        *("client", "config", "http", "schemas", "domain", "db", "provisioning", "standard_output"),
+    },
     "provisioning": {"config", "domain", "db"},
     "server": {"config", "http", "domain", "db", "observability", "provisioning"},
     "commands": {
         *("app", "audit_report", "client", "config", "demo"),
-        *("http", "domain", "db", "import_export", "provisioning", "server"),
+        *("http", "domain", "db", "import_export", "provisioning", "server", "standard_output"),
     },
 }
 

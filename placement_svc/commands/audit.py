@@ -2,7 +2,7 @@
 
 import click
 
-from placement_svc import audit_report
+from placement_svc import audit_report, standard_output
 from placement_svc.commands.database import opened_database
 from placement_svc.db.audit import audit
 
@@ -19,6 +19,7 @@ def audit_data(context: click.Context, fix: bool, as_json: bool) -> None:
     """
     with opened_database() as database:
         findings = database.write(audit.fix) if fix else database.read(audit.find)
-    click.echo(audit_report.as_json(findings) if as_json else audit_report.as_text(findings, fix=fix))
+    with standard_output.reported("The repair is complete." if fix else ""):
+        click.echo(audit_report.as_json(findings) if as_json else audit_report.as_text(findings, fix=fix))
     if any(map(audit_report.is_wrong, findings)):
         context.exit(1)

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from placement_svc import config
+from placement_svc import config, standard_output
 from placement_svc.commands.database import opened_engine, vacuum
 from placement_svc.db import schema
 from placement_svc.db.connections import sessions
@@ -51,7 +51,8 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
         schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
         reached = schema.current(engine)
         newer = f", which is newer than {schema.newest()}" if schema.is_newer(reached) else ""
-        click.echo(f"{_name()} is at revision {reached}{newer}")
+        with standard_output.reported("The schema is upgraded."):
+            click.echo(f"{_name()} is at revision {reached}{newer}")
 
 
 @db.command()
@@ -74,7 +75,9 @@ def downgrade(revision: str, yes: bool, force: bool) -> None:
         if not yes:
             _confirm_downgrade(before, revision)
         schema.downgrade(engine, revision)
-        click.echo(f"{_name()} is at revision {schema.current(engine) or schema.BASE}")
+        reached = schema.current(engine) or schema.BASE
+        with standard_output.reported("The schema is downgraded."):
+            click.echo(f"{_name()} is at revision {reached}")
 
 
 def _confirm_downgrade(current: str | None, revision: str) -> None:
@@ -88,7 +91,9 @@ def _confirm_downgrade(current: str | None, revision: str) -> None:
 def current() -> None:
     """Show the schema's revision and the newest revision."""
     with opened_engine() as engine:
-        click.echo(f"{_name()} is at revision {schema.current(engine) or schema.BASE} of {schema.newest()}")
+        revision = schema.current(engine) or schema.BASE
+        with standard_output.reported():
+            click.echo(f"{_name()} is at revision {revision} of {schema.newest()}")
 
 
 @db.command()
@@ -101,8 +106,9 @@ def role_settings() -> None:
     if settings.database_url is None:
         raise click.UsageError("The embedded database has no connection pooler: set PLACEMENT_DATABASE_URL.")
     options = session_options(settings.lock_timeout, settings.statement_timeout)
-    for statement in role_statements(parse_url(settings.database_url), options):
-        click.echo(statement)
+    with standard_output.reported():
+        for statement in role_statements(parse_url(settings.database_url), options):
+            click.echo(statement)
 
 
 @db.command()
@@ -131,9 +137,11 @@ def restore(file: str, force: bool) -> None:
     check_input(file)
     with opened_engine(create=True) as engine:
         revision = dump_file.restore(engine, file, force=force)
-        click.echo(f"Restored {_name()} at revision {revision}")
-        problem = schema.mismatch(revision)
-        if problem:
-            click.echo(problem, err=True)
-        else:
-            vacuum(Database(engine))
+        try:
+            with standard_output.reported("The database is restored."):
+                click.echo(f"Restored {_name()} at revision {revision}")
+        finally:
+            if problem := schema.mismatch(revision):
+                click.echo(problem, err=True)
+            else:
+                vacuum(Database(engine))

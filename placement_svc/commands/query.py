@@ -4,9 +4,7 @@ The exit status is 0, 1 if the answer is negative (no candidates, nothing found)
 after Ctrl-C.
 """
 
-import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
@@ -16,6 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from placement_svc import standard_output
 from placement_svc.client.service_client import (
     EXTENSIONS,
     ClientError,
@@ -105,13 +104,13 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
 
 def _write(report: Report, output: Format | None) -> None:
     try:
-        report.write(output)
-    except OSError as error:
-        # Python would try to write the rest at its end, and report the error again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with standard_output.flushed():
+            report.write(output)
+    except BrokenPipeError:
         # A reader such as `head` that needs no more does not change the answer, nor the exit status.
-        if not isinstance(error, BrokenPipeError):
-            raise QueryError(f"The output cannot be written: {error.strerror}") from error
+        pass
+    except OSError as error:
+        raise QueryError(f"The output cannot be written: {error.strerror}") from error
 
 
 def _message(error: ClientError, url: str) -> str:

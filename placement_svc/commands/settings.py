@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from placement_svc import config
+from placement_svc import config, standard_output
 
 HELP_WIDTH = 80
 """Columns of the text that `placement-svc settings` prints."""
@@ -22,7 +22,8 @@ def show_settings() -> None:
         "Environment variables, read once at startup. An empty variable counts as unset.",
         *(_described(field) for field in fields(config.Settings)),
     ]
-    click.echo("\n\n".join(paragraphs))
+    with standard_output.reported():
+        click.echo("\n\n".join(paragraphs))
 
 
 def _described(field: Field[Any]) -> str:

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from placement_svc import config
+from placement_svc import config, standard_output
 from placement_svc.commands.report import PIPE_WIDTH
 from placement_svc.http import policy, token_file
 from placement_svc.http.token_file import Token
@@ -92,7 +92,16 @@ def create_token(user: str, project: str, roles: tuple[str, ...], expires: datet
     for role in roles:
         if role.strip().lower() not in known:
             click.echo(f"Warning: No policy rule names the role {role}", err=True)
-    click.echo(token_file.add(file, user, project, roles, expires))
+    created = token_file.add(file, user, project, roles, expires)
+    try:
+        standard_output.check_open()
+        with standard_output.flushed():
+            click.echo(created)
+    except OSError as error:
+        token_file.remove(file, created.partition(".")[0])
+        raise standard_output.OutputError(
+            f"The token cannot be printed: {error.strerror}. It is removed again."
+        ) from error
 
 
 @token.command("list")
@@ -101,7 +110,9 @@ def list_tokens(as_json: bool) -> None:
     """List the tokens without their secrets."""
     tokens = token_file.read(_token_file(config.from_environ()))
     if as_json:
-        click.echo(json.dumps([_document(token_id, record) for token_id, record in tokens.items()], indent=2))
+        documents = [_document(token_id, record) for token_id, record in tokens.items()]
+        with standard_output.reported():
+            click.echo(json.dumps(documents, indent=2))
         return
     table = Table("Id", "User", "Project", "Roles", "Created", "Expires")
     for token_id, record in tokens.items():
@@ -114,7 +125,8 @@ def list_tokens(as_json: bool) -> None:
             record.created_at,
             f"{expires} (expired)" if record.is_expired() else expires,
         )
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False).print(table)
+    with standard_output.reported():
+        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False).print(table)
 
 
 def _time(time: datetime | None) -> str | None:
@@ -142,6 +154,7 @@ def revoke_token(token_id: str) -> None:
     """
     token_id = token_id.partition(".")[0]
     revoked = token_file.remove(_token_file(config.from_environ()), token_id)
-    click.echo(
-        f"Revoked 1 token: {token_id} of the user {revoked.user_id} in the project {revoked.project_id}"
-    )
+    with standard_output.reported("The token is revoked."):
+        click.echo(
+            f"Revoked 1 token: {token_id} of the user {revoked.user_id} in the project {revoked.project_id}"
+        )

@@ -2,6 +2,7 @@
 
 import click
 
+from placement_svc import standard_output
 from placement_svc.commands.database import opened_database, vacuum
 from placement_svc.domain.records import ImportResult
 from placement_svc.domain.wording import counted
@@ -70,9 +71,13 @@ def import_data(
             click.echo(f"Overcommitted: {problem.message}", err=True)
         added = _added(imported)
         if dry_run:
-            click.echo(f"Nothing is changed. An import would add {added}")
-        else:
-            click.echo(f"Imported {added}")
+            with standard_output.reported("Nothing is changed."):
+                click.echo(f"Nothing is changed. An import would add {added}")
+            return
+        try:
+            with standard_output.reported("The data is imported."):
+                click.echo(f"Imported {added}")
+        finally:
             vacuum(database)
 
 

@@ -4,6 +4,7 @@ import time
 
 from rich.console import Console
 
+from placement_svc import standard_output
 from placement_svc.client.service_client import ClientError
 from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.connections.interrupts import interruptible
@@ -40,11 +41,12 @@ def run(hosts: int, port: int, once: bool) -> None:
             loaded = _load(url, hosts)
             seconds = time.monotonic() - started
             with serving(url, port, directory) as service:
-                out.print(
-                    f"Loaded {loaded.providers:,} resource providers and {loaded.consumers:,} consumers"
-                    f" in {seconds:.1f} s: {counted(hosts, 'host')} in racks, and these providers:\n",
-                    soft_wrap=True,
-                )
+                with standard_output.reported():
+                    out.print(
+                        f"Loaded {loaded.providers:,} resource providers and {loaded.consumers:,} consumers"
+                        f" in {seconds:.1f} s: {counted(hosts, 'host')} in racks, and these providers:\n",
+                        soft_wrap=True,
+                    )
                 _show(out, service, hosts=hosts, once=once)
 
 
@@ -60,17 +62,20 @@ def _load(url: str, hosts: int) -> ImportResult:
 
 def _show(out: Console, service: DemoService, *, hosts: int, once: bool) -> None:
     """Print candidates and, unless `once` is set, commands to try; then wait for Ctrl-C."""
-    output.print_trees(out)
     try:
-        output.print_candidates(out, service.client)
+        with standard_output.reported():
+            output.print_trees(out)
+            output.print_candidates(out, service.client)
     except ClientError as error:
         raise DemoError(str(error)) from error
     if once:
         return
-    output.print_commands(out, service.client.url, hosts)
+    with standard_output.reported():
+        output.print_commands(out, service.client.url, hosts)
     try:
         # Inside the try block, because a caller may send the signal as soon as it reads this line.
-        out.print(f"\nServing at {service.client.url} until Ctrl-C.")
+        with standard_output.reported():
+            out.print(f"\nServing at {service.client.url} until Ctrl-C.")
         service.process.wait()
     except KeyboardInterrupt:
         return

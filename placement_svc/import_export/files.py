@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from typing import BinaryIO, cast
 import click
 from rich.console import Console
 from rich.progress import Progress
+
+from placement_svc import standard_output
 
 STREAM = "-"
 """The path of standard input and output."""
@@ -57,15 +58,10 @@ def open_output(path: str, *, force: bool) -> Iterator[BinaryIO]:
 @contextmanager
 def _standard_output() -> Iterator[BinaryIO]:
     """Yield standard output, and flush it."""
-    with click.open_file(STREAM, "wb") as file:
-        try:
-            yield cast(BinaryIO, file)
-            file.flush()
-        except OSError:
-            # Python flushes standard output once more when it exits, which would fail again.
-            with open(os.devnull, "wb") as null:
-                os.dup2(null.fileno(), sys.stdout.fileno())
-            raise
+    standard_output.check_open()
+    with click.open_file(STREAM, "wb") as file, standard_output.flushed():
+        yield cast(BinaryIO, file)
+        file.flush()
 
 
 @contextmanager
