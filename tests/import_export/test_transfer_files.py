@@ -56,6 +56,21 @@ def test_a_file_that_is_cut_at_a_line_end_is_refused(
         assert snapshot(engine) == before
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_that_is_cut_within_a_line_is_called_truncated(
+    app: Any, run: Run, engine: Engine, compressed: bool
+) -> None:
+    before = snapshot(engine)
+    for kept in (1, len(FILE) // 2, len(FILE) - 1):
+        cut = FILE[:kept]
+        [problem] = reported_problems(run("import", "-", input=gzip.compress(cut) if compressed else cut))
+        assert problem.startswith(f"line {len(cut.splitlines())}: This is not JSON: ")
+        assert "; the file is truncated, because the line has no line end (in {" in problem
+        assert snapshot(engine) == before
+    [problem] = reported_problems(run("import", "-", input=cut + b"\n"))
+    assert "truncated" not in problem
+
+
 def test_a_file_of_an_older_version_is_imported_with_an_option(app: Any, run: Run, engine: Engine) -> None:
     old = FILE[: FILE.rindex(b"\n")]
     assert "--partial" in run("import", "--allow-overcommitted", "-", input=old).stderr
