@@ -148,6 +148,12 @@ def test_list_is_a_table_that_marks_expired_tokens(tokens: Path) -> None:
     assert "expired" not in third[5]
 
 
+def test_list_shows_names_as_they_are(tokens: Path) -> None:
+    token_file.add(tokens, ":key:", "a:lock:b", [":smile:"])
+    shown = run(tokens, "list").stdout
+    assert all(name in shown for name in (":key:", "a:lock:b", ":smile:"))
+
+
 def test_json_list_has_all_but_the_secrets(tokens: Path) -> None:
     past = datetime(2026, 1, 1, tzinfo=UTC)
     token_id, secret = token_file.add(tokens, "u", "p", ["service"], past).split(".")

@@ -126,7 +126,8 @@ def list_tokens(as_json: bool) -> None:
             f"{expires} (expired)" if record.is_expired() else expires,
         )
     with standard_output.reported():
-        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False).print(table)
+        width = None if sys.stdout.isatty() else PIPE_WIDTH
+        Console(width=width, markup=False, highlight=False, emoji=False).print(table)
 
 
 def _time(time: datetime | None) -> str | None:
