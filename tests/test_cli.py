@@ -23,7 +23,7 @@ from placement_svc import __version__, config
 from placement_svc.cli import EXPECTED_ERRORS, main
 from placement_svc.config import Settings
 from placement_svc.db import schema
-from tests.support.service import Service, program, serving, started, wait_until
+from tests.support.service import THIS_VERSION, Service, program, serving, started, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -465,6 +465,15 @@ def test_serve_runs_until_a_signal(data_dir: Path, number: signal.Signals, to_al
         assert report["database"] == f"the embedded database in {data_dir}"
         (os.killpg if to_all else os.kill)(service.process.pid, number)
         service.ended()
+    assert stopped(data_dir)
+
+
+def test_serve_runs_without_standard_error(data_dir: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *THIS_VERSION]
+    with started(data_dir=data_dir, command=command) as service:
+        service.wait_until_it_responds()
+        assert "resource_providers" in service.client().result("GET", "/resource_providers")
+        assert service.stop() == ""
     assert stopped(data_dir)
 
 

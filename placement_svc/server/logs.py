@@ -4,6 +4,7 @@ The log records of gunicorn and of libraries have the same format.
 """
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -89,7 +90,12 @@ def format_name(settings: Settings) -> str:
 
 
 def configure(settings: Settings) -> None:
-    """Log to standard error; of libraries other than gunicorn, only warnings and errors."""
+    """Log to standard error; of libraries other than gunicorn, only warnings and errors.
+
+    If the caller has closed standard error, the log is discarded.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(format_name(settings)))
     handler.addFilter(RequestIdFilter())
