@@ -126,7 +126,7 @@ def list_tokens(as_json: bool) -> None:
             f"{expires} (expired)" if record.is_expired() else expires,
         )
     with standard_output.reported():
-        width = None if sys.stdout.isatty() else PIPE_WIDTH
+        width = None if sys.stdout and sys.stdout.isatty() else PIPE_WIDTH
         Console(width=width, markup=False, highlight=False, emoji=False).print(table)
 
 

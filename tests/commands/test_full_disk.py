@@ -86,6 +86,13 @@ def test_standard_output_that_is_closed_is_an_error(
     assert (failed.returncode, failed.stderr.decode()) == (1, message)
 
 
+def test_a_list_of_tokens_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text("{}")
+    listed = placement_svc("token", "list", closed=True, token_file=tokens)
+    assert (listed.returncode, listed.stderr) == (0, b"")
+
+
 def test_a_demo_that_cannot_print_is_an_error() -> None:
     failed = placement_svc("demo", "--once", "--hosts", "0", "--port", "0")
     assert (failed.returncode, failed.stderr.decode()) == (3, f"Error: {FULL}\n")
