@@ -1,6 +1,6 @@
 """Helpers of the pages: their query, the caller's permissions, and the links between them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +14,12 @@ from placement_svc.schemas.base import Schema
 
 FREE_TEXT_KEYS = frozenset({"project_id", "user_id", "text"})
 """The keys whose values may consist of blanks, as names of providers and ids of projects and users may."""
+
+PROVIDER_RULES = {
+    "providers": ("resource_providers:list",),
+    "inventories": ("resource_providers:inventories:list", "resource_providers:usages"),
+}
+"""The policy rules of the endpoints that return providers with their names, and their inventories."""
 
 
 def filled_pairs() -> list[tuple[str, str]]:
@@ -37,6 +43,11 @@ def allows(rule: str, target: Mapping[str, str] | None = None) -> bool:
     except Forbidden:
         return False
     return True
+
+
+def visible_parts(rules: Mapping[str, Sequence[str]]) -> dict[str, bool]:
+    """Return which parts of a page the caller may see; `rules` has the policy rules of each part."""
+    return {part: all(allows(rule, {}) for rule in of_part) for part, of_part in rules.items()}
 
 
 def visible_project(rule: str, wanted: str | None) -> tuple[bool, str | None]:

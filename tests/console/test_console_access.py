@@ -398,6 +398,45 @@ def test_refused_parts_are_named(get: Get, cloud: None, path: str, refused: list
         assert f"Your role may not {part}." in response.text
 
 
+VIEWER = {"X-Auth-Token": "someone:project", "X-Roles": "viewer"}
+"""A caller whose role only a policy file names."""
+
+PROVIDER_PAGES = {
+    f"/console/consumers/{uuid_of('consumer')}": ("consumers:show", "allocations:list"),
+    "/console/ask?resources=DISK_GB:20": ("allocation_candidates:list",),
+}
+"""Pages with parts about providers, and the rules of their other parts."""
+
+
+@pytest.mark.parametrize("path", PROVIDER_PAGES)
+def test_parts_about_providers_need_the_rules_of_providers(
+    new_app: NewApp, cloud: None, tmp_path: Path, path: str
+) -> None:
+    def page(*rules: str) -> str:
+        file = tmp_path / f"policy{len(rules)}.yaml"
+        file.write_text("\n".join(f'"placement:{rule}": "role:viewer"' for rule in rules))
+        response = new_app(policy_file=file).test_client().get(path, headers=VIEWER)
+        assert response.status_code == 200
+        assert uuid_of("shared") in response.text
+        assert "DISK_GB" in response.text
+        return response.text
+
+    rules = PROVIDER_PAGES[path]
+    without = page(*rules)
+    assert "Your role may not list resource providers." in without
+    assert ">shared<" not in without
+    assert 'class="tree"' not in without
+    rules = (*rules, "resource_providers:list", "resource_providers:usages")
+    only_names = page(*rules)
+    assert "Your role may not list resource providers." not in only_names
+    assert "Your role may not see inventories and usages." in only_names
+    assert ">shared<" in only_names
+    assert 'class="inventory"' not in only_names
+    whole = page(*rules, "resource_providers:inventories:list")
+    assert "Your role may not see inventories and usages." not in whole
+    assert 'class="inventory"' in whole
+
+
 def test_refused_watched_requests_are_named(new_app: NewApp, cloud: None, tmp_path: Path) -> None:
     watched = tmp_path / "watched.yaml"
     watched.write_text("secret: resources=VCPU:1")

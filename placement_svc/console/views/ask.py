@@ -13,7 +13,7 @@ from placement_svc.api.allocation_candidates import check_ignored_consumers, sea
 from placement_svc.api.context import load_pairs, reader, settings
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
-from placement_svc.console.context import allows
+from placement_svc.console.context import PROVIDER_RULES, allows, visible_parts
 from placement_svc.console.labels import with_labels
 from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.login import NOAUTH_TOKEN
@@ -38,7 +38,7 @@ from placement_svc.domain.errors import Invalid, NotFound
 from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, find_page
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
-from placement_svc.domain.providers import Provider, ProviderFilter
+from placement_svc.domain.providers import ProviderFilter
 from placement_svc.domain.wording import short_reason, without_rule
 from placement_svc.http.errors import status_of
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
@@ -67,11 +67,14 @@ class CandidateRow:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates that the page shows, the providers that they name, and the trees of one of them."""
+    """The candidates that the page shows, the names of their providers, and the trees of one of them.
+
+    There are neither names nor trees for a caller who may not list providers.
+    """
 
     rows: Sequence[CandidateRow]
     has_more: bool
-    providers: Mapping[str, Provider]
+    names: Mapping[str, str]
     drawn: int
     nodes: Sequence[TreeNode]
 
@@ -108,6 +111,7 @@ def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:
         form=form_of(pairs, own.get("blank")),
         pasted=own.get("q", ""),
         is_asked=any(key != "root" for key, _ in pairs),
+        shows=visible_parts(PROVIDER_RULES),
         shows_candidates=allows("allocation_candidates:list"),
         shows_explanation=allows("allocation_candidates:explain"),
         shows_fits=allows("allocation_candidates:capacity"),
@@ -228,18 +232,21 @@ def _find(
         uuids = [result.trees.uuids[id_] for id_ in ids]
         rows.append(CandidateRow(allocations_of(demands, uuids), mappings_of(demands, uuids)))
         roots.append({result.trees.providers[id_][3] for id_ in ids})
-    named = {uuid for row in rows for uuids in row.mappings.values() for uuid in uuids}
-    named |= {result.trees.uuids[id_] for ids in roots for id_ in ids}
-    providers = _details(connection, named)
     drawn = min(drawn, len(rows))
+    names: dict[str, str] = {}
     nodes: list[TreeNode] = []
-    if rows:
-        shown = _tree_uuids(result, roots[drawn - 1], rows[drawn - 1])
-        nodes = order_tree(_details(connection, shown, ("inventories", "usages", "traits")))
+    shows = visible_parts(PROVIDER_RULES)
+    if rows and shows["providers"]:
+        named = {uuid for row in rows for uuids in row.mappings.values() for uuid in uuids}
+        names = {each.provider.uuid: each.provider.name for each in _details(connection, named)}
+        drawn_uuids = _tree_uuids(result, roots[drawn - 1], rows[drawn - 1])
+        # The summaries of candidates have the traits too.
+        include = ["traits", *(("inventories", "usages") if shows["inventories"] else ())]
+        nodes = order_tree(_details(connection, drawn_uuids, include))
     return Candidates(
         rows=rows,
         has_more=len(candidates) > limit,
-        providers={each.provider.uuid: each.provider for each in providers},
+        names=names,
         drawn=drawn,
         nodes=nodes,
     )

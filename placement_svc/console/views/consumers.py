@@ -6,7 +6,7 @@ from typing import Any
 from flask import Blueprint, render_template
 
 from placement_svc.api.context import reader
-from placement_svc.console.context import allows, load_form, visible_project
+from placement_svc.console.context import PROVIDER_RULES, allows, load_form, visible_parts, visible_project
 from placement_svc.console.lists import keep_form, page_links, with_page_size
 from placement_svc.console.trees import TreeNode, order_tree
 from placement_svc.db import consumer_pages, provider_pages
@@ -61,6 +61,7 @@ def _summed(allocations: Any) -> dict[str, int]:
 @bp.get("/console/consumers/<uuid>")
 def show_one(uuid: str) -> str:
     """Show one consumer, and what it has of each provider."""
+    shows = visible_parts(PROVIDER_RULES)
 
     def read(connection: Transaction) -> tuple[Consumer, dict[str, Any] | None, list[TreeNode]]:
         consumer = consumer_pages.get(connection, uuid)
@@ -71,12 +72,20 @@ def show_one(uuid: str) -> str:
             return consumer, None, []
         [details] = consumer_pages.find(connection, [uuid])
         allocations = dict(details.allocations or {})
+        if not shows["providers"]:
+            return consumer, allocations, []
         wanted = ProviderFilter(uuids=frozenset(allocations))
-        parts = ("inventories", "usages")
+        parts = ("inventories", "usages") if shows["inventories"] else ()
         found = provider_pages.find_page(connection, wanted, parts, PageRequest(MAX_PROVIDERS))
         return consumer, allocations, order_tree(found.elements)
 
     consumer, allocations, nodes = reader().read(read)
     return render_template(
-        "consumer.html", consumer=consumer, allocations=allocations, nodes=nodes, sums=_summed(allocations)
+        "consumer.html",
+        shows=shows,
+        consumer=consumer,
+        allocations=allocations,
+        nodes=nodes,
+        unnamed=[] if shows["providers"] else sorted(allocations or ())[:MAX_PROVIDERS],
+        sums=_summed(allocations),
     )

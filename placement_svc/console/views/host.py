@@ -8,7 +8,7 @@ import os_traits
 from flask import Blueprint, redirect, render_template, url_for
 
 from placement_svc.api.context import reader
-from placement_svc.console.context import allows, load_form
+from placement_svc.console.context import PROVIDER_RULES, load_form, visible_parts
 from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.trees import TreeNode, order_tree
 from placement_svc.db import capacity, consumer_pages, provider_pages, providers
@@ -28,9 +28,7 @@ MAX_PROVIDERS = 500
 
 PROJECTS = 20
 
-RULES = {
-    "providers": ("resource_providers:list",),
-    "inventories": ("resource_providers:inventories:list", "resource_providers:usages"),
+RULES = PROVIDER_RULES | {
     "traits": ("resource_providers:traits:list",),
     "aggregates": ("resource_providers:aggregates:list",),
     "projects": ("capacity", "usages"),
@@ -56,7 +54,7 @@ class HostPage:
 def show(uuid: str) -> Any:
     """Show the tree of a host; a provider that is not a root leads to the page of its root."""
     page = with_page_size(parse_page(load_form(PageKeys), UUID_KEY))
-    shows = {part: all(allows(rule, {}) for rule in rules) for part, rules in RULES.items()}
+    shows = visible_parts(RULES)
     if not shows["providers"]:
         return render_template("refused.html", title="Host", refused="list resource providers")
     provider = reader().read(providers.get, uuid)
