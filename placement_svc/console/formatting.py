@@ -68,9 +68,12 @@ def bar_of_sums(amounts: dict[str, int]) -> Bar:
 
 def bar_of_inventory(inventory: dict[str, Any], used: int, claimed: int = 0) -> Bar:
     """Return the bar of an inventory in the format of the API."""
-    fields = {name: inventory[name] for name in Inventory.__dataclass_fields__}
-    capacity = Inventory(**fields).capacity
+    capacity = _capacity(inventory)
     return Bar(inventory["reserved"], capacity, used, max(0, capacity - used), claimed)
+
+
+def _capacity(inventory: dict[str, Any]) -> int:
+    return Inventory(**{name: inventory[name] for name in Inventory.__dataclass_fields__}).capacity
 
 
 def units(inventory: dict[str, Any]) -> str:
@@ -78,7 +81,7 @@ def units(inventory: dict[str, Any]) -> str:
     least, most, step = (inventory[name] for name in ("min_unit", "max_unit", "step_size"))
     parts = [
         f"at least {amount(least)}" if least > 1 else "",
-        f"at most {amount(most)}" if most < inventory["total"] else "",
+        f"at most {amount(most)}" if most < _capacity(inventory) else "",
         f"multiples of {amount(step)}" if step > 1 else "",
     ]
     limits = ", ".join(part for part in parts if part)

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,12 +17,13 @@ from sqlalchemy import Engine, update
 
 from placement_svc import console
 from placement_svc.api.explanations import explain_pairs
-from placement_svc.console.formatting import Bar, percentage
+from placement_svc.console.formatting import Bar, percentage, units
 from placement_svc.console.views import ask, host
 from placement_svc.console.views import consumers as consumer_views
 from placement_svc.db import empty_answers
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.tables import consumers
+from placement_svc.domain.inventory import Inventory
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.console.conftest import HOSTILE, LONG_CLASS, RIGHT_TO_LEFT, Get, empty_answer
 from tests.support.cloud import read, uuid_of
@@ -671,6 +672,23 @@ def test_host_shows_the_units_that_restrict_claims(get: Get, api: Api, load_clou
     text = words(get(f"/hosts/{uuid_of('a')}").text)
     assert "0 / 8 free 8; in one claim at least 2, at most 6, multiples of 2" in text
     assert text.count("in one claim") == 1
+
+
+@pytest.mark.parametrize(
+    ("total", "reserved", "ratio", "max_unit", "text"),
+    [
+        (8, 0, 16, 8, "in one claim at most 8"),
+        (8, 0, 16, 128, ""),
+        (100, 0, 0.1, 50, ""),
+        (100, 0, 0.1, 9, "in one claim at most 9"),
+        (10, 4, 1, 6, ""),
+    ],
+)
+def test_largest_unit_restricts_claims_below_the_capacity(
+    total: int, reserved: int, ratio: float, max_unit: int, text: str
+) -> None:
+    inventory = Inventory(total, reserved, max_unit=max_unit, allocation_ratio=ratio)
+    assert units(asdict(inventory)) == text
 
 
 @pytest.mark.parametrize(
