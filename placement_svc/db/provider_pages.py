@@ -3,13 +3,14 @@
 The unique indexes on uuid and on name have these orders: a page reads as many entries as it has providers,
 and those in between that a filter excludes. No index has the order of the used or free amounts of a class,
 which would have to change with every claim. So a page in such an order reads all providers and all
-inventories of the class, wherever the page is, and keeps the first ones while it sorts.
+inventories of the class, wherever the page is, and keeps the first ones while it sorts. A page by level
+sorts all providers that match, which are those of a tree.
 """
 
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from placement_svc.db import names, provider_parts, providers
 from placement_svc.db.filters import free_amount
@@ -81,6 +82,8 @@ def _order(connection: Connection, sort: SortKey | None) -> tuple[Order, ColumnE
         return Order(table.uuid), None
     if sort.attribute == "name":
         return Order(table.uuid, table.name, sort.descending, is_value_unique=True), None
+    if sort.attribute == "level":
+        return Order(table.uuid, func.cardinality(table.path), sort.descending), None
     class_id = names.sort_class_id(connection, sort)
     amount: ColumnElement[Any] = inventories.c.used
     if sort.attribute == "free":

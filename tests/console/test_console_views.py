@@ -341,6 +341,22 @@ def test_pages_say_that_they_show_the_first_providers_only(
     assert "<td>of providers not shown</td>" in rows["last"]
 
 
+def test_host_with_many_providers_shows_the_upper_levels(
+    get: Get, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, *below = sorted(["one", "two", "three", "four"], key=uuid_of, reverse=True)
+    parents = dict(zip(below, [root, *below], strict=False))
+    nodes = [f"{name}<{parent}{{VCPU1}}" for name, parent in parents.items()]
+    load_cloud(read("; ".join([f"{root}{{MEMORY_MB1}}@storage", *nodes, "shared{DISK_GB9}$@storage"])))
+    monkeypatch.setattr(host, "MAX_PROVIDERS", 3)
+    page = get(f"/hosts/{uuid_of(root)}").text
+    levels = dict(enumerate([root, *below[:2]]))
+    shown = [f'class="depth-{level}" id="p-{uuid_of(name)}"' for level, name in levels.items()]
+    shown.append(f'class="depth-0" id="p-{uuid_of("shared")}"')
+    assert re.findall(r'class="depth-\d" id="p-.*?"', page) == shown
+    assert "The first 3 providers; the tree has more." in words(page)
+
+
 def test_consumer_of_unknown_age(get: Get, cloud: None, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(update(consumers).values(created_at=None))

@@ -16,7 +16,7 @@ from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.capacity import Amounts, CapacityGroup, Grouping
 from placement_svc.domain.consumers import ConsumerDetails, ConsumerFilter
 from placement_svc.domain.groups import Membership, RequestGroup
-from placement_svc.domain.pages import Page, PageRequest
+from placement_svc.domain.pages import Page, PageRequest, SortKey
 from placement_svc.domain.providers import Provider, ProviderDetails, ProviderFilter
 from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.scalars import UUID_KEY
@@ -73,7 +73,9 @@ def _read(
     if shows["inventories"]:
         include.append("usages")
     tree_filter = ProviderFilter(group=RequestGroup(in_tree=root.uuid))
-    tree = provider_pages.find_page(connection, tree_filter, include, PageRequest(MAX_PROVIDERS))
+    # The root comes first, and each parent before its children.
+    from_the_root = PageRequest(MAX_PROVIDERS, sort=SortKey("level"))
+    tree = provider_pages.find_page(connection, tree_filter, include, from_the_root)
     sharing = None
     if shows["aggregates"] and shows["traits"]:
         sharing = _sharing(connection, root, tree.elements, include)
