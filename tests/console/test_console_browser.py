@@ -855,6 +855,21 @@ def test_refresh_by_interval_keeps_edited_fields(new_page: NewPage, cloud: None)
     expect(page.get_by_label("resources", exact=True)).to_have_value("VCPU:2")
 
 
+def test_refresh_by_interval_goes_on_after_a_sent_form(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.clock.install()
+    page.goto("/console/hosts#refresh=10")
+    page.locator(".filters").get_by_label("Name or uuid").fill("cn")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**/console/hosts?text=cn**")
+    page.go_back()
+    expect(page.locator(".filters").get_by_label("Name or uuid")).to_have_value("cn")
+    with refreshed(page):
+        page.clock.run_for(11_000)
+    expect(page.locator("tbody th")).to_have_text(["bare", "cn1", "cn2", "shared"])
+    expect(page.locator(".filters").get_by_label("Name or uuid")).to_have_value("cn")
+
+
 def test_refresh_by_interval_waits_for_the_search_field(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.clock.install()

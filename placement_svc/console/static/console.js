@@ -110,7 +110,15 @@ function intervalInUrl() {
   return INTERVALS.some(([value]) => value === chosen) ? chosen : "";
 }
 
+// The fields that the user has edited since their form was sent. What a browser restores after Back was sent.
+const edited = new WeakSet();
+document.addEventListener("input", (event) => edited.add(event.target));
+document.addEventListener("submit", (event) => [...event.target.elements].forEach((field) => edited.delete(field)));
+
 function isChanged(field) {
+  if (!edited.has(field)) {
+    return false;
+  }
   if (field.matches("select")) {
     const options = [...field.options];
     return !(options.find((option) => option.defaultSelected) ?? options[0]).selected;
