@@ -296,6 +296,24 @@ def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> No
     page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
 
 
+def test_map_leaves_shortcuts_to_the_browser(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    page.evaluate("addEventListener('keydown', (event) => { window.isTaken = event.defaultPrevented; })")
+    canvas = page.locator("canvas")
+    canvas.press("Home")
+    tip = page.locator(".tip")
+    for modifier in ("altKey", "ctrlKey", "metaKey"):
+        for key in ("ArrowRight", "ArrowDown", "End", "Escape"):
+            canvas.dispatch_event("keydown", {"key": key, modifier: True})
+            assert not page.evaluate("isTaken"), (modifier, key)
+            expect(tip).to_have_text("bare: no such inventory")
+    canvas.press("ArrowRight")
+    assert page.evaluate("isTaken")
+    expect(tip).to_have_text("cn1: VCPU 16 % (4 / 24)")
+
+
 def test_map_opens_a_host_in_a_new_tab(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/map?fill=VCPU")

@@ -291,6 +291,9 @@
     };
     if (event.key === "Enter") {
       open(focus, event);
+    } else if (event.altKey || event.ctrlKey || event.metaKey) {
+      // Shortcuts of the browser, such as Alt and an arrow key for Back.
+      return;
     } else if (event.key === "Escape") {
       select(-1, false);
     } else if (moves[event.key]) {
