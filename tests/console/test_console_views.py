@@ -7,23 +7,25 @@ from dataclasses import asdict, replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
 from flask import Flask
 from markupsafe import escape
-from sqlalchemy import Engine, update
+from sqlalchemy import Connection, Engine, update
 
 from placement_svc import console
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.console.formatting import Bar, percentage, units
 from placement_svc.console.views import ask, host
 from placement_svc.console.views import consumers as consumer_views
-from placement_svc.db import empty_answers
+from placement_svc.db import empty_answers, providers
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.tables import consumers
 from placement_svc.domain.inventory import Inventory
+from placement_svc.domain.providers import Provider
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.console.conftest import HOSTILE, LONG_CLASS, RIGHT_TO_LEFT, Get, empty_answer
 from tests.support.cloud import read, uuid_of
@@ -339,6 +341,38 @@ def test_pages_say_that_they_show_the_first_providers_only(
     rows = {name: row for row in get(path).text.split("<tr>") for name in consumers if uuid_of(name) in row}
     assert "of providers not shown" not in rows["first"]
     assert "<td>of providers not shown</td>" in rows["last"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda connection: providers.remove(connection, uuid_of("a")),
+        lambda connection: providers.change(
+            connection, uuid_of("a"), "a", uuid_of("b"), may_leave_parent=True
+        ),
+    ],
+    ids=["deleted", "moved"],
+)
+def test_page_of_a_host_is_of_one_moment(
+    get: Get,
+    database: Database,
+    load_cloud: LoadCloud,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Connection], Any],
+) -> None:
+    load_cloud(read("a{VCPU8}; b{VCPU4}"))
+    get_provider = providers.get
+
+    def get_and_change(connection: Connection, uuid: str) -> Provider:
+        found = get_provider(connection, uuid)
+        database.write(change)
+        return found
+
+    monkeypatch.setattr(host, "providers", SimpleNamespace(get=get_and_change))
+    page = get(f"/hosts/{uuid_of('a')}")
+    assert page.status_code == 200
+    assert f"{uuid_of('a')} 1 provider " in words(page.text)
+    assert re.findall('id="p-(.*?)"', page.text) == [uuid_of("a")]
 
 
 def test_host_with_many_providers_shows_the_upper_levels(

@@ -57,18 +57,21 @@ def show(uuid: str) -> Any:
     shows = visible_parts(RULES)
     if not shows["providers"]:
         return render_template("refused.html", title="Host", refused="list resource providers")
-    provider = reader().read(providers.get, uuid)
-    if provider.root_uuid != provider.uuid:
-        target = url_for("host.show", uuid=provider.root_uuid, _anchor=f"p-{provider.uuid}")
+    found = reader().read(_read, uuid, shows, page)
+    if isinstance(found, Provider):
+        target = url_for("host.show", uuid=found.root_uuid, _anchor=f"p-{found.uuid}")
         return redirect(target, 303)
-    found = reader().read(_read, provider, shows, page)
     links = page_links(page, found.consumers) if found.consumers else {}
     return render_template("host.html", page=found, shows=shows, **links)
 
 
 def _read(
-    connection: Transaction, root: Provider, shows: Mapping[str, bool], consumers: PageRequest
-) -> HostPage:
+    connection: Transaction, uuid: str, shows: Mapping[str, bool], consumers: PageRequest
+) -> HostPage | Provider:
+    """Return the page of a host, or the provider with this uuid if it is not a root; raise `NotFound`."""
+    root = providers.get(connection, uuid)
+    if root.root_uuid != root.uuid:
+        return root
     include = [part for part in ("inventories", "traits", "aggregates") if shows[part]]
     if shows["inventories"]:
         include.append("usages")
