@@ -35,11 +35,10 @@ def list_empty_answers() -> Response:
     query = load_query(EmptyAnswersQuery)
     page = parse_page(query, DASHED_UUID_KEY)
     limit = page.limit or DEFAULT_LIMIT
-    marker = page.after.key if page.after else None
     found = reader().read(
         empty_answers.find,
         request_id=query.get("request_id"),
-        before=marker and marker.lower(),
+        before=page.after.key if page.after else None,
         limit=limit + 1,
     )
     links = [link_to_next()(found[limit - 1].uuid)] if len(found) > limit else []

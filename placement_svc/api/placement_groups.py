@@ -19,8 +19,8 @@ from placement_svc.schemas.placement_groups import (
     group_to_json,
     to_group,
 )
+from placement_svc.schemas.scalars import DASHED_UUID_KEY
 from placement_svc.schemas.scalars import UUID as UUID_FORM
-from placement_svc.schemas.scalars import UUID_KEY
 
 bp = Blueprint("placement_groups", __name__)
 
@@ -42,7 +42,7 @@ def _respond(group: PlacementGroup, members: Sequence[GroupMember], status: int 
 @endpoint("placement_groups:list", introduced="1.0", is_extension=True, checks_accept=True)
 def list_placement_groups() -> Response:
     """List placement groups with the number of their members."""
-    page = parse_page(load_query(PlacementGroupsQuery), UUID_KEY)
+    page = parse_page(load_query(PlacementGroupsQuery), DASHED_UUID_KEY)
     read = database().read
     return respond_with_page(
         "placement_groups",

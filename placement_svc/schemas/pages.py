@@ -13,7 +13,7 @@ from placement_svc.domain.errors import Invalid
 from placement_svc.domain.pages import PageRequest, Position, SortKey, SortValue
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.base import Schema
-from placement_svc.schemas.scalars import String, matches
+from placement_svc.schemas.scalars import DASHED_UUID_KEY, String, matches
 from placement_svc.schemas.violations import quote
 
 MAX_LIMIT = 10_000
@@ -46,7 +46,8 @@ class PageKeys(Schema):
 def parse_page(query: Mapping[str, str], marker_pattern: str = "") -> PageRequest:
     """Return the page that a loaded query selects; raise `Invalid`.
 
-    `marker_pattern` is the pattern of a marker in a list that is not sorted.
+    `marker_pattern` is the pattern of a marker in a list that is not sorted. A `DASHED_UUID_KEY` is stored in
+    small letters, and may be in capitals in the query; uuids of consumers are stored as they were sent.
     """
     sort = _parse_sort(query["sort_by"]) if "sort_by" in query else None
     after = None
@@ -55,7 +56,7 @@ def parse_page(query: Mapping[str, str], marker_pattern: str = "") -> PageReques
         if sort is not None:
             after = _decode(marker, sort)
         elif matches(marker_pattern, marker):
-            after = Position(marker)
+            after = Position(marker.lower() if marker_pattern == DASHED_UUID_KEY else marker)
         else:
             raise _bad_marker(marker)
     return PageRequest(_parse_limit(query.get("limit")), after, sort)

@@ -269,3 +269,16 @@ def test_kind_if_no_host_suits_all_groups(
     query = f"resources_A=VCPU:1&resources_B=DISK_GB:1{filters}"
     body = api("GET", f"{PATH}?{query}&group_policy=none").json
     assert body["kind"] == kind
+
+
+def test_root_may_be_a_uuid_in_capitals(api: Api, load_cloud: LoadCloud) -> None:
+    load_cloud(read("h{VCPU1}; other{VCPU1}"))
+    path = f"{PATH}?resources=VCPU:2&root="
+    body = api("GET", f"{path}{uuid_of('h').upper()}").json
+    assert body["root"] == {"uuid": uuid_of("h"), "name": "h"}
+    # A uuid goes before a name, and a name has the letter case in which it was sent.
+    for name in (uuid_of("h").upper(), "NAME"):
+        assert api("POST", "/resource_providers", {"name": name}).status_code == 200
+    assert api("GET", f"{path}{uuid_of('h').upper()}").json["root"]["name"] == "h"
+    assert api("GET", f"{path}NAME").json["root"]["name"] == "NAME"
+    assert api("GET", f"{path}name").status_code == 404

@@ -156,6 +156,7 @@ def test_lists_have_pages(call: Call, load_cloud: LoadCloud, join: Callable[...,
     assert page["placement_groups"] == expected[:2]
     rest = call("GET", page["links"][0]["href"])
     assert rest == {"placement_groups": expected[2:], "links": []}
+    assert call("GET", f"/placement_groups?marker={uuids[1].upper()}") == rest
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=10001", "marker=x", "policy=affinity"])

@@ -137,6 +137,19 @@ def test_marker_of_a_deleted_provider_still_works(get: Get, call: Callable[..., 
         call("POST", "/resource_providers", {"name": last["name"], "uuid": last["uuid"]})
 
 
+@pytest.mark.parametrize("path", ["/resource_providers?", "/capacity?group_by=root&"])
+def test_marker_may_be_in_capitals(get: Get, call: Callable[..., Any], path: str) -> None:
+    uuids = sorted(uuid_of(name) for name in "abcd")
+    for uuid in uuids:
+        call("POST", "/resource_providers", {"name": uuid, "uuid": uuid})
+        inventories = {"inventories": {"VCPU": {"total": 1}}, "resource_provider_generation": 0}
+        call("PUT", f"/resource_providers/{uuid}/inventories", inventories)
+    name = "groups" if "group_by" in path else "resource_providers"
+    for number, uuid in enumerate(uuids):
+        found = get(f"{path}limit=2&marker={uuid.upper()}")[name]
+        assert [each.get("uuid") or each["root"]["uuid"] for each in found] == uuids[number + 1 : number + 3]
+
+
 def detail(api: Api, path: str, version: str = EXTENDED) -> str:
     response = api("GET", path, version=version)
     assert response.status_code == 400, response.get_data()

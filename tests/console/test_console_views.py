@@ -910,6 +910,25 @@ def test_missing_object_is_404(get: Get, path: str) -> None:
     assert get(path).status_code == 404
 
 
+def test_uuids_in_addresses_may_be_in_capitals(get: Get, cloud: None) -> None:
+    page = get(f"/hosts/{uuid_of('cn1').upper()}")
+    assert page.status_code == 200
+    assert uuid_of("cn1") in page.text
+    moved = get(f"/hosts/{uuid_of('numa0').upper()}")
+    assert moved.location == f"/console/hosts/{uuid_of('cn1')}#p-{uuid_of('numa0')}"
+    consumer = get(f"/consumers/{CONSUMER.upper()}")
+    assert consumer.status_code == 200
+    assert "In all: VCPU 8," in words(consumer.text)
+
+
+def test_consumer_that_is_stored_in_capitals_has_a_page(get: Get, api: Api, cloud: None) -> None:
+    claim = {"project_id": "other", "user_id": "u", "consumer_generation": None, "consumer_type": "INSTANCE"}
+    claim["allocations"] = {uuid_of("cn1"): {"resources": {"DISK_GB": 3}}}
+    assert api("POST", "/allocations", {CONSUMER.upper(): claim}).status_code == 204
+    assert "In all: DISK_GB 3" in words(get(f"/consumers/{CONSUMER.upper()}").text)
+    assert "In all: VCPU 8," in words(get(f"/consumers/{CONSUMER}").text)
+
+
 def test_deadline_is_a_page(new_app: NewApp, cloud: None) -> None:
     response = new_app(request_deadline=1e-9).test_client().get("/console/hosts")
     assert response.status_code == 503

@@ -12,6 +12,7 @@ from placement_svc.console.trees import TreeNode, order_tree
 from placement_svc.db import consumer_pages, provider_pages
 from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.consumers import Consumer, ConsumerFilter
+from placement_svc.domain.errors import NotFound
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.schemas.consumers import ConsumersQuery
@@ -64,13 +65,13 @@ def show_one(uuid: str) -> str:
     shows = visible_parts(PROVIDER_RULES)
 
     def read(connection: Transaction) -> tuple[Consumer, dict[str, Any] | None, list[TreeNode]]:
-        consumer = consumer_pages.get(connection, uuid)
+        consumer = _get(connection, uuid)
         if not allows("consumers:show", {"project_id": consumer.project_id}):
             # The caller must not learn that a consumer of another project exists.
             raise consumer_pages.not_found(uuid)
         if not allows("allocations:list"):
             return consumer, None, []
-        [details] = consumer_pages.find(connection, [uuid])
+        [details] = consumer_pages.find(connection, [consumer.uuid])
         allocations = dict(details.allocations or {})
         if not shows["providers"]:
             return consumer, allocations, []
@@ -89,3 +90,14 @@ def show_one(uuid: str) -> str:
         unnamed=[] if shows["providers"] else sorted(allocations or ())[:MAX_PROVIDERS],
         sums=_summed(allocations),
     )
+
+
+def _get(connection: Transaction, uuid: str) -> Consumer:
+    """Return a consumer; raise `NotFound`.
+
+    A uuid in capitals is that of a consumer that is stored like this, or else of the one in small letters.
+    """
+    try:
+        return consumer_pages.get(connection, uuid)
+    except NotFound:
+        return consumer_pages.get(connection, uuid.lower())

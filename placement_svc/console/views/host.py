@@ -57,7 +57,7 @@ def show(uuid: str) -> Any:
     shows = visible_parts(RULES)
     if not shows["providers"]:
         return render_template("refused.html", title="Host", refused="list resource providers")
-    found = reader().read(_read, uuid, shows, page)
+    found = reader().read(_read, uuid.lower(), shows, page)
     if isinstance(found, Provider):
         target = url_for("host.show", uuid=found.root_uuid, _anchor=f"p-{found.uuid}")
         return redirect(target, 303)

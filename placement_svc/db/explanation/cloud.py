@@ -60,12 +60,16 @@ class NamedRoot(NamedTuple):
 
 
 def find_root(reader: InventoryReader, provider: str) -> NamedRoot:
-    """Return the root of the provider with this uuid, or else with this name; raises `NotFound`."""
+    """Return the root of the provider with this uuid, or else with this name; raises `NotFound`.
+
+    The letter case of a uuid does not matter.
+    """
+    has_uuid = provider_row.c.uuid == provider.lower()
     found = (
         select(_root.c.id, _root.c.uuid, _root.c.name)
         .join(provider_row, provider_row.c.root_id == _root.c.id)
-        .where((provider_row.c.uuid == provider) | (provider_row.c.name == provider))
-        .order_by((provider_row.c.uuid == provider).desc())
+        .where(has_uuid | (provider_row.c.name == provider))
+        .order_by(has_uuid.desc())
         .limit(1)
     )
     row = reader.execute(found).first()
