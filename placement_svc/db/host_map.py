@@ -47,7 +47,8 @@ def read_map(
     query = select(roots.c.uuid, roots.c.name, amounts.c.resource_class, amounts.c.used, amounts.c.capacity)
     source = roots.outerjoin(amounts, amounts.c.root_id == roots.c.id)
     if by_trait:
-        id_ = names.trait_ids(connection, [by_trait])[by_trait]
+        message = "Invalid 'group_trait': No such trait(s): {}."
+        id_ = names.trait_ids(connection, [by_trait], message)[by_trait]
         group = roots.c.id.in_(select(provider_traits.c.root_id).where(provider_traits.c.trait_id == id_))
     elif by_aggregate:
         sets = _aggregate_sets()
@@ -94,7 +95,8 @@ _capacity = func.sum(cast(inventories.c.capacity, Double)).label("capacity")
 
 def _of_class(connection: Connection, name: str) -> Subquery:
     """Return the sums of one class by root."""
-    class_id = names.resource_class_ids(connection, [name])[name]
+    message = "Invalid 'fill': No such resource class {}."
+    class_id = names.resource_class_ids(connection, [name], message)[name]
     return (
         select(inventories.c.root_id, literal(name).label("resource_class"), _used, _capacity)
         .where(inventories.c.resource_class_id == class_id)

@@ -115,7 +115,7 @@ def host_conditions(connection: Connection, host_filter: HostFilter) -> Iterator
         is_named = or_(func.strpos(_member.c.name, text) > 0, _member.c.uuid == text.lower())
         yield roots.c.id.in_(select(_member.c.root_id).where(is_named))
     if host_filter.trait:
-        ids = names.trait_ids(connection, [host_filter.trait])
+        ids = names.trait_ids(connection, [host_filter.trait], "Invalid 'trait': No such trait(s): {}.")
         has_trait = _member.c.trait_ids.contains([ids[host_filter.trait]])
         yield roots.c.id.in_(select(_member.c.root_id).where(has_trait))
     if host_filter.aggregate:
@@ -125,7 +125,8 @@ def host_conditions(connection: Connection, host_filter: HostFilter) -> Iterator
         )
         yield roots.c.id.in_(in_aggregate)
     if host_filter.resource_class:
-        class_ids = names.resource_class_ids(connection, [host_filter.resource_class])
+        message = "Invalid 'resource_class': No such resource class {}."
+        class_ids = names.resource_class_ids(connection, [host_filter.resource_class], message)
         of_class = inventories.c.resource_class_id == class_ids[host_filter.resource_class]
         yield roots.c.id.in_(select(inventories.c.root_id).where(of_class))
 

@@ -21,7 +21,14 @@ class PlacementError(Exception):
 
 
 class Invalid(PlacementError):
-    """The request is malformed, names something that does not exist, or exceeds a limit."""
+    """The request is malformed, names something that does not exist, or exceeds a limit.
+
+    `key` is the query key whose value is at fault; it is empty if the error does not know it.
+    """
+
+    def __init__(self, *args: object, key: str = "") -> None:
+        super().__init__(*args)
+        self.key = key
 
 
 class NotFound(PlacementError):

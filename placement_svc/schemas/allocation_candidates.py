@@ -170,11 +170,15 @@ def _parse_groups(pairs: Pairs, version: Version, *, extended: bool) -> tuple[Re
             field, suffix = match.groups()
             values = values_of(pairs, key)
             group = groups.get(suffix, RequestGroup(suffix))
-            if extended and field == "in_tree":
-                values, negative = split_negative(values)
-                group = replace(group, not_in_tree=parse_not_in_tree(key, negative))
-            if values:
-                group = replace(group, **{field: GROUP_PARSERS[field](key, values, version)})
+            try:
+                if extended and field == "in_tree":
+                    values, negative = split_negative(values)
+                    group = replace(group, not_in_tree=parse_not_in_tree(key, negative))
+                if values:
+                    group = replace(group, **{field: GROUP_PARSERS[field](key, values, version)})
+            except Invalid as error:
+                error.key = key
+                raise
             groups[suffix] = group
     return tuple(groups.values())
 

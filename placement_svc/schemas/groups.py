@@ -39,7 +39,10 @@ IN_TREE = f"^{DASHED_UUID_TEXT}$|^!({DASHED_UUID_TEXT}|in:{DASHED_UUID_TEXT}(,{D
 The patterns show the usual forms. The parsers accept more, such as other spellings of a uuid.
 """
 
-RESOURCES_FORM = "?resources=VCPU:1,MEMORY_MB:512"
+BAD_RESOURCES = (
+    "Badly formed resources parameter. Expected resources query string parameter in form: "
+    "?resources=VCPU:1,MEMORY_MB:512."
+)
 ANY_FORM = "in:HW_CPU_X86_VMX,CUSTOM_MAGIC"
 
 
@@ -57,10 +60,7 @@ def parse_resources(value: str) -> dict[str, int]:
 
 
 def _bad_resources(got: str) -> Invalid:
-    return Invalid(
-        "Badly formed resources parameter. Expected resources query string parameter in form: "
-        f"{RESOURCES_FORM}. Got: {got}."
-    )
+    return Invalid(f"{BAD_RESOURCES} Got: {got}.")
 
 
 def _parse_amount(resource_class: str, text: str) -> int:

@@ -424,7 +424,9 @@ def test_page_with_a_problem_is_accessible_and_refreshed_as_a_whole(
     with closing(browser.new_context(base_url=live, viewport=SIZES["narrow"])) as context:
         page = context.new_page()
         page.goto("/console/map?fill=CUSTOM_GOLD")
-        expect(page.get_by_role("alert")).to_have_text("No such resource class CUSTOM_GOLD.")
+        expect(page.get_by_role("alert")).to_have_text(
+            "Invalid 'Fill by': No such resource class CUSTOM_GOLD."
+        )
         expect(page.get_by_label("Fill by")).to_have_value("CUSTOM_GOLD")
         assert violations(page) == []
         call("PUT", "/resource_classes/CUSTOM_GOLD")

@@ -42,6 +42,7 @@ from placement_svc.domain.providers import ProviderFilter
 from placement_svc.domain.wording import short_reason, without_rule
 from placement_svc.http.errors import status_of
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
+from placement_svc.schemas.groups import BAD_RESOURCES
 
 bp = Blueprint("ask", __name__)
 
@@ -52,6 +53,12 @@ MAX_SHOWN = 100
 
 FEW = 5
 """The number of candidates below which the page explains the request, unless the limit is reached."""
+
+_WITHOUT_QUERY = {
+    BAD_RESOURCES: "Amounts have the form VCPU:1,MEMORY_MB:512.",
+    "Invalid resource class in resources parameter: ": "",
+}
+"""Parts of errors that name the query of the API, and the texts of the page instead."""
 
 MAX_TREE = 60
 """The providers of the largest trees that the page draws whole; of larger ones, it draws the suppliers."""
@@ -99,8 +106,17 @@ def show() -> Any:
     try:
         return _page(pairs, own, **(_answer(pairs, own) if pairs != root else {}))
     except (Invalid, NotFound) as error:
-        problem = with_labels(without_rule(str(error)), label_of)
-        return _page(pairs, own, problem=problem), status_of(error)
+        return _page(pairs, own, problem=_problem(error)), status_of(error)
+
+
+def _problem(error: Invalid | NotFound) -> str:
+    """Return the text of an error, which names the field at fault by its label."""
+    text = without_rule(str(error))
+    for part, instead in _WITHOUT_QUERY.items():
+        text = text.replace(part, instead)
+    text = with_labels(text, label_of)
+    label = label_of(error.key) if isinstance(error, Invalid) else None
+    return f"Invalid '{label}': {text}" if label and f"'{label}'" not in text else text
 
 
 def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:

@@ -88,7 +88,7 @@ def _cached_criteria(
 def _build_criteria(
     request: CandidatesRequest, names: NamesLookup, one_provider_per_tree: bool, freed: FreedInventories
 ) -> SearchCriteria:
-    root_required = _resolve_traits(names, request.root_required)
+    root_required = _resolve_traits(names, request.root_required, "root_required")
     root_member_of = _resolve(names.aggregates, request.root_member_of)
     demands: list[Demand] = []
     by_demand: list[SupplierCriteria] = []
@@ -118,7 +118,7 @@ def _build_criteria(
     for number in rules.splittable:
         by_demand[number] = _split_criteria(by_demand[number], demands[number], freed)
     preferred_traits = Membership(tuple(frozenset([name]) for name in request.preferred))
-    preferred = frozenset[int]().union(*_resolve_traits(names, preferred_traits).any_of)
+    preferred = frozenset[int]().union(*_resolve_traits(names, preferred_traits, "preferred").any_of)
     for score in range(1, len(preferred) + 1):
         trait_sets.update(preferred_sets(preferred, score))
     return SearchCriteria(
@@ -159,7 +159,7 @@ class _ResolvedGroup:
     def of(cls, names: NamesLookup, group: RequestGroup, request: CandidatesRequest) -> "_ResolvedGroup":
         """Return a group of `request` with ids; raises `UnknownName` for an unknown trait or class."""
         class_ids = _resolve_classes(names, group)
-        required = _resolve_traits(names, group.required)
+        required = _resolve_traits(names, group.required, f"required{group.suffix}")
         member_of = _resolve(names.aggregates, group.member_of)
         in_tree = None if group.in_tree is None else names.root_ids.get(group.in_tree, UNKNOWN_TREE)
         has_rare_traits = any(any_of.isdisjoint(names.frequent_traits) for any_of in required.any_of)
@@ -228,15 +228,17 @@ def _resolve_classes(names: NamesLookup, group: RequestGroup) -> Mapping[str, in
         if name not in names.resource_classes:
             hint = " Remove the blanks around it." if name != name.strip() else ""
             raise UnknownName(
-                f"Invalid resource class in resources parameter: No such resource class {name}.{hint}"
+                f"Invalid resource class in resources parameter: No such resource class {name}.{hint}",
+                key=f"resources{group.suffix}",
             )
     return {name: names.resource_classes[name] for name in group.resources}
 
 
-def _resolve_traits(names: NamesLookup, required: Membership) -> ResolvedMembership:
+def _resolve_traits(names: NamesLookup, required: Membership, key: str) -> ResolvedMembership:
+    """Return the condition on traits of a query key with ids; raises `UnknownName`."""
     for name in required.names:
         if name not in names.traits:
-            raise UnknownName(f"No such trait(s): {name}.")
+            raise UnknownName(f"No such trait(s): {name}.", key=key)
     return _resolve(names.traits, required)
 
 
