@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placement_svc.domain.groups import GroupPolicy
-from placement_svc.domain.pasted_query import request_query
+from placement_svc.domain.pasted_query import asks_for_capacity, request_query
 from placement_svc.schemas.candidates_query import SUFFIX, ExtendedRequestQuery
 from placement_svc.schemas.explanation import ExplanationQuery
 from placement_svc.schemas.fits import FitsQuery
@@ -117,13 +117,14 @@ def split_page_keys(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
 
 
 def parse_pasted(text: str) -> Pairs:
-    """Return the keys and values in a query, a URL or a curl command; raise `Invalid`."""
+    """Return the keys and values in a query, a URL or a curl command; raise `Invalid`.
+
+    The `limit` of the capacity for a request is the size of a page of hosts, not that of the request.
+    """
     query, *_ = request_query(text).partition("#")
-    return [
-        (key, value)
-        for key, value in parse_pairs(query.encode())
-        if value.strip() and key not in _NOT_OF_THE_REQUEST
-    ]
+    pairs = parse_pairs(query.encode())
+    dropped = _NOT_OF_THE_REQUEST | {"limit"} if asks_for_capacity(text) else _NOT_OF_THE_REQUEST
+    return [(key, value) for key, value in pairs if value.strip() and key not in dropped]
 
 
 def is_request(pairs: Pairs) -> bool:

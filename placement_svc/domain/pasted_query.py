@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 _URL = re.compile(r"(?:allocation_candidates(?:/\w+)?|/console/ask)\?([^\s'\"#]*)")
 
+_CAPACITY_PATH = re.compile(r"allocation_candidates/capacity\b")
+
 _SHORT_OPTIONS = re.compile(r"-([^-AbcCdDeEFHKmoPQrtTuUwxXyYz]*)(?:([^-])(.*))?", re.DOTALL)
 """Short options of curl in one word: those without a value, the first one with a value, and this value."""
 
@@ -30,6 +32,11 @@ def request_query(text: str) -> str:
     """Return the query in a URL or a curl command, or else the text itself, without quotes around it."""
     query = _pasted_query(text)
     return text.strip().strip("'\"").removeprefix("?") if query is None else query
+
+
+def asks_for_capacity(text: str) -> bool:
+    """Return whether a URL or a curl command asks how often a request fits."""
+    return _CAPACITY_PATH.search(text) is not None
 
 
 def _pasted_query(text: str) -> str | None:

@@ -15,6 +15,7 @@ import pytest
 from flask import Flask
 from markupsafe import escape
 from sqlalchemy import Connection, Engine, update
+from werkzeug.test import TestResponse
 
 from placement_svc import console
 from placement_svc.api.explanations import explain_pairs
@@ -768,6 +769,28 @@ def test_pasted_text_without_a_request_is_a_clear_error(get: Get, app: Flask, te
     page = get(f"/ask?q={quote(text)}")
     assert page.status_code == 400
     assert "The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192." in page.text
+
+
+def test_lists_of_a_pasted_request_are_limited_one_by_one(new_app: NewApp, cloud: None) -> None:
+    client = new_app(max_items=3).test_client()
+
+    def paste(path: str, query: str) -> TestResponse:
+        return client.get(f"/console/{path}?{urlencode({'q': query})}", headers=ADMIN)
+
+    longest = "resources=VCPU:1,MEMORY_MB:1,DISK_GB:1&required=HW_NUMA_ROOT,!COMPUTE_NODE,!HW_CPU_X86_AVX2"
+    assert paste("ask", longest).status_code == 303
+    assert client.get(paste("ask", longest).location, headers=ADMIN).status_code == 200
+    assert paste("code.json", longest).json == {"text": "filtered: forbidden_trait"}
+    too_long = f"{longest},!HW_CPU_X86_SSE"
+    page = paste("ask", too_long)
+    assert page.status_code == 400
+    assert "'required' lists more than 3 items" in unescape(page.text)
+    assert escape(too_long) in page.text
+    assert "lists more than 3 items" in paste("code.json", too_long).json["text"]
+    page = client.get(f"/console/ask?{too_long}", headers=ADMIN)
+    assert page.status_code == 400
+    assert "'Traits' lists more than 3 items" in words(page.text)
+    assert too_long.partition("required=")[2] in dict(Page(page.text).sent_by_form("ask"))["required"]
 
 
 @pytest.mark.parametrize("root", ["", f"&root={uuid_of('cn1')}"])

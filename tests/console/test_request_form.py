@@ -66,6 +66,17 @@ def test_query_is_found_in_pasted_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "http://h/allocation_candidates/capacity?resources=VCPU:4&limit=7&max=9",
+        "curl -G http://h/allocation_candidates/capacity -d resources=VCPU:4 -d limit=7",
+    ],
+)
+def test_limit_of_a_page_of_hosts_is_not_that_of_the_request(text: str) -> None:
+    assert parse_pasted(text) == [("resources", "VCPU:4")]
+
+
+@pytest.mark.parametrize(
     ("escaped", "value"),
     [
         (r"\u0021CUSTOM_T1", "!CUSTOM_T1"),

@@ -10,7 +10,7 @@ from flask import Blueprint, Response, g, jsonify, redirect, render_template, re
 from werkzeug.exceptions import Forbidden
 
 from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
-from placement_svc.api.context import load_pairs, reader, settings
+from placement_svc.api.context import reader, settings
 from placement_svc.api.explanations import explain_pairs
 from placement_svc.api.fits import count_pairs
 from placement_svc.console.context import PROVIDER_RULES, allows, visible_parts
@@ -43,6 +43,7 @@ from placement_svc.domain.wording import short_reason, without_rule
 from placement_svc.http.errors import status_of
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.groups import BAD_RESOURCES
+from placement_svc.schemas.query import check_lists, parse_pairs
 
 bp = Blueprint("ask", __name__)
 
@@ -89,7 +90,7 @@ class Candidates:
 @bp.get("/console/ask")
 def show() -> Any:
     """Show the form, and if there is a request, its candidates and its explanation."""
-    sent = load_pairs()
+    sent = parse_pairs(request.query_string)
     pairs, own = split_page_keys([(key, value) for key, value in sent if value.strip()])
     root = [pair for pair in pairs if pair[0] == "root"]
     if "q" in own:
@@ -104,6 +105,7 @@ def show() -> Any:
         typed = [pair if pair[0] == "root" else (pair[0], without_blanks(pair[1])) for pair in pairs]
         return _redirect([*typed, *own.items()])
     try:
+        check_lists(sent, settings().max_items)
         return _page(pairs, own, **(_answer(pairs, own) if pairs != root else {}))
     except (Invalid, NotFound) as error:
         return _page(pairs, own, problem=_problem(error)), status_of(error)
@@ -146,8 +148,10 @@ def show_code() -> Response:
     """Return the kind and the code of the explanation of a request, or why it is not valid, as a text."""
     if not allows("allocation_candidates:explain"):
         raise Forbidden("Your role may not explain requests.")
-    pairs, _ = split_page_keys(parse_pasted(dict(load_pairs()).get("q", "")))
+    text = dict(parse_pairs(request.query_string)).get("q", "")
+    pairs, _ = split_page_keys(parse_pasted(text))
     try:
+        check_lists(pairs, settings().max_items)
         body = explain_pairs([*pairs, ("relaxations", "0")])
     except (Invalid, NotFound) as error:
         found = without_rule(str(error))
@@ -159,6 +163,7 @@ def show_code() -> Response:
 def _pasted_request(text: str) -> Pairs:
     """Return the request in a pasted text; raise `Invalid` if it has none."""
     pairs, _ = split_page_keys(parse_pasted(text))
+    check_lists(pairs, settings().max_items)
     if not is_request(pairs):
         raise Invalid("The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192.")
     return pairs
