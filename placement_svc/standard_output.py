@@ -35,7 +35,7 @@ def flushed() -> Iterator[None]:
 def reported(done: str = "") -> Iterator[None]:
     """Raise `OutputError` if the block cannot write to standard output; `done` says what is complete.
 
-    A reader such as `head` that needs no more is no error.
+    A reader such as `head` that needs no more is no error, and does not change the exit status.
     """
     try:
         with flushed():

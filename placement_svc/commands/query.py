@@ -104,13 +104,10 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
 
 def _write(report: Report, output: Format | None) -> None:
     try:
-        with standard_output.flushed():
+        with standard_output.reported():
             report.write(output)
-    except BrokenPipeError:
-        # A reader such as `head` that needs no more does not change the answer, nor the exit status.
-        pass
-    except OSError as error:
-        raise QueryError(f"The output cannot be written: {error.strerror}") from error
+    except standard_output.OutputError as error:
+        raise QueryError(error.message) from error
 
 
 def _message(error: ClientError, url: str) -> str:
