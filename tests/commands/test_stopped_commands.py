@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from placement_svc.import_export.placement_client import THREADS
 from tests.support.lock_waits import count_waiting
@@ -84,34 +84,38 @@ def test_a_statement_of_an_audit_can_be_stopped(app: object, database_url: str, 
             wait_until(lambda: count_waiting(engine) == 0)
 
 
-def test_a_repair_that_waits_for_a_lock_can_be_stopped(
-    app: object, database_url: str, engine: Engine
-) -> None:
+@contextmanager
+def waiting_repair(database_url: str, engine: Engine) -> Iterator[tuple[Connection, subprocess.Popen[str]]]:
+    """Run a repair that waits for the transaction of a connection; yield the connection and the process."""
     with engine.begin() as other:
         other.execute(text("INSERT INTO projects (external_id) VALUES ('open')"))
         with running("audit", "--fix", database_url=database_url) as process:
             wait_until(lambda: count_waiting(engine) == 1)
-            check_stops(process, signal.SIGINT)
-            wait_until(lambda: count_waiting(engine) == 0)
+            yield other, process
+
+
+def test_a_repair_that_waits_for_a_lock_can_be_stopped(
+    app: object, database_url: str, engine: Engine
+) -> None:
+    with waiting_repair(database_url, engine) as (other, process):
+        check_stops(process, signal.SIGINT)
+        wait_until(lambda: count_waiting(engine) == 0)
         other.rollback()
 
 
 def test_requests_continue_while_a_repair_waits_for_a_lock(
     app: object, database_url: str, engine: Engine
 ) -> None:
-    with engine.begin() as other:
-        other.execute(text("INSERT INTO projects (external_id) VALUES ('open')"))
-        with running("audit", "--fix", database_url=database_url) as process:
-            wait_until(lambda: count_waiting(engine) == 1)
-            with engine.begin() as request:
-                request.execute(text("SET LOCAL statement_timeout = '8s'"))
-                request.execute(text("SELECT FROM projects"))
-                request.execute(text("INSERT INTO users (external_id) VALUES ('u')"))
-            assert process.stderr is not None
-            assert process.stderr.readline().startswith("Waiting for other transactions")
-            other.rollback()
-            _, errors = process.communicate(timeout=TIMEOUT)
-        assert (process.returncode, errors) == (0, "")
+    with waiting_repair(database_url, engine) as (other, process):
+        with engine.begin() as request:
+            request.execute(text("SET LOCAL statement_timeout = '8s'"))
+            request.execute(text("SELECT FROM projects"))
+            request.execute(text("INSERT INTO users (external_id) VALUES ('u')"))
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Waiting for other transactions")
+        other.rollback()
+        _, errors = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, errors) == (0, "")
 
 
 @contextmanager
