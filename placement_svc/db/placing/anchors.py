@@ -8,12 +8,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import (
-    Anchor,
-    ScanCursor,
-    find_anchors,
-    find_anchors_among,
-)
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.batches import BatchPlan, SearchState, planner_for
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered_anchors import END, AnchorSource
