@@ -359,10 +359,9 @@ class AnchorSource:
         """Yield the best rank that each anchor can have, and the anchor, without some excluded suppliers."""
         self._reader.read(anchors)
         for anchor in anchors:
-            rank = best_rank(self.ordering, self.facts, anchor.supplier_ids, self.deadline)
-            if self._subtrees:
-                restricted = self._subtrees.restricted(anchor)
-                restricted_rank = best_rank(self.ordering, self.facts, restricted.supplier_ids, self.deadline)
-                self._subtrees.count(changed=restricted_rank != rank)
-                rank, anchor = restricted_rank, restricted
-            yield rank, anchor
+            restricted = self._subtrees.restricted(anchor) if self._subtrees else anchor
+            rank = best_rank(self.ordering, self.facts, restricted.supplier_ids, self.deadline)
+            if self._subtrees.sample_left:
+                full_rank = best_rank(self.ordering, self.facts, anchor.supplier_ids, self.deadline)
+                self._subtrees.count(changed=rank != full_rank)
+            yield rank, restricted

@@ -1,6 +1,7 @@
 """Leaves out suppliers that `same_subtree` excludes before the bounds of an ordered search are computed."""
 
 from collections.abc import Iterator, MutableMapping
+from contextlib import suppress
 from itertools import islice
 
 from placement_svc.db.search.anchors import Anchor
@@ -43,15 +44,16 @@ class OrderedSubtrees:
         deadline: Deadline,
     ) -> None:
         self.paths: MutableMapping[int, tuple[int, ...]] = {}
-        self._class_demands = frozenset(ordering.class_demands)
+        class_demands = frozenset(ordering.class_demands)
         self._deadline = deadline
         sets = (
             demands
             for demands in dict.fromkeys(criteria.rules.same_subtree)
-            if not demands.isdisjoint(self._class_demands)
+            if not demands.isdisjoint(class_demands)
             and shared_supplies.keys().isdisjoint(criteria.by_demand[demand] for demand in demands)
         )
-        self._sets = tuple(islice(sets, MAX_DEMAND_SETS))
+        self._sets = tuple((demands, demands & class_demands) for demands in islice(sets, MAX_DEMAND_SETS))
+        """The sets, and the demands of each that request the class."""
         self._restricted = 0
         self._changed = 0
         """How many anchors have been restricted, and how many of them have got another bound."""
@@ -85,12 +87,13 @@ class OrderedSubtrees:
         """
         suppliers = anchor.supplier_ids
         for demands in self._with_choice(anchor):
-            if all(self.paths.keys() >= set(suppliers[demand]) for demand in demands):
+            # A path that is too long has not been read.
+            with suppress(KeyError):
                 suppliers = suppliers_in_subtrees(demands, suppliers, self.paths.__getitem__, self._deadline)
         return Anchor(anchor.id, suppliers) if all(suppliers) else anchor
 
     def _with_choice(self, anchor: Anchor) -> Iterator[frozenset[int]]:
         """Yield the sets of demands in which the class has several suppliers."""
-        for demands in self._sets:
-            if any(len(anchor.supplier_ids[demand]) > 1 for demand in demands & self._class_demands):
+        for demands, of_class in self._sets:
+            if any(len(anchor.supplier_ids[demand]) > 1 for demand in of_class):
                 yield demands

@@ -42,6 +42,10 @@ PATH_SIZE = 300
 """Bytes of memory that a path needs, approximately."""
 
 
+LONG_PATH = ""
+"""The text instead of a path of too many levels."""
+
+
 class FactsReader:
     """Reads the facts about the suppliers of anchors into `facts`, those of each supplier once.
 
@@ -104,17 +108,21 @@ class FactsReader:
         rows = fetch_rows(self._connection, statement, values)
         self._memory.reserve(FACTS_SIZE * len(rows))
         self._deadline.check()
-        free = {id_: amount for id_, _, amount, _, _ in rows if amount is not None}
+        free = {id_: amount for id_, _, amount, *_ in rows if amount is not None}
         free.update((id_, self._freed[id_].free) for id_ in self._freed.keys() & free.keys())
         facts.free.update(free)
-        facts.preferred.update((id_, frozenset(trait_ids)) for id_, _, _, trait_ids, _ in rows if trait_ids)
+        if ordering.preferred:
+            preferred = ((id_, frozenset(trait_ids)) for id_, _, _, trait_ids, *_ in rows if trait_ids)
+            facts.preferred.update(preferred)
         if not ordering.is_random:
             # `RandomTexts` decide ties otherwise.
-            facts.tie_breakers.update((id_, uuid) for id_, uuid, _, _, _ in rows)
+            facts.tie_breakers.update((id_, uuid) for id_, uuid, *_ in rows)
         if self._subtrees:
             self._memory.reserve(PATH_SIZE * len(rows))
             self._subtrees.paths.update(
-                (id_, tuple(map(int, path[1:-1].split(",")))) for id_, _, _, _, path in rows if path
+                (id_, _path(id_, root_id, parent_id, path))
+                for id_, _, _, _, root_id, parent_id, path in rows
+                if path != LONG_PATH
             )
 
 
@@ -130,6 +138,15 @@ class RandomTexts(dict[int, str]):
         return text
 
 
+def _path(id_: int, root_id: int, parent_id: int | None, text: str | None) -> tuple[int, ...]:
+    """Return the path of a provider; the text has that of more than three levels."""
+    if text is not None:
+        return tuple(map(int, text[1:-1].split(",")))
+    if parent_id is None:
+        return (id_,)
+    return (root_id, id_) if parent_id == root_id else (root_id, parent_id, id_)
+
+
 def _select_facts(*, with_traits: bool, with_paths: bool) -> FixedStatement:
     provider, inventory = resource_providers.c, inventories.c
     is_of_class = and_(
@@ -137,12 +154,14 @@ def _select_facts(*, with_traits: bool, with_paths: bool) -> FixedStatement:
         inventory.resource_class_id == bindparam("class_id", type_=Integer),
     )
     preferred_traits: ColumnElement[Any] = held_among("trait_ids") if with_traits else null()
-    path: ColumnElement[Any] = null()
+    path: Sequence[ColumnElement[Any]] = ()
     if with_paths:
-        # psycopg2 takes longer to parse an array than Python takes to split its text.
-        path = case((func.cardinality(provider.path) <= MAX_LEVELS, cast(provider.path, Text)))
+        # Few paths are a text, as that takes longer; psycopg2 takes even longer to parse an array.
+        levels = func.cardinality(provider.path)
+        text = case((levels <= 3, null()), (levels <= MAX_LEVELS, cast(provider.path, Text)), else_=LONG_PATH)
+        path = provider.root_id, provider.parent_id, text
     query = (
-        select(provider.id, provider.uuid, free_amount(inventories), preferred_traits, path)
+        select(provider.id, provider.uuid, free_amount(inventories), preferred_traits, *path)
         .select_from(resource_providers.outerjoin(inventories, is_of_class))
         .where(provider.id == any_id("provider_ids"))
     )

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain
 
 from placement_svc.domain.combining.interfaces import Combining, Constraint
-from placement_svc.domain.combining.shared_lists import change_each, distinct_lists
+from placement_svc.domain.combining.shared_lists import distinct_lists
 from placement_svc.domain.execution.deadline import Deadline
 
 PathLookup = Callable[[int], tuple[int, ...]]
@@ -49,15 +49,13 @@ def suppliers_in_subtrees(
 
     These have no possible head at or above them, whichever suppliers the other demands have.
     """
-    of_demands = [suppliers[demand] for demand in demands]
-    lists = distinct_lists(of_demands)
+    lists = distinct_lists([suppliers[demand] for demand in demands])
     heads = _above_all(lists, path, deadline).intersection(chain.from_iterable(lists))
-
-    def inside(ids: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([id_ for id_ in deadline.checked(ids) if not heads.isdisjoint(path(id_))])
-
-    by_demand = dict(zip(demands, change_each(of_demands, inside), strict=True))
-    return tuple([by_demand.get(demand, ids) for demand, ids in enumerate(suppliers)])
+    inside = {
+        id(ids): tuple([id_ for id_ in deadline.checked(ids) if not heads.isdisjoint(path(id_))])
+        for ids in lists
+    }
+    return tuple([inside[id(ids)] if demand in demands else ids for demand, ids in enumerate(suppliers)])
 
 
 class _UnpreparedConstraint(Constraint):

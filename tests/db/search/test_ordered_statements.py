@@ -1,6 +1,7 @@
 """An ordered search reads and combines as few trees as possible, with few statements."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from flask import Flask
@@ -11,32 +12,46 @@ from placement_svc.db.search import ordered_anchors
 from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, SAMPLE
 from placement_svc.observability import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
-from tests.support.cloud import read, uuid_of
+from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.statements import sent_statements
 
 EXTENDED = "1.39, placement-svc 1.0"
+
+NODE_WITH_CARD = (
+    "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
+    "&group_policy=none"
+)
+"""A request for VCPU in a node with a card."""
 
 FEW_STATEMENTS = 24
 """Those of three batches of roots."""
 
 
+def _hosts(uncarded: Sequence[int], levels: int = 0) -> Cloud:
+    """Return hosts with a node with a card, of 20 + n VCPU, and one without a card, of `uncarded[n]` VCPU.
+
+    So many levels are between the host and the node with the card.
+    """
+    hosts = []
+    for n, amount in enumerate(uncarded):
+        names = [f"h{n}", *(f"l{n}x{level}" for level in range(levels))]
+        between = [f"{name}<{parent}{{}}" for parent, name in pairwise(names)]
+        node = f"a{n}<{names[-1]}{{VCPU{20 + n}}}"
+        hosts += [f"h{n}{{}}", *between, node, f"c{n}<a{n}{{SRIOV_NET_VF8}}", f"b{n}<h{n}{{VCPU{amount}}}"]
+    return read("; ".join(hosts))
+
+
+@pytest.mark.parametrize("levels", range(4))
 @pytest.mark.parametrize(("order", "first"), [("spread", 19), ("pack", 0)])
 def test_child_that_same_subtree_excludes_does_not_decide_which_trees_are_combined(
-    api: Api, load_cloud: LoadCloud, order: str, first: int
+    api: Api, load_cloud: LoadCloud, order: str, first: int, levels: int
 ) -> None:
-    """Each host has a node with a card, and one without a card that has the best amount for every order."""
-    hosts = [
-        f"h{n}{{}}; a{n}<h{n}{{VCPU{20 + n}}}; c{n}<a{n}{{SRIOV_NET_VF8}}"
-        f"; b{n}<h{n}{{VCPU{90 if order == 'spread' else 9}}}"
-        for n in range(20)
-    ]
-    load_cloud(read("; ".join(hosts)))
-    response = api(
-        "GET",
-        "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
-        f"&group_policy=none&order_by={order}:VCPU&limit=1",
-        version=EXTENDED,
-    )
+    """Each host has a node with a card, and one without a card that has the best amount for every order.
+
+    So many levels are between the host and the node with the card.
+    """
+    load_cloud(_hosts([90 if order == "spread" else 9] * 20, levels))
+    response = api("GET", f"{NODE_WITH_CARD}&order_by={order}:VCPU&limit=1", version=EXTENDED)
     [candidate] = response.json["allocation_requests"]
     assert candidate["mappings"]["_C"] == [uuid_of(f"a{first}")]
     assert request_stats.current().anchors == 1
@@ -49,10 +64,7 @@ def test_paths_are_read_of_few_trees_if_same_subtree_excludes_nothing(
     load_cloud(read("; ".join(f"h{number}{{}}; {nodes.format(number)}" for number in range(60))))
     # The text, and not that of EXECUTE.
     app = new_app(prepared_statements=False)
-    path = (
-        "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
-        "&group_policy=none&order_by=spread:VCPU&limit=50"
-    )
+    path = f"{NODE_WITH_CARD}&order_by=spread:VCPU&limit=50"
     with sent_statements(app.extensions["database"].engine) as statements:
         response = app.test_client().get(
             path, headers=ADMIN | {"OpenStack-API-Version": f"placement {EXTENDED}"}
@@ -69,10 +81,7 @@ def test_node_below_many_levels_has_its_place(api: Api, load_cloud: LoadCloud) -
     levels = [f"l{n}<{f'l{n - 1}' if n else 'h'}{{}}" for n in range(MAX_LEVELS)]
     node = f"a<l{MAX_LEVELS - 1}{{VCPU50}}; c<a{{SRIOV_NET_VF8}}; b<h{{VCPU90}}"
     load_cloud(read("; ".join(["h{}", *levels, node, "k{VCPU60}; d<k{SRIOV_NET_VF8}"])))
-    path = (
-        "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
-        "&group_policy=none&order_by=spread:VCPU"
-    )
+    path = f"{NODE_WITH_CARD}&order_by=spread:VCPU"
     for limit, expected in (("", ["k", "a"]), ("&limit=1", ["k"])):
         response = api("GET", path + limit, version=EXTENDED).json
         nodes = [each["mappings"]["_C"] for each in response["allocation_requests"]]
