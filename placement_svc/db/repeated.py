@@ -18,23 +18,41 @@ REMEMBERED = 2000
 """How many keys are remembered that have been requested once, each as a number."""
 
 
+class RecentValues(Generic[T]):
+    """A value for each of the `size` keys that were set most recently.
+
+    A key is kept as its hash, so two keys may have one value, though hardly ever.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[int, T] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> T | None:
+        """Return the value of a key; None if it has none."""
+        return self._values.get(hash(key))
+
+    def set(self, key: Hashable, value: T) -> T | None:
+        """Set the value of a key, and return the one that it had before."""
+        number = hash(key)
+        with self._lock:
+            before = self._values.pop(number, None)
+            self._values[number] = value
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
+        return before
+
+
 class RecentKeys:
     """The keys that have been requested recently, at most `REMEMBERED`."""
 
     def __init__(self) -> None:
-        self._hashes: OrderedDict[int, None] = OrderedDict()
-        self._lock = Lock()
+        self._values = RecentValues[bool](REMEMBERED)
 
     def is_repeated(self, key: Hashable) -> bool:
         """Return whether the key has been requested recently, and remember it."""
-        number = hash(key)
-        with self._lock:
-            is_repeated = number in self._hashes
-            self._hashes[number] = None
-            self._hashes.move_to_end(number)
-            if len(self._hashes) > REMEMBERED:
-                self._hashes.popitem(last=False)
-        return is_repeated
+        return self._values.set(key, True) is not None
 
 
 class RepeatedCache(Generic[P, T]):

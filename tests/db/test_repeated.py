@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, literal_column, select
 
 from placement_svc.db import repeated
-from placement_svc.db.repeated import RecentKeys, RepeatedCache
+from placement_svc.db.repeated import RecentKeys, RecentValues, RepeatedCache
 from placement_svc.db.search import anchor_statement
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
@@ -66,3 +66,13 @@ def test_compiled_statement_is_kept_once_it_is_repeated(engine: Engine) -> None:
             connection.execute(statement)
             sizes.append(len(compiled))
     assert [size - sizes[0] for size in sizes] == [0, 1, 1]
+
+
+def test_values_of_most_recent_keys_are_kept() -> None:
+    recent = RecentValues[float](2)
+    assert recent.get("a") is None
+    assert recent.set("a", 1.5) is None
+    recent.set("b", 2.5)
+    assert recent.set("a", 3.5) == 1.5
+    recent.set("c", 4.5)
+    assert [recent.get(key) for key in "abc"] == [3.5, None, 4.5]

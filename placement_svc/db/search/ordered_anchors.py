@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from placement_svc.db.repeated import RecentValues
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories
@@ -66,8 +67,14 @@ UNKEYED_COST = 1 / 4
 MIN_SAMPLE = 30
 """The least number of roots of such a batch: fewer roots say little about the others."""
 
+REMEMBERED_SEARCHES = 500
+"""For how many searches a worker remembers how many roots they examined for each tree."""
+
 END: TreePosition = (math.inf, math.inf, "")
 """A position behind all trees."""
+
+
+_recent_roots_per_tree = RecentValues[float](REMEMBERED_SEARCHES)
 
 
 @dataclass
@@ -90,9 +97,11 @@ class AnchorSource:
     that can have the best score come first, then those that can have the next one, and so on. For each score,
     the first batches are roots in the order of the best key that their trees can have. The roots with the
     best keys are often no anchors, or have a worse key themselves: the fullest hosts lack another class. So
-    the batches grow. If filters exclude most of the roots, and it takes less time, only those in sets are
-    ordered; with small sets, from the start. If most of these are not anchors either, or many roots have been
-    examined, all trees that can have the score follow at once.
+    the batches grow. Schedulers repeat their requests, so the first batch has as many roots for each tree
+    that is wanted as the last search with the same criteria examined. If filters exclude most of the roots,
+    and it takes less time, only those in sets are ordered; with small sets, from the start. If most of these
+    are not anchors either, or many roots have been examined, all trees that can have the score follow at
+    once.
 
     If consumers are ignored, `freed` are the inventories from which these have allocations. The roots are in
     the order of stored amounts, which are wrong for a tree with such an inventory of the class of `order_by`.
@@ -153,8 +162,11 @@ class AnchorSource:
         self._is_in_order = self._orders_roots
         self._is_restricted = False
         """Whether only the roots in sets are ordered."""
-        self._roots_per_anchor = 1.0
-        """How many roots have one anchor among them, as far as that is known before the first batch."""
+        self._search_key = self._score_criteria, self.ordering
+        self._roots_per_tree = min(
+            _recent_roots_per_tree.get(self._search_key) or 1, self._max_roots_per_tree()
+        )
+        """How many roots the first batch has for each tree that is wanted."""
         self._sets = facts_about_sets(self._score_criteria, self.shared_supplies)
         self._progress = _Progress()
         if self._orders_roots and self._sets.least_size is not None:
@@ -167,7 +179,7 @@ class AnchorSource:
         """
         roots_per_anchor = max(1, self.criteria.root_count / max(1, size))
         if self._sets.set_count == 1 and self._limit * roots_per_anchor < self._listing_cost():
-            self._roots_per_anchor = roots_per_anchor
+            self._roots_per_tree = max(self._roots_per_tree, roots_per_anchor)
         elif self._may_restrict:
             self._restrict()
 
@@ -224,7 +236,7 @@ class AnchorSource:
         if not self._is_in_order:
             return self._all_of_score()
         size = self._next_size(wanted)
-        root_ids = self._roots.next(size, enough=wanted)
+        root_ids = self._roots.next(size, enough=math.ceil(wanted * self._expected_roots_per_tree()))
         freed_roots = frozenset[int]() if self._progress.batches else self._freed_roots
         anchors = find_anchors_among(
             self._connection,
@@ -246,6 +258,8 @@ class AnchorSource:
             in_order = [bound for bound, anchor in found if anchor.id not in freed_roots]
             before_horizon = sum(bound <= self.horizon for bound in in_order)
             progress.before_horizon += before_horizon
+            if before_horizon >= wanted and not self._is_restricted:
+                _recent_roots_per_tree.set(self._search_key, self._expected_roots_per_tree())
             anchor_count = sum(each.id not in freed_roots for each in anchors)
             if progress.batches == MAX_ORDERED_BATCHES or not self._useless_left():
                 self._is_in_order = False
@@ -286,15 +300,25 @@ class AnchorSource:
         if self._sets.set_count > 1 and not self._is_restricted:
             factor, more = FIRST_BATCH_OF_SETS
         progress = self._progress
+        expected = int(factor * wanted * self._expected_roots_per_tree()) + more
         if progress.batches == 0:
-            return int(factor * wanted * self._roots_per_anchor) + more
+            return expected
         # A batch of roots of one key can have fewer roots than requested, even none.
         most = max(BATCH_GROWTH * progress.last_batch, progress.examined) + more
-        roots_per_anchor = progress.examined / max(1, progress.before_horizon)
-        expected = int(factor * wanted * roots_per_anchor) + more
         if progress.batches == 1:
             return min(expected, most)
         return min(max(expected, progress.last_batch), most, wanted + self._useless_left())
+
+    def _expected_roots_per_tree(self) -> float:
+        """Return how many roots must be examined for each tree that is wanted, by what is known so far."""
+        progress = self._progress
+        if progress.batches == 0:
+            return self._roots_per_tree
+        return progress.examined / max(1, progress.before_horizon)
+
+    def _max_roots_per_tree(self) -> float:
+        """Return how many roots the first batch may have for each tree, so that few are examined in vain."""
+        return 1 + self._max_useless() / max(1, self._limit)
 
     def _can_order_roots(self) -> bool:
         """Return whether the keys of trees depend on their own inventories, and many trees fit.

@@ -57,6 +57,23 @@ def test_child_that_same_subtree_excludes_does_not_decide_which_trees_are_combin
     assert request_stats.current().anchors == 1
 
 
+def test_repeated_search_begins_with_as_many_roots_as_the_last_one_needed(
+    app: Flask, api: Api, load_cloud: LoadCloud
+) -> None:
+    """Half of the first hosts have a node without a card that is better."""
+    load_cloud(_hosts([20 + (n + 100) % 200 for n in range(200)]))
+    responses, statements = [], []
+    for _ in range(2):
+        with sent_statements(app.extensions["database"].engine) as sent:
+            responses.append(api("GET", f"{NODE_WITH_CARD}&order_by=spread:VCPU&limit=20", version=EXTENDED))
+        statements.append([each for each in sent if "provider_ids" in (each.parameters or {})])
+    first, second = responses
+    assert first.json == second.json
+    assert len(first.json["allocation_requests"]) == 20
+    # One for the first anchors, which show whether their paths are worthwhile, and one for the others.
+    assert len(statements[1]) == 2 < len(statements[0])
+
+
 def test_paths_are_read_of_few_trees_if_same_subtree_excludes_nothing(
     new_app: NewApp, load_cloud: LoadCloud
 ) -> None:
