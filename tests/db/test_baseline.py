@@ -159,6 +159,10 @@ CHANGED = {
             "(SELECT CASE WHEN id IN (SELECT unnest(providers_to_increment)) THEN id END"
             " FROM resource_providers WHERE uuid = claimed.provider)"
         ),
+        "FROM requested WHERE requested.amount <= (SELECT max_unit FROM inventories"
+        " WHERE provider_id = requested.provider_id AND resource_class_id = requested.class_id);": (
+            "FROM requested;"
+        ),
     },
     "provider_traits_update_trait_ids": {
         "IF TG_OP IN ('DELETE', 'UPDATE') THEN": (

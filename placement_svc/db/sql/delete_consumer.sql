@@ -12,8 +12,6 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 AS $$
 DECLARE
-    -- FOR UPDATE, as the row is deleted below: a weaker lock first would have to be upgraded, which
-    -- can deadlock.
     ids bigint[] := ARRAY(SELECT id FROM consumers WHERE uuid = consumer_uuid FOR UPDATE);
 BEGIN
     IF ids = '{}' THEN

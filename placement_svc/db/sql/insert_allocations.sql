@@ -2,7 +2,8 @@
 -- the consumers that get none, and increment the generations of providers.
 --
 -- The text and numeric arrays are parallel: one element per allocation. A provider must be one of
--- `providers_to_increment`, which are locked.
+-- `providers_to_increment`, which are locked. The caller has checked the allocations: one without
+-- an inventory, or with an amount that is no integer, is an SQL error.
 --
 -- A transaction of several statements calls this function: see README.md. The options keep every
 -- lookup on keys: see apply_claims.sql.
@@ -44,12 +45,6 @@ BEGIN
     )
     INSERT INTO allocations (consumer_id, provider_id, resource_class_id, used)
     SELECT requested.consumer_id, requested.provider_id, requested.class_id, requested.amount
-      FROM requested
-    -- An amount that no inventory can hold is omitted instead of being an SQL error (out of range);
-    -- the check of the claims refuses it with a reason.
-     WHERE requested.amount <= (SELECT max_unit
-                                  FROM inventories
-                                 WHERE provider_id = requested.provider_id
-                                   AND resource_class_id = requested.class_id);
+      FROM requested;
 END
 $$;

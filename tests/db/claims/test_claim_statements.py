@@ -9,11 +9,13 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
-from placement_svc.db import names, schema, sql
+from placement_svc.db import allocations, consumers, names, schema, sql
 from placement_svc.db.claims import procedures
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.connections.engine import Database, connect
+from placement_svc.db.providers import lock_all
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
 from tests.conftest import Api
@@ -212,6 +214,30 @@ def host(api: Api) -> str:
     body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": MAX_AMOUNT}}}
     assert api("PUT", f"/resource_providers/{uuid}/inventories", body).status_code == 200
     return uuid
+
+
+@pytest.mark.parametrize(
+    ("resource_class", "amount", "error"),
+    [
+        ("VCPU", 2**31, "integer out of range"),
+        ("CUSTOM_NONE", 1, "violates not-null constraint"),
+        ("MEMORY_MB", 1, "allocations_provider_id_resource_class_id_fkey"),
+    ],
+)
+def test_no_allocation_of_several_statements_is_left_out(
+    engine: Engine, host: str, resource_class: str, amount: int, error: str
+) -> None:
+    """If a caller of `insert_allocations` does not check one, the transaction fails."""
+    claim = Claim(
+        str(uuid4()), "project", "user", "INSTANCE", None, {host: {"VCPU": 1, resource_class: amount}}
+    )
+    with engine.connect() as connection:
+        consumers.lock_and_increment(connection, [claim])
+        provider = lock_all(connection, [host])[host]
+        with pytest.raises(DBAPIError, match=error):
+            allocations.allocate(
+                connection, [claim], consumers_to_delete=[], providers_to_increment=[provider.id]
+            )
 
 
 def body(host: str, amount: float) -> dict[str, Any]:
