@@ -129,6 +129,23 @@ def test_min_count_leaves_the_last_consumers_unplaced(api: Api, load_cloud: Load
     assert allocations(api, C) == {}
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_generation_of_an_unplaced_consumer_is_checked(
+    api: Api, load_cloud: LoadCloud, dry_run: bool
+) -> None:
+    """A scheduler must not learn that there is no host for a server that has one."""
+    load_cloud(read("h{VCPU8}"))
+    assert api("POST", "/claims", json=body(C, request="resources=VCPU:2")).status_code == 200
+
+    sent = body(A, B, C, request="resources=VCPU:3", min_count=1, dry_run=dry_run)
+    response = api("POST", "/claims", json=sent)
+
+    assert response.status_code == 409
+    assert error(response)["code"] == "placement.concurrent_update"
+    assert allocations(api, A) == allocations(api, B) == {}
+    assert allocations(api, C) == {uuid_of("h"): {"VCPU": 2}}
+
+
 @pytest.mark.parametrize("uuid", [A.upper(), A.replace("-", ""), f"{{{A}}}", f"urn:uuid:{A}"])
 def test_uuids_are_stored_in_one_form(api: Api, load_cloud: LoadCloud, uuid: str) -> None:
     load_cloud(read("h{VCPU8}"))

@@ -28,7 +28,7 @@ from placement_svc.domain.simulated_claims.most_claims import MostClaims
 class PlacementSearchOptions:
     """How one snapshot is searched.
 
-    With `checks_generations`, outdated generations are an error before the search; without, only if the
+    With `checks_generations`, outdated generations are an error before the search; without, only if some
     consumers cannot be placed. `is_repeatable` starts without `order_by` always at the same trees, instead of
     a random one. `spare_trees` are fetched besides those that the consumers need.
     """
@@ -51,8 +51,9 @@ def find_placements(
 
     Raises `NoCandidates` if there are fewer, `ConcurrentUpdate` for an outdated consumer generation, and
     `Invalid` for an unknown trait or resource class. Three statements for one batch of trees, one more if
-    a provider shares, and one if consumers are moved; two more for each further batch, of which there are
-    at most three without an order. A rule has some of its own, and two for the roots that it favors.
+    a provider shares, one if consumers are moved, and one if some are not placed; two more for each further
+    batch, of which there are at most three without an order. A rule has some of its own, and two for the
+    roots that it favors.
     """
     placements, _ = find_placements_and_suppliers(connection, wanted, options)
     return placements
@@ -67,8 +68,10 @@ def find_placements_and_suppliers(
     if options.checks_generations:
         _check_generations(connection, wanted)
     placed = search.run()
-    if len(placed) < wanted.min_count:
+    if len(placed) < len(wanted.consumers):
+        # The claim checks only the consumers that are placed.
         _check_generations(connection, wanted)
+    if len(placed) < wanted.min_count:
         raise _no_candidates(connection, wanted, options, len(placed))
     return search.placements(placed), search.trees.supplier_uuids()
 
