@@ -13,7 +13,7 @@ HTML = "text/html"
 PLAIN = "text/plain"
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_VALUE = rf'(?:{_TOKEN}|"[^"]*")'
+_VALUE = rf'(?:{_TOKEN}|"(?:[^"\\]|\\.)*")'
 _PARAMETERS = rf"(?:[ \t]*;[ \t]*(?!q=){_TOKEN}={_VALUE})*"
 _WEIGHT = r"[ \t]*;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)"
 _EXTENSIONS = rf"(?:[ \t]*;[ \t]*{_TOKEN}(?:={_VALUE})?)*"
@@ -27,7 +27,17 @@ def _parse(header: str) -> MIMEAccept | None:
     """Return an `Accept` header parsed, None if it is malformed (RFC 7231, section 5.3.2)."""
     if not _WELL_FORMED.fullmatch(header.strip()):
         return None
-    return MIMEAccept([(match[1], float(match[2] or 1)) for match in _RANGES.finditer(header)])
+    weights: dict[str, float] = {}
+    for match in _RANGES.finditer(header):
+        # The first of equal ranges counts, as in OpenStack Placement.
+        weights.setdefault(_normalize(match[1]), float(match[2] or 1))
+    return MIMEAccept(list(weights.items()))
+
+
+def _normalize(media_range: str) -> str:
+    """Return a range in lower case; a wildcard without parameters, as it would be more specific with them."""
+    kind = media_range.partition(";")[0].rstrip()
+    return (kind if kind.endswith("/*") else media_range).lower()
 
 
 def _allows_anything(header: str) -> bool:

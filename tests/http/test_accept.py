@@ -32,6 +32,18 @@ from placement_svc.http.accept import HTML, JSON, PLAIN, accepts_json, error_for
         ("*/json", False, PLAIN),
         ("application/json; charset=utf-8", False, PLAIN),
         ('application/json; charset="utf-8"', False, PLAIN),
+        # The first of equal ranges counts; the parameters of a wildcard mean nothing.
+        ("application/json;q=0, application/json", False, PLAIN),
+        ("application/json, application/json;q=0", True, JSON),
+        ("application/*;q=0, APPLICATION/*", False, PLAIN),
+        ("*/*;q=0, */*", False, PLAIN),
+        ("application/*, application/*;v=1;q=0", True, JSON),
+        ("*/*;q=0.5, */*;a=b;q=0", True, HTML),
+        ("application/json, text/*, text/*;a=b;q=0", True, HTML),
+        ("application/*;a=b", True, JSON),
+        # A quoted parameter.
+        (r'application/json;a="b\"c"', False, PLAIN),
+        (r'application/json;a="b\"c", text/html;q=0.1', False, HTML),
         # Malformed headers.
         ("json", True, HTML),
         ("nonsense", True, HTML),
