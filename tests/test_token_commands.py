@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from placement_svc.cli import main
 from placement_svc.http import token_file
+from tests.support.terminal import on_terminal
 
 
 @pytest.fixture
@@ -146,6 +147,17 @@ def test_list_is_a_table_that_marks_expired_tokens(tokens: Path) -> None:
     assert second[1] == "[bold]old[/bold]" + "x" * 100
     assert second[5] == "2026-01-01T00:00:00+00:00 (expired)"
     assert "expired" not in third[5]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_nothing_in_a_list_is_cut_on_a_terminal(tokens: Path, columns: int) -> None:
+    for user in ("nova-compute@example", "nova-compute@example.org"):
+        token_file.add(tokens, user, "0123456789abcdef0123456789abcdef", ["service"])
+    shown = on_terminal("token", "list", columns=columns, PLACEMENT_TOKEN_FILE=str(tokens))
+    assert "…" not in shown
+    for document in listed(tokens):
+        assert str(document["id"]) in shown
+        assert str(document["project_id"]) in shown
 
 
 def test_list_shows_names_as_they_are(tokens: Path) -> None:

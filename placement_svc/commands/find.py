@@ -61,7 +61,8 @@ def _queries(service: ServiceClient, text: str) -> Iterator[tuple[str, list[dict
         # An aggregate has the form in which a client has written it.
         yield "aggregate", [{"member_of": f"in:{','.join(dict.fromkeys((text, text.lower(), uuid)))}"}]
         yield "uuid", [{"uuid": uuid}]
-        if used := list(get(service, f"/allocations/{uuid}")["allocations"]):
+        consumers = get(service, "/allocations", consumer_uuid=uuid)["consumers"]
+        if used := [provider for consumer in consumers.values() for provider in consumer["allocations"]]:
             batches = (used[start : start + BATCH_SIZE] for start in range(0, len(used), BATCH_SIZE))
             yield "consumer", [{"uuid": f"in:{','.join(batch)}"} for batch in batches]
     elif _TRAIT.fullmatch(text):

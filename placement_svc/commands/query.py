@@ -124,7 +124,7 @@ def _message(error: ClientError, url: str) -> str:
 
 def get(service: ServiceClient, path: str, **query: str | int) -> Any:
     """Return the JSON of the response to GET `path` with the query; raises `ClientError`."""
-    return service.get(f"{path}?{urlencode(query)}")
+    return service.get(f"{path}?{urlencode(query)}" if query else path)
 
 
 def get_pages(service: ServiceClient, path: str, name: str, **query: str | int) -> Iterator[dict[str, Any]]:

@@ -1,20 +1,19 @@
 """The commands `token`: manage the token file."""
 
-import json
 import re
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from placement_svc import config, standard_output
-from placement_svc.commands.report import PIPE_WIDTH
+from placement_svc.commands.listing import Listing
+from placement_svc.commands.report import Format, Report
 from placement_svc.http import policy, token_file
 from placement_svc.http.token_file import Token
+
+_HEADINGS = ("Id", "User", "Project", "Roles", "Created", "Expires")
 
 _PERIOD = re.compile(r"([0-9]+)([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -109,25 +108,22 @@ def create_token(user: str, project: str, roles: tuple[str, ...], expires: datet
 def list_tokens(as_json: bool) -> None:
     """List the tokens without their secrets."""
     tokens = token_file.read(_token_file(config.from_environ()))
-    if as_json:
-        documents = [_document(token_id, record) for token_id, record in tokens.items()]
-        with standard_output.reported():
-            click.echo(json.dumps(documents, indent=2))
-        return
-    table = Table("Id", "User", "Project", "Roles", "Created", "Expires")
-    for token_id, record in tokens.items():
-        expires = _time(record.expires_at) or "never"
-        table.add_row(
-            token_id,
-            record.user_id,
-            record.project_id,
-            ", ".join(record.roles),
-            record.created_at,
-            f"{expires} (expired)" if record.is_expired() else expires,
-        )
+    documents = [_document(token_id, record) for token_id, record in tokens.items()]
+    listing = Listing(_HEADINGS, [_row(token_id, record) for token_id, record in tokens.items()])
     with standard_output.reported():
-        width = None if sys.stdout and sys.stdout.isatty() else PIPE_WIDTH
-        Console(width=width, markup=False, highlight=False, emoji=False).print(table)
+        Report(documents, listing, [listing]).write(Format.JSON if as_json else None)
+
+
+def _row(token_id: str, record: Token) -> list[str]:
+    expires = _time(record.expires_at) or "never"
+    return [
+        token_id,
+        record.user_id,
+        record.project_id,
+        ", ".join(record.roles),
+        record.created_at,
+        f"{expires} (expired)" if record.is_expired() else expires,
+    ]
 
 
 def _time(time: datetime | None) -> str | None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from placement_svc.commands.report import Report
 from tests.conftest import Api, LoadCloud, NewApp, served
 from tests.support.cloud import read, uuid_of
 from tests.support.service import wait_until
+from tests.support.terminal import on_terminal
 
 WAIT_SECONDS = 30
 CLOUD = """
@@ -98,6 +98,8 @@ def stale_reads(live: str) -> float:
         ["top", "--by", "project"],
         ["who", "n12"],
         ["find", "HW_NUMA_ROOT"],
+        ["find", uuid_of("n11")],
+        ["find", SERVER],
         ["empty"],
     ],
     ids=str,
@@ -423,29 +425,6 @@ def test_no_name_reaches_the_terminal_unescaped(
         assert all(line.isprintable() for line in shown.split("\n")), (command, shown)
         if command[0] in ("tree", "top") and output != ["--json"]:
             assert "evil\\x1b[31m\\x9b0m\\n\\u202e[red]:smile:" in shown
-
-
-def on_terminal(*arguments: str, columns: int) -> str:
-    """Return the output of the command line on a terminal."""
-    controller, terminal = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "placement_svc", *arguments],
-        stdout=terminal,
-        stderr=terminal,
-        env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"},
-    ):
-        os.close(terminal)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(controller, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            shown += piece
-    os.close(controller)
-    return shown.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.usefixtures("cloud")
