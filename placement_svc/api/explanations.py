@@ -15,7 +15,7 @@ from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOp
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
-from placement_svc.schemas.explanation import query_texts, split_pairs
+from placement_svc.schemas.explanation import OWN_KEYS, query_texts, split_pairs
 from placement_svc.schemas.query import Pairs
 
 bp = Blueprint("explanations", __name__)
@@ -40,7 +40,7 @@ def explain_pairs(all_pairs: Pairs) -> dict[str, Any]:
     """Return the body of the response to a query with these keys and values; raise `Invalid`."""
     pairs, own = split_pairs(all_pairs)
     check_group_count(pairs, settings().max_groups)
-    candidates_request = parse_request(pairs, g.microversion, extended=True)
+    candidates_request = parse_request(pairs, g.microversion, extended=True, other_keys=OWN_KEYS)
     check_ignored_consumers(candidates_request)
     explained = ExplainedRequest(
         request=candidates_request,

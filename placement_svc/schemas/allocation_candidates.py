@@ -69,18 +69,23 @@ def check_group_count(pairs: Pairs, max_groups: int) -> None:
         raise Invalid(f"{QUERY_ERROR}there are more than {counted(max_groups, 'request group')}")
 
 
-def parse_request(pairs: Pairs, version: Version, *, extended: bool) -> CandidatesRequest:
+def parse_request(
+    pairs: Pairs, version: Version, *, extended: bool, other_keys: frozenset[str] = frozenset()
+) -> CandidatesRequest:
     """Return the request that the pairs of a query string describe; raises `Invalid` for the first error.
 
-    With `extended`, the extensions of `docs/spec/extensions.md 2` are allowed; `version` is then 1.39.
+    With `extended`, the extensions of `docs/spec/extensions.md 2` are allowed; `version` is then 1.39. The
+    error for an unknown key also names `other_keys`, which the query string may have besides.
     Schedulers repeat the requests for the same flavors, so short ones are parsed once.
     """
     is_short = sum(len(key) + len(value) for key, value in pairs) <= MAX_CACHED_LENGTH
-    return (_cached_request if is_short else _parse_request)(tuple(pairs), version, extended)
+    return (_cached_request if is_short else _parse_request)(tuple(pairs), version, extended, other_keys)
 
 
-def _parse_request(pairs: Pairs, version: Version, extended: bool) -> CandidatesRequest:
-    _check_keys(pairs, version, ExtendedRequestQuery if extended else WholeRequestQuery)
+def _parse_request(
+    pairs: Pairs, version: Version, extended: bool, other_keys: frozenset[str]
+) -> CandidatesRequest:
+    _check_keys(pairs, version, ExtendedRequestQuery if extended else WholeRequestQuery, other_keys)
     root_required = _parse_root_required(values_of(pairs, "root_required"), version, extended=extended)
     parse_same_subtree = parse_extended_same_subtree if extended else _parse_same_subtree
     same_subtree = tuple(parse_same_subtree(value) for value in values_of(pairs, "same_subtree"))
@@ -130,7 +135,9 @@ def _keys_hint(version: Version, request_keys: Iterable[str]) -> str:
     )
 
 
-def _check_suffixed_keys(pairs: Pairs, version: Version, request_query: type[WholeRequestQuery]) -> None:
+def _check_suffixed_keys(
+    pairs: Pairs, version: Version, request_query: type[WholeRequestQuery], other_keys: frozenset[str]
+) -> None:
     """Raise `Invalid` for keys that a microversion with suffixes does not have.
 
     The error names the patterns of group keys only, although the keys for the whole request are valid too.
@@ -142,14 +149,16 @@ def _check_suffixed_keys(pairs: Pairs, version: Version, request_query: type[Who
         keys = list_sorted_names(unknown, quote)
         verb = "does" if len(unknown) == 1 else "do"
         reason = f"{keys} {verb} not match any of the regexes: {', '.join(map(repr, patterns))}"
-        hint = version_hint(unknown, introduced) or _keys_hint(version, request_keys)
+        hint = version_hint(unknown, introduced) or _keys_hint(version, {*request_keys, *other_keys})
         violation = Violation("additionalProperties", False, reason, dict(pairs), hint=hint)
         raise Invalid(f"{QUERY_ERROR}{violation}")
 
 
-def _check_keys(pairs: Pairs, version: Version, request_query: type[WholeRequestQuery]) -> None:
+def _check_keys(
+    pairs: Pairs, version: Version, request_query: type[WholeRequestQuery], other_keys: frozenset[str]
+) -> None:
     if version >= (1, 25):
-        _check_suffixed_keys(pairs, version, request_query)
+        _check_suffixed_keys(pairs, version, request_query, other_keys)
     else:
         UnsuffixedQuery.at(version).check(dict(pairs), QUERY_ERROR)
     whole_request = request_query.at(version)

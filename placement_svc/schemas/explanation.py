@@ -26,14 +26,15 @@ class ExplanationQuery(ExtendedRequestQuery):
 
 
 _QUERY = ExplanationQuery()
-_OWN_KEYS = _QUERY.fields.keys() - ExtendedRequestQuery().fields.keys()
+OWN_KEYS = frozenset(_QUERY.fields.keys() - ExtendedRequestQuery().fields.keys())
+"""The keys that a search does not have."""
 
 
 def split_pairs(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
     """Return the pairs of the request to explain, and the values of the other keys; the last one counts."""
-    own = dict(pair for pair in pairs if pair[0] in _OWN_KEYS)
+    own = dict(pair for pair in pairs if pair[0] in OWN_KEYS)
     query: dict[str, str] = _QUERY.check(own, QUERY_ERROR)
-    return [pair for pair in pairs if pair[0] not in _OWN_KEYS], query
+    return [pair for pair in pairs if pair[0] not in OWN_KEYS], query
 
 
 def query_texts(pairs: Pairs, request: CandidatesRequest) -> QueryTexts:

@@ -37,7 +37,7 @@ class FitsQuery(PageKeys, ExtendedRequestQuery):
 
 
 _QUERY = FitsQuery()
-_OWN_KEYS = _QUERY.fields.keys() - ExtendedRequestQuery().fields.keys() | {"limit"}
+_OWN_KEYS = frozenset(_QUERY.fields.keys() - ExtendedRequestQuery().fields.keys() | {"limit"})
 
 
 def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest]:
@@ -47,7 +47,8 @@ def parse_fits(pairs: Pairs, version: Version) -> tuple[FitsRequest, PageRequest
     """
     own = dict(pair for pair in pairs if pair[0] in _OWN_KEYS)
     query = _QUERY.check(own, QUERY_ERROR)
-    request = parse_request([pair for pair in pairs if pair[0] not in _OWN_KEYS], version, extended=True)
+    of_search = [pair for pair in pairs if pair[0] not in _OWN_KEYS]
+    request = parse_request(of_search, version, extended=True, other_keys=_OWN_KEYS)
     fits_request = FitsRequest(
         request=request,
         max_claims=int(query.get("max", DEFAULT_MAX)),

@@ -3,6 +3,7 @@
 `gabbits/allocation-candidates-errors.yaml` tests all errors of the query string over HTTP, and their order.
 """
 
+from functools import partial
 from urllib.parse import parse_qsl
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from placement_svc.domain.errors import BadQueryValue, DuplicateQueryKey, Invalid
 from placement_svc.domain.groups import CandidatesRequest, GroupPolicy, Membership, SameSubtree
 from placement_svc.schemas.allocation_candidates import MAX_CACHED_LENGTH, MAX_LIMIT_DIGITS, parse_request
+from placement_svc.schemas.explanation import OWN_KEYS
+from placement_svc.schemas.fits import parse_fits
 
 A = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b01"
 B = "6bd9e2ba-5d2a-4f4b-a9b3-0f6c0a8f3b02"
@@ -206,6 +209,22 @@ def test_error_for_an_unknown_key_lists_the_keys() -> None:
         "  The keys of a group are in_tree, member_of, required, resources, each followed by the suffix of"
         " the group; the keys of the whole request are group_policy, limit, root_required, same_subtree."
     )
+
+
+def test_error_for_an_unknown_key_lists_the_other_keys_of_the_endpoint() -> None:
+    pairs = [("resources", "VCPU:1"), ("withuot", A)]
+    for parse_pairs, keys in (
+        (partial(parse_fits, version=(1, 39)), ["group_by", "limit", "marker", "max", "without"]),
+        (
+            partial(parse_request, version=(1, 39), extended=True, other_keys=OWN_KEYS),
+            ["relaxations", "root"],
+        ),
+    ):
+        with pytest.raises(Invalid) as raised:
+            parse_pairs(pairs)
+        listed = str(raised.value).partition("the keys of the whole request are ")[2].rstrip(".").split(", ")
+        assert {*keys, "order_by"} <= set(listed)
+        assert listed == sorted(set(listed))
 
 
 @pytest.mark.parametrize(
