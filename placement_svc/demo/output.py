@@ -14,7 +14,7 @@ from rich.tree import Tree
 
 from placement_svc.client.service_client import ServiceClient
 from placement_svc.demo.cloud import P2
-from placement_svc.demo.racks import FULL_RACK, GPU, HOSTS_PER_RACK
+from placement_svc.demo.racks import FULL_RACK, GPU, HOSTS_PER_RACK, has_any_gpu
 from placement_svc.demo.service import TOKEN
 from placement_svc.domain.demo import demo_uuid
 from placement_svc.domain.records import ProviderRecord
@@ -99,7 +99,7 @@ def print_commands(out: Console, url: str, hosts: int) -> None:
         ["who", host],
         ["why", f"resources={SERVER}&member_of={aggregate}"],
         ["fits", f"resources_CPU={SERVER}"],
-        ["find", GPU if hosts else "MISC_SHARES_VIA_AGGREGATE"],
+        ["find", GPU if has_any_gpu(hosts) else "MISC_SHARES_VIA_AGGREGATE"],
         ["empty"],
     ):
         out.print(f"{_program()} {shlex.join(words)} --url {url}", soft_wrap=True, markup=False)

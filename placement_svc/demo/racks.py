@@ -88,6 +88,11 @@ class RackHost:
         return f"{self.name}-numa{number}"
 
 
+def has_any_gpu(hosts: int) -> bool:
+    """Return whether any of so many hosts has a GPU."""
+    return any(RackHost(number).has_gpus for number in range(1, hosts + 1))
+
+
 def _pool_name(zone: int) -> str:
     return f"zone{zone}-pool"
 
