@@ -147,6 +147,17 @@ def test_a_filter_that_is_given_twice_fails_twice(api: Api, load_cloud: LoadClou
     assert failing == [subtree, subtree]
 
 
+def test_summary_of_a_host_says_what_its_whole_tree_lacks(api: Api, load_cloud: LoadCloud) -> None:
+    """The host itself fails the fewest filters, as it has no such class, but its node has it."""
+    load_cloud(read("h{DISK_GB8}; a<h{VCPU8 used8}"))
+
+    body = api("GET", f"{PATH}?resources_A=VCPU:2&root=h").json
+
+    assert [each["code"] for each in body["nearest"][0]["fails"]] == ["inventory"]
+    assert "0 of 2 VCPU are free" in body["summary"]
+    assert "has no VCPU" not in body["summary"]
+
+
 def test_smallest_gap_decides_between_providers_that_fail_equally_many_filters(
     api: Api, load_cloud: LoadCloud
 ) -> None:

@@ -186,11 +186,17 @@ class SummaryOracle:
         here = [p for p in self.near if p in tree or tree[0] in anchors(self.cloud, p)]
         absent = re.findall(r"there is no (\w+)", lacks, re.IGNORECASE)
         lacking = re.findall(r"the provider (\w+) has no (\w+)", lacks, re.IGNORECASE)
-        free = {(each.get("best"), each.get("wanted")) for each in nearest["fails"] if each["code"] == "free"}
+        entries = list(nearest["fails"])
+        is_alone = len(self.roots) == 1
+        if is_alone:
+            entries += [each for group in self.body["groups"] for each in group["filters"]]
+        free = {(each.get("best"), each.get("wanted")) for each in entries if each["code"] == "free"}
         named = re.findall(r"(\d+) of (\d+) \w+ (?:is|are) free", lacks)
         return (
             root in (None, nearest["root"]["name"])
             and not any(name in provider.inventories for name in absent for provider in here)
             and not any(name in self.cloud.provider(provider).inventories for provider, name in lacking)
             and {(int(best), int(wanted)) for best, wanted in named} <= free
+            # The request would fit there if nothing were used.
+            and not (is_alone and lacking)
         )

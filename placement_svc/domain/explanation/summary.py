@@ -71,13 +71,27 @@ def _closest(body: Body) -> Iterator[str]:
     """Yield the sentence about the nearest root, if amounts are what the roots lack."""
     if body["kind"] in ("full", "fragmented") and body["nearest"]:
         nearest = body["nearest"][0]
-        lacks = list(dict.fromkeys(_lack(each, nearest["root"]) for each in nearest["fails"]))
+        is_alone = body["roots"]["total"] == 1
+        fails = [_of_whole_tree(body, each) if is_alone else each for each in nearest["fails"]]
+        lacks = list(dict.fromkeys(_lack(each, nearest["root"]) for each in fails))
         more = f", and {len(lacks) - MAX_LACKS} more" if len(lacks) > MAX_LACKS else ""
         closest = "" if "root" in body else f"{nearest['root']['name']} comes closest: "
         sentence = f"{closest}{', '.join(lacks[:MAX_LACKS])}{more}."
         yield sentence if closest else f"{sentence[0].upper()}{sentence[1:]}"
-        amounts = [each for each in nearest["fails"] if each["code"] in ("unit", "capacity", "free")]
+        amounts = [each for each in fails if each["code"] in ("unit", "capacity", "free")]
         yield from dict.fromkeys(_not_together(body, each["suffix"], each) for each in amounts)
+
+
+def _of_whole_tree(body: Body, failure: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first filter of a group that no provider of the only tree passes, instead of `inventory`.
+
+    A provider without the class fails only `inventory`, so it can fail fewer filters than one that has it.
+    """
+    if failure["code"] != "inventory":
+        return failure
+    [filters] = (each["filters"] for each in body["groups"] if each["suffix"] == failure["suffix"])
+    first = next(each for each in filters if not each["left"])
+    return {"provider": None, **first, "suffix": failure["suffix"]}
 
 
 def _lack(failure: Mapping[str, Any], root: Mapping[str, Any]) -> str:
