@@ -51,8 +51,8 @@ _OPTIONS = (
         help="Token for the service.",
     ),
     click.option("--stale", is_flag=True, help="Allow a standby to answer with data some seconds old."),
-    click.option("--json", "output", flag_value=Format.JSON, type=Format, help="Print JSON."),
-    click.option("--csv", "output", flag_value=Format.CSV, type=Format, help="Print CSV."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
 )
 
 limit_option = click.option(
@@ -79,7 +79,9 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
 
     def decorate(function: Callable[..., Report]) -> click.Command:
         @wraps(function)
-        def run(url: str, token: str, output: Format | None, *, stale: bool, **arguments: Any) -> None:
+        def run(url: str, token: str, *, stale: bool, as_json: bool, as_csv: bool, **arguments: Any) -> None:
+            if as_json and as_csv:
+                raise click.UsageError("Choose one of --json and --csv.")
             try:
                 client = ServiceClient(url, token, version=VERSION, allows_stale=stale)
                 waiting = Text(f"Waiting for {printable(url)}")
@@ -92,7 +94,7 @@ def query_command(name: str) -> Callable[[Callable[..., Report]], click.Command]
             except KeyboardInterrupt as error:
                 # As shells do; click would exit with the status of a negative answer.
                 raise click.exceptions.Exit(128 + signal.SIGINT) from error
-            _write(report, output)
+            _write(report, Format.JSON if as_json else Format.CSV if as_csv else None)
             click.get_current_context().exit(0 if report.is_success else 1)
 
         for option in reversed(_OPTIONS):

@@ -50,6 +50,8 @@ def import_data(
     """
     if (file is None) == (url is None):
         raise click.UsageError("Name either a FILE or a service (--from).")
+    if partial and url is not None:
+        raise click.UsageError("Omit --partial: it accepts an incomplete FILE, not a service (--from).")
     if url is not None and not token:
         raise click.UsageError("A service needs a token: give one by --token or OS_TOKEN.")
     if file is not None:

@@ -113,6 +113,12 @@ def test_stale_allows_a_standby_to_answer(run: Run, live: str, command: list[str
     assert (stale.exit_code, stale.stdout) == (current.exit_code, current.stdout)
 
 
+def test_a_report_has_one_format(run: Run) -> None:
+    refused = run("top", "--json", "--csv")
+    assert refused.exit_code == 2
+    assert "Choose one of --json and --csv." in refused.stderr
+
+
 @pytest.mark.usefixtures("cloud")
 @pytest.mark.parametrize(
     ("command", "status"),

@@ -363,6 +363,12 @@ def test_an_import_has_one_source(run: Run, arguments: list[str]) -> None:
     assert "Name either a FILE or a service" in result.stderr
 
 
+def test_only_a_file_can_be_partial(run: Run) -> None:
+    result = run("import", "--partial", "--from", "http://127.0.0.1:1", "--token", "admin")
+    assert result.exit_code == 2
+    assert "Omit --partial" in result.stderr
+
+
 def test_locked_out_writers_wait_and_readers_do_not(cloud: None, call: Call, engine: Engine) -> None:
     uuid = uuid_of("ss")
     # Not on the providers of the deleted consumer: that request would wait for this one, in the same batch.
