@@ -52,8 +52,8 @@ def find_placements(
     Raises `NoCandidates` if there are fewer, `ConcurrentUpdate` for an outdated consumer generation, and
     `Invalid` for an unknown trait or resource class. Three statements for one batch of trees, one more if
     a provider shares, one if consumers are moved, and one if some are not placed; two more for each further
-    batch, of which there are at most three without an order. A rule has some of its own, and two for the
-    roots that it favors.
+    batch, of which there are at most three without an order. With a rule, a few more read its data, and two
+    more read the roots that it favors.
     """
     placements, _ = find_placements_and_suppliers(connection, wanted, options)
     return placements
@@ -68,7 +68,7 @@ def find_placements_and_suppliers(
     if options.checks_generations:
         _check_generations(connection, wanted)
     placed = search.run()
-    if len(placed) < len(wanted.consumers):
+    if len(placed) < len(wanted.consumers) and not options.checks_generations:
         # The claim checks only the consumers that are placed.
         _check_generations(connection, wanted)
     if len(placed) < wanted.min_count:
