@@ -1,6 +1,6 @@
 """Allocations (`docs/spec/allocations.md 4, 5, 7 and 8`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +10,9 @@ from placement_svc.api.context import claim_service, database, load_query, reade
 from placement_svc.api.pages import join_pieces
 from placement_svc.db import allocations, consumer_pages
 from placement_svc.db.connections.standbys import Reader
+from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
+from placement_svc.observability import request_stats
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
@@ -32,12 +34,16 @@ OBJECTS_PER_READ = 100
 def replace_allocations() -> Response:
     """Replace the allocations of several consumers: of all of them, or of none."""
     claims = parse_claims(read_json(), g.microversion)
-    claim_service().replace_allocations(
-        claims,
-        compare_generations=since("1.28"),
-        unknown_class_message="Unable to allocate inventory No such resource class {}.",
-    )
+    _replace(claims, unknown_class_message="Unable to allocate inventory No such resource class {}.")
     return Response(status=204)
+
+
+def _replace(claims: Sequence[Claim], *, unknown_class_message: str) -> None:
+    """Replace the allocations of the consumers of `claims`; raises the errors of `ClaimService`."""
+    request_stats.current().is_claim = any(claim.allocations for claim in claims)
+    claim_service().replace_allocations(
+        claims, compare_generations=since("1.28"), unknown_class_message=unknown_class_message
+    )
 
 
 @bp.get("/allocations")
@@ -137,11 +143,7 @@ def replace_consumer_allocations(consumer_uuid: str) -> Response:
     uuid = str(UUID(consumer_uuid))
     claim = parse_claim(uuid, read_json(), g.microversion, _incomplete_consumer())
     failure = f"Unable to allocate inventory for consumer {uuid}"
-    claim_service().replace_allocations(
-        [claim],
-        compare_generations=since("1.28"),
-        unknown_class_message=f"{failure}: No such resource class {{}}.",
-    )
+    _replace([claim], unknown_class_message=f"{failure}: No such resource class {{}}.")
     return Response(status=204)
 
 

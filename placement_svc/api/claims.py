@@ -9,11 +9,11 @@ from placement_svc.api.allocation_candidates import one_at_a_time, search_option
 from placement_svc.api.context import placing_service, request_deadline, settings
 from placement_svc.db.placement_group_rule import PlacementGroupRule
 from placement_svc.db.placing.service import PlacingOptions, PlacingResult
+from placement_svc.observability import request_stats
 from placement_svc.domain.placing.placements import Placement, PlacementRequest
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint
-from placement_svc.observability import request_stats
 from placement_svc.schemas.claims import parse_claims_request
 
 bp = Blueprint("claims", __name__)
@@ -33,7 +33,7 @@ def place_consumers() -> Response:
     rule = None if wanted.placement_group is None else PlacementGroupRule(wanted.placement_group)
     request_deadline().advice = ADVICE
     options = PlacingOptions(search=search_options(wanted.request), rule=rule)
-    request_stats.current().is_dry_run = is_dry_run
+    request_stats.current().is_claim = not is_dry_run
     service = placing_service()
     with one_at_a_time(wanted.request):
         result = service.find(wanted, options) if is_dry_run else service.place(wanted, options)

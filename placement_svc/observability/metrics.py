@@ -66,11 +66,6 @@ TOTALS_SECONDS = 15.0
 
 METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "PATCH", "HEAD", "OPTIONS"})
 
-CLAIMS = frozenset(
-    {"allocations.replace_allocations", "allocations.replace_consumer_allocations", "claims.place_consumers"}
-)
-"""The endpoints that create or replace allocations, except for the reshaper."""
-
 
 @contextmanager
 def multiprocess_dir(directory: Path) -> Iterator[None]:
@@ -253,8 +248,7 @@ class Metrics:
             self._update_checked_out()
 
     def _count_claim(self, completed: CompletedRequest) -> None:
-        is_claim = completed.endpoint in CLAIMS and not completed.stats.is_dry_run
-        if is_claim and (outcome := _outcome(completed)):
+        if completed.stats.is_claim and (outcome := _outcome(completed)):
             self.claims.labels(outcome).inc()
         if isinstance(completed.error, NoCandidates) and completed.error.group is not None:
             self.group_refusals.labels(completed.error.group.policy).inc()

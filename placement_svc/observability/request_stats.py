@@ -22,8 +22,8 @@ class RequestStats:
     anchors: int = 0
     """The roots where each demand of the search has a supplier, so that it had to combine them."""
     candidates: int | None = None
-    is_dry_run: bool = False
-    """Whether the request only returns what `POST /claims` would claim."""
+    is_claim: bool = False
+    """Whether the request claims resources: it is no dry run, and releases are not all that it does."""
     standby_reads: int = 0
     """The reads that may use a standby, and did."""
     primary_reads: int = 0

@@ -294,6 +294,16 @@ def test_claims_are_counted_by_outcome(
     assert claims_by_outcome(fresh) == ({outcome: 2.0} if outcome else {})
 
 
+def test_a_request_that_only_releases_is_no_claim(fresh: Flask, host: str) -> None:
+    consumer = str(uuid4())
+    assert send(fresh, "PUT", f"/allocations/{consumer}", claim(host)).status_code == 204
+    release = claim(host) | {"allocations": {}, "consumer_generation": 1}
+    assert send(fresh, "PUT", f"/allocations/{consumer}", release).status_code == 204
+    assert send(fresh, "POST", "/allocations", {consumer: claim(host)}).status_code == 204
+    assert send(fresh, "POST", "/allocations", {consumer: release}).status_code == 204
+    assert claims_by_outcome(fresh) == {"won": 2.0}
+
+
 def claims_by_outcome(app: Flask) -> dict[str, float]:
     """Return how many claims have been counted, by those outcomes that there were."""
     outcomes = ("won", "over_capacity", "no_candidates", "conflict", "refused")
