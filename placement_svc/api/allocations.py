@@ -12,7 +12,7 @@ from placement_svc.db import allocations, consumer_pages
 from placement_svc.db.connections.standbys import Reader
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 from placement_svc.http import caching
 from placement_svc.http.body import read_json
 from placement_svc.http.endpoint import endpoint

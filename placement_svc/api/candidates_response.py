@@ -15,9 +15,9 @@ from placement_svc.db.search.candidates import SearchResult
 from placement_svc.db.search.trees import ClassInventories, TraitSet, TreeProvider
 from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.demands import Demand, allocations_of, mappings_of
+from placement_svc.domain.execution import request_stats
 from placement_svc.http.json import dumps
 from placement_svc.http.microversion import since
-from placement_svc.observability import request_stats
 
 ITEMS_PER_PIECE = 100
 """The most allocation requests, or summaries, in one piece of a response."""

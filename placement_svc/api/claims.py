@@ -9,7 +9,7 @@ from placement_svc.api.allocation_candidates import one_at_a_time, search_option
 from placement_svc.api.context import placing_service, request_deadline, settings
 from placement_svc.db.placement_group_rule import PlacementGroupRule
 from placement_svc.db.placing.service import PlacingOptions, PlacingResult
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.placing.placements import Placement, PlacementRequest
 from placement_svc.http import caching
 from placement_svc.http.body import read_json

@@ -12,10 +12,10 @@ from placement_svc.db.connections.engine import Database
 from placement_svc.db.connections.standbys import Reader, StandbyReads
 from placement_svc.db.placing.service import PlacingService
 from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.request_stats import work_seconds
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.body import read_json
 from placement_svc.http.environ import IS_CLIENT_GONE, TURN
-from placement_svc.observability.request_stats import work_seconds
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import check_lists, parse_pairs
 from placement_svc.schemas.staleness import split_stale

@@ -1,1 +1,1 @@
-"""Observability: the access log, the metrics, and the statistics of a request."""
+"""Observability: the access log and the metrics."""

@@ -10,13 +10,13 @@ from wsgiref.types import WSGIEnvironment
 from flask import Flask, Request, Response, g, request
 
 from placement_svc.domain.errors import PlacementError
+from placement_svc.domain.execution import request_stats
+from placement_svc.domain.execution.request_stats import RequestStats
 from placement_svc.domain.limits import MAX_ID_LENGTH
 from placement_svc.http import microversion, request_id
 from placement_svc.http.auth import Caller
 from placement_svc.http.json import StreamedResponse
 from placement_svc.http.log_text import for_log
-from placement_svc.observability import request_stats
-from placement_svc.observability.request_stats import RequestStats
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, event, text
 from bench import large_cloud
 from placement_svc.db.search import batches, random_root
 from placement_svc.db.search.name_lookup import NamesLookup
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of

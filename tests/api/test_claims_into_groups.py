@@ -9,11 +9,11 @@ from sqlalchemy import Engine, text
 
 from bench import large_cloud
 from placement_svc.domain.combining.candidates import Candidate
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.placement_groups import POLICIES
 from placement_svc.domain.placing.ranked_order import RankedOrder
 from placement_svc.domain.placing.tree_orders import Key, Rotation, TreeOrder
 from placement_svc.domain.simulated_claims.amounts import ClaimAmounts, RootSuppliers, SimulatedInventories
-from placement_svc.observability import request_stats
 from tests.conftest import Api, LoadCloud
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of

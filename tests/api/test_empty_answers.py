@@ -12,9 +12,9 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from placement_svc.db.connections.engine import Database, connect
+from placement_svc.domain.execution.request_stats import RequestStats
 from placement_svc.observability import empty_answers
 from placement_svc.observability.access_log import CompletedRequest
-from placement_svc.observability.request_stats import RequestStats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp, application
 from tests.support.cloud import read
 from tests.support.service import TIMEOUT, serving, wait_until

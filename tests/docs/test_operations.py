@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from placement_svc.config import Settings
 from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.connections.standbys import StandbyReads
+from placement_svc.domain.execution.request_stats import RequestStats
 from placement_svc.http.probes import PATHS
 from placement_svc.observability.access_log import CompletedRequest, log_fields
 from placement_svc.observability.metrics import Metrics
-from placement_svc.observability.request_stats import RequestStats
 from placement_svc.server import serve as server
 from tests.conftest import NewApp
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.domain.allocations import Claim
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 
 ProviderUuids = frozenset[str]
 

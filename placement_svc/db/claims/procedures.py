@@ -22,7 +22,7 @@ from placement_svc.db.connections.terminations import forget_notices, is_rolled_
 from placement_svc.db.errors import OUTCOME_UNKNOWN
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import OutcomeUnknown, Unavailable
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 
 _CLAIMS = """
     %(consumer_uuids)s::text[], %(project_names)s::text[], %(user_names)s::text[],

@@ -9,7 +9,7 @@ from placement_svc.db.claims.refusal import Refusal, raise_reason
 from placement_svc.db.connections.engine import Database
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid, NotFound, OutcomeUnknown
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 
 MAX_ATTEMPTS = 10
 """How often claims are tried that are refused for no reason: if resource classes are being renamed."""

@@ -19,7 +19,7 @@ from placement_svc.db.connections.primary_watch import PrimaryWatch, WalPosition
 from placement_svc.db.connections.urls import server_name
 from placement_svc.db.errors import QUERY_CANCELED, map_driver_errors, sqlstate
 from placement_svc.domain.errors import BadQueryValue, NotFound, UnknownName
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from threading import Condition
 from time import monotonic, perf_counter
 
 from placement_svc.db.placing.batch import BatchMember, PlacingCall, claim_for, search_for
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.placing.placements import Placements
-from placement_svc.observability import request_stats
 
 MAX_BATCH = 32
 """Requests of a batch, whose hosts one transaction locks."""

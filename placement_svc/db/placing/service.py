@@ -34,10 +34,10 @@ from placement_svc.domain.allocations import (
     resource_classes_of,
 )
 from placement_svc.domain.errors import Conflict, Invalid
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 from placement_svc.domain.placing.placements import PlacementRequest, Placements
-from placement_svc.observability import request_stats
 
 T = TypeVar("T")
 

@@ -21,10 +21,10 @@ from placement_svc.db.search.simulated_suppliers import (
     suppliers_by_uuid,
 )
 from placement_svc.domain.combining.ordering import SupplierFacts
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.groups import CandidatesRequest, OrderMethod
 from placement_svc.domain.placing.tree_orders import Key
 from placement_svc.domain.simulated_claims.amounts import RootSuppliers
-from placement_svc.observability import request_stats
 
 MAX_ROUNDED = 32
 """The largest number of trees that is rounded up: that of the largest batch of requests."""

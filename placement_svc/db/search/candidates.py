@@ -30,11 +30,11 @@ from placement_svc.domain.combining.candidates import (
 )
 from placement_svc.domain.combining.interfaces import TreeSuppliers
 from placement_svc.domain.demands import Demand
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.inventory import MAX_INTEGER
-from placement_svc.observability import request_stats
 
 log = logging.getLogger(__name__)
 

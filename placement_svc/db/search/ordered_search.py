@@ -19,7 +19,7 @@ from placement_svc.domain.combining.candidates import (
 from placement_svc.domain.combining.interfaces import TreeSuppliers
 from placement_svc.domain.combining.ordered_candidates import by_score, ordered_candidates
 from placement_svc.domain.combining.ordering import Rank, RankedCandidates, TreePosition
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 
 TREE_SIZE = 1500
 """Bytes of memory that a tree with the generator of its candidates needs, approximately."""

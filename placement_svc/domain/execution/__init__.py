@@ -1,1 +1,1 @@
-"""The bounds of the work for a request: its `deadline`, its `memory`, and its turn by a `fair_semaphore`."""
+"""The work for a request: its `deadline`, `memory`, turn by a `fair_semaphore`, and `request_stats`."""

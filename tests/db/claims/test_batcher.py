@@ -11,7 +11,7 @@ import pytest
 from placement_svc.db.claims.batcher import ClaimBatcher
 from placement_svc.db.claims.refusal import Refusal
 from placement_svc.domain.allocations import Claim
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 from tests.support.service import wait_until
 
 PAUSE = 0.1

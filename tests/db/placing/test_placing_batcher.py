@@ -20,10 +20,10 @@ from placement_svc.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.placing.placements import Placement, PlacementRequest, Placements, Root
-from placement_svc.observability import request_stats
 from tests.support.service import wait_until
 from tests.support.turns import RecordedTurn
 

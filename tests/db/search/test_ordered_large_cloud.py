@@ -12,7 +12,7 @@ from placement_svc.db import schema
 from placement_svc.db.connections.engine import connect
 from placement_svc.db.search import ordered_anchors
 from placement_svc.db.search.name_lookup import NamesLookup
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, NewApp, application
 from tests.support.statements import sent_statements
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from bench import large_cloud
 from placement_svc.db.search import ordered_anchors
 from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, SAMPLE
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.statements import sent_statements

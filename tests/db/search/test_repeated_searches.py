@@ -13,13 +13,13 @@ from placement_svc.db.placing.search import PlacementSearchOptions, find_placeme
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import Invalid
+from placement_svc.domain.execution import request_stats
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.explanation.filters import QueryTexts
 from placement_svc.domain.fits import FitsRequest
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.placing.placements import PlacementRequest
-from placement_svc.observability import request_stats
 from tests.conftest import LoadCloud
 from tests.support.cloud import read, uuid_of
 from tests.support.postgres_proxy import PostgresProxy

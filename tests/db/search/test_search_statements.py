@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from placement_svc.db.search.trees import MIN_TREES_FOR_THREAD
-from placement_svc.observability import request_stats
+from placement_svc.domain.execution import request_stats
 from tests.conftest import Api
 from tests.support.statements import sent_statements
 
