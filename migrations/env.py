@@ -8,14 +8,14 @@ from alembic import context
 from sqlalchemy import Connection
 
 from placement_svc.config import from_environ
-from placement_svc.db import schema
+from placement_svc.db import revisions
 from placement_svc.db.connections.engine import connect
 from placement_svc.db.tables import log_metadata, metadata
 from placement_svc.provisioning.database import database_url
 
 
 def run(connection: Connection) -> None:
-    schema.check_upgradable(connection)
+    revisions.check_upgradable(connection)
     context.configure(connection=connection, target_metadata=[metadata, log_metadata])
     with context.begin_transaction():
         context.run_migrations()

@@ -5,7 +5,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from placement_svc.db import schema
+from placement_svc.db import revisions
 from placement_svc.db.connections import time_limit
 from placement_svc.db.connections.durability import Durability, read_durability
 from placement_svc.db.connections.engine import Database, discard_connections
@@ -52,7 +52,7 @@ class Readiness:
 
     def _examine(self, connection: Connection) -> tuple[str | None, Durability | None]:
         """Return why the service is not ready, and the durability of commits unless it makes none."""
-        if mismatch := schema.mismatch(schema.revision_of(connection)):
+        if mismatch := revisions.mismatch(revisions.revision_of(connection)):
             return mismatch, None
         if may_be_read_only(self._database.engine.url):
             return None, None

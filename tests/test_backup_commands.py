@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import URL, Engine, create_engine, inspect, make_url, text
 
 from placement_svc.cli import main
-from placement_svc.db import schema
+from placement_svc.db import revisions, schema
 from placement_svc.db.connections.engine import connect
 from placement_svc.import_export import dump
 from placement_svc.provisioning import embedded, installation
@@ -80,7 +80,7 @@ def test_a_dump_is_restored_to_an_empty_database(
     done = placement_svc("db", "restore", dumped, database_url=empty)
     name = make_url(empty).render_as_string()
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == f"Restored {name} at revision {schema.newest()}\n"
+    assert done.stdout == f"Restored {name} at revision {revisions.newest()}\n"
     assert contents(empty) == contents(database_url)
     assert contents(empty)["allocations"]
 
@@ -412,7 +412,9 @@ def test_tables_of_another_revision_are_not_replaced(dumped: Path, new_database:
     target = new_database()
     assert placement_svc("db", "upgrade", "0007", database_url=target).exit_code == 0
     line = refusal("db", "restore", "--force", dumped, url=target)
-    assert f"The dump has the schema {schema.newest()}, and the database has 0007: restore it to an" in line
+    assert (
+        f"The dump has the schema {revisions.newest()}, and the database has 0007: restore it to an" in line
+    )
     assert "`placement-svc db downgrade base`" in line
 
 
@@ -434,8 +436,12 @@ def test_a_dump_of_a_newer_schema_is_refused(new_database: Callable[[], str], tm
     assert placement_svc("db", "dump", file, database_url=newer).exit_code == 0
     empty = new_database()
     line = refusal("db", "restore", "--force", file, url=empty)
-    assert f"{file} has the schema 9999, which is newer than {schema.newest()}: restore it with the" in line
-    assert placement_svc("db", "current", database_url=empty).stdout.endswith(f"base of {schema.newest()}\n")
+    assert (
+        f"{file} has the schema 9999, which is newer than {revisions.newest()}: restore it with the" in line
+    )
+    assert placement_svc("db", "current", database_url=empty).stdout.endswith(
+        f"base of {revisions.newest()}\n"
+    )
 
 
 def test_other_files_are_refused(new_database: Callable[[], str], tmp_path: Path) -> None:

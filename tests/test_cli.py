@@ -22,7 +22,7 @@ from sqlalchemy import create_engine, make_url, text
 from placement_svc import __version__, config
 from placement_svc.cli import EXPECTED_ERRORS, main
 from placement_svc.config import Settings
-from placement_svc.db import schema
+from placement_svc.db import revisions
 from tests.support.service import THIS_VERSION, Service, program, serving, started, wait_until
 
 
@@ -66,7 +66,7 @@ def stopped(data_dir: Path) -> bool:
 
 def test_named_database_is_upgraded_and_downgraded(new_database: Callable[[], str]) -> None:
     url = new_database()
-    newest = schema.newest()
+    newest = revisions.newest()
     for command, revision in (
         (["current"], f"base of {newest}"),
         (["upgrade"], newest),
@@ -90,7 +90,7 @@ def test_password_is_not_shown(new_database: Callable[[], str]) -> None:
 
 
 def test_embedded_database_is_upgraded_and_downgraded(data_dir: Path) -> None:
-    newest = schema.newest()
+    newest = revisions.newest()
     for command, revision in (
         (["upgrade"], newest),
         (["current"], f"{newest} of {newest}"),
@@ -198,7 +198,7 @@ def test_unreachable_revision_of_an_upgrade_is_reported(
     line = error_message(run("db", "upgrade", "--", revision, database_url=url))
     assert line == (
         f"Error: The schema is at revision 0008 and cannot be upgraded to {revision!r}:"
-        f" name head, or a revision from 0009 to {schema.newest()}."
+        f" name head, or a revision from 0009 to {revisions.newest()}."
     )
 
 

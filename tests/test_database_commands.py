@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, create_engine, make_url, text
 
-from placement_svc.db import schema
+from placement_svc.db import revisions, schema
 from placement_svc.db.connections.engine import connect
 from placement_svc.provisioning import embedded
 from tests.support.service import serving
@@ -63,7 +63,7 @@ def url(new_database: Callable[[], str]) -> str:
 def revision(url: str) -> str | None:
     engine = create_engine(url)
     try:
-        return schema.current(engine)
+        return revisions.current(engine)
     finally:
         engine.dispose()
 
@@ -72,7 +72,7 @@ def test_a_downgrade_without_a_terminal_needs_an_option(url: str) -> None:
     refused = placement_svc("db", "downgrade", "base", url=url)
     assert refused.returncode == 2
     assert "Confirm the downgrade with --yes" in refused.stderr
-    assert revision(url) == schema.newest()
+    assert revision(url) == revisions.newest()
     assert placement_svc("db", "downgrade", "base", "--yes", url=url).returncode == 0
     assert revision(url) is None
 
@@ -80,9 +80,9 @@ def test_a_downgrade_without_a_terminal_needs_an_option(url: str) -> None:
 def test_a_downgrade_on_a_terminal_asks(url: str) -> None:
     status, shown = answered(url, "n", "db", "downgrade", "base")
     name = make_url(url).render_as_string()
-    assert f"Downgrade {name} from {schema.newest()} to base? This drops all tables and all data." in shown
+    assert f"Downgrade {name} from {revisions.newest()} to base? This drops all tables and all data." in shown
     assert status == 1
-    assert revision(url) == schema.newest()
+    assert revision(url) == revisions.newest()
     status, shown = answered(url, "y", "db", "downgrade", "0007")
     assert (status, revision(url)) == (0, "0007")
     assert shown.endswith("is at revision 0007")
@@ -97,7 +97,7 @@ def test_a_downgrade_is_refused_while_a_service_is_connected(url: str, name: str
         assert refused.returncode == 1
         assert refused.stderr.startswith("Error: Services or other commands are connected to postgresql")
         assert "stop them first, or use --force" in refused.stderr
-        assert revision(url) == schema.newest()
+        assert revision(url) == revisions.newest()
     assert placement_svc("db", "downgrade", "0007", "--yes", url=named).returncode == 0
 
 

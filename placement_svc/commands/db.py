@@ -6,7 +6,7 @@ import click
 
 from placement_svc import config, standard_output
 from placement_svc.commands.database import opened_engine, vacuum
-from placement_svc.db import schema
+from placement_svc.db import revisions, schema
 from placement_svc.db.connections import sessions
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.connections.session_options import role_statements, session_options
@@ -49,8 +49,8 @@ def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
     """
     with opened_engine(create=True) as engine:
         schema.upgrade(engine, revision, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
-        reached = schema.current(engine)
-        newer = f", which is newer than {schema.newest()}" if schema.is_newer(reached) else ""
+        reached = revisions.current(engine)
+        newer = f", which is newer than {revisions.newest()}" if revisions.is_newer(reached) else ""
         with standard_output.reported("The schema is upgraded."):
             click.echo(f"{_name()} is at revision {reached}{newer}")
 
@@ -70,20 +70,20 @@ def downgrade(revision: str, yes: bool, force: bool) -> None:
     with opened_engine() as engine:
         if not force:
             sessions.check_no_others(engine, _name())
-        before = schema.current(engine)
-        schema.check_downgrade(before, revision)
+        before = revisions.current(engine)
+        revisions.check_downgrade(before, revision)
         if not yes:
             _confirm_downgrade(before, revision)
         schema.downgrade(engine, revision)
-        reached = schema.current(engine) or schema.BASE
+        reached = revisions.current(engine) or revisions.BASE
         with standard_output.reported("The schema is downgraded."):
             click.echo(f"{_name()} is at revision {reached}")
 
 
 def _confirm_downgrade(current: str | None, revision: str) -> None:
     """Ask on the terminal; raise `click.Abort` unless the answer is yes."""
-    loss = "drops all tables and all data" if revision == schema.BASE else "may lose data"
-    question = f"Downgrade {_name()} from {current or schema.BASE} to {revision}? This {loss}."
+    loss = "drops all tables and all data" if revision == revisions.BASE else "may lose data"
+    question = f"Downgrade {_name()} from {current or revisions.BASE} to {revision}? This {loss}."
     click.confirm(question, abort=True, err=True)
 
 
@@ -91,9 +91,9 @@ def _confirm_downgrade(current: str | None, revision: str) -> None:
 def current() -> None:
     """Show the schema's revision and the newest revision."""
     with opened_engine() as engine:
-        revision = schema.current(engine) or schema.BASE
+        revision = revisions.current(engine) or revisions.BASE
         with standard_output.reported():
-            click.echo(f"{_name()} is at revision {revision} of {schema.newest()}")
+            click.echo(f"{_name()} is at revision {revision} of {revisions.newest()}")
 
 
 @db.command()
@@ -141,7 +141,7 @@ def restore(file: str, force: bool) -> None:
             with standard_output.reported("The database is restored."):
                 click.echo(f"Restored {_name()} at revision {revision}")
         finally:
-            if problem := schema.mismatch(revision):
+            if problem := revisions.mismatch(revision):
                 click.echo(problem, err=True)
             else:
                 vacuum(Database(engine))

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import Engine, inspect
 
-from placement_svc.db import schema
+from placement_svc.db import revisions
 from placement_svc.db.connections import sessions
 from placement_svc.db.connections.urls import default_options, host_count
 from placement_svc.db.errors import map_driver_errors
@@ -82,9 +82,9 @@ def restore(engine: Engine, path: str, *, force: bool) -> str:
     file is not a dump of this service or has a newer schema, and `Unavailable` if the database is in use.
     """
     revision = _revision(path)
-    if schema.is_newer(revision):
+    if revisions.is_newer(revision):
         raise TransferError(
-            f"{path} has the schema {revision}, which is newer than {schema.newest()}: restore it with the"
+            f"{path} has the schema {revision}, which is newer than {revisions.newest()}: restore it with the"
             " version of placement-svc that has written it, or a newer one"
         )
     _check_target(engine, revision, force)
@@ -162,7 +162,7 @@ def _check_target(engine: Engine, revision: str, force: bool) -> None:
         )
     if not force:
         sessions.check_no_others(engine, "the database")
-    current = schema.current(engine) if tables else revision
+    current = revisions.current(engine) if tables else revision
     if current != revision:
         raise TransferError(
             f"The dump has the schema {revision}, and the database has {current or 'another one'}: restore it"

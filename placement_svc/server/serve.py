@@ -19,7 +19,7 @@ from gunicorn.http import message
 
 import placement_svc
 from placement_svc.config import Settings
-from placement_svc.db import schema
+from placement_svc.db import revisions
 from placement_svc.db.connections.connection_check import check_connection, missing_options
 from placement_svc.db.connections.durability import read_durability
 from placement_svc.db.connections.engine import connect
@@ -192,8 +192,8 @@ def _examine(database_url: str) -> tuple[str, str]:
                 " run the SQL that `placement-svc db role-settings` prints.",
                 ", ".join(missing),
             )
-        current = schema.current(engine)
-        problem, revision = schema.mismatch(current), current or schema.BASE
+        current = revisions.current(engine)
+        problem, revision = revisions.mismatch(current), current or revisions.BASE
         with map_driver_errors(), engine.connect() as connection:
             commits = str(read_durability(connection))
     except Unavailable as error:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from placement_svc.db import schema
+from placement_svc.db import revisions
 from placement_svc.db.connections.engine import connect
 from tests.cluster.load import Load, add_hosts
 from tests.cluster.nginx import EXCLUDED_SECONDS, instance, nginx
@@ -43,7 +43,7 @@ def test_no_client_gets_an_error(new_database: Callable[[], str], directory: Pat
     url = new_database()
     upgrade_schema(url, PREVIOUS)
     engine = connect(url)
-    assert schema.current(engine) == PREVIOUS_REVISION
+    assert revisions.current(engine) == PREVIOUS_REVISION
     ports = [free_port() for _ in range(4)]
     with ExitStack() as stack:
         old = [stack.enter_context(instance(url, port, PREVIOUS)) for port in ports[:2]]

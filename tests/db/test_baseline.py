@@ -12,7 +12,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from placement_svc.cli import main
-from placement_svc.db import names, schema, sql
+from placement_svc.db import names, revisions, schema, sql
 from placement_svc.db.tables import metadata
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN, NewApp
@@ -461,14 +461,14 @@ def older(request: pytest.FixtureRequest, former: Engine) -> Iterator[Engine]:
     "command", [["upgrade"], ["upgrade", "0007"], ["downgrade", "--yes", "base"]], ids=" ".join
 )
 def test_older_database_is_refused_with_what_to_do(older: Engine, url: str, command: list[str]) -> None:
-    revision, before = schema.current(older), rows(older)
+    revision, before = revisions.current(older), rows(older)
     result = CliRunner().invoke(main, ["db", *command], env={"PLACEMENT_DATABASE_URL": url})
     assert result.exit_code == 1
     assert result.stderr == (
         f"Error: The schema is at revision {revision}, and this version can upgrade it only from 0007 on: run"
         " `placement-svc db upgrade` of commit c8c4448 first, then that of this version.\n"
     )
-    assert (schema.current(older), rows(older)) == (revision, before)
+    assert (revisions.current(older), rows(older)) == (revision, before)
 
 
 def test_service_on_an_older_database_is_not_ready(older: Engine, url: str, new_app: NewApp) -> None:

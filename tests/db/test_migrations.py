@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
 from placement_svc.cli import main
-from placement_svc.db import schema
+from placement_svc.db import revisions, schema
 from placement_svc.db.tables import metadata
 from placement_svc.domain.errors import Unavailable
 from tests.conftest import ADMIN, NewApp
@@ -80,14 +80,14 @@ def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRelease
             f"version_locations =\n  {ROOT}/migrations/versions\n  {tmp_path}\n"
         )
         (tmp_path / "next.py").write_text(
-            f"from alembic import op\n\nrevision = {NEXT!r}\ndown_revision = {schema.newest()!r}\n\n\n"
+            f"from alembic import op\n\nrevision = {NEXT!r}\ndown_revision = {revisions.newest()!r}\n\n\n"
             f"def upgrade():\n    op.execute({sql!r})\n"
         )
         with monkeypatch.context() as patch:
-            patch.setattr(schema, "_INI", tmp_path / "alembic.ini")
-            schema._history.cache_clear()
+            patch.setattr(revisions, "_INI", tmp_path / "alembic.ini")
+            revisions._history.cache_clear()
             yield
-        schema._history.cache_clear()
+        revisions._history.cache_clear()
 
     return next_release
 
@@ -106,7 +106,7 @@ def test_two_concurrent_commands_both_succeed(empty: Engine, url: str) -> None:
         gate.rollback()
         for command in two:
             assert "Traceback" not in command.ended()
-    assert schema.current(empty) == schema.newest()
+    assert revisions.current(empty) == revisions.newest()
 
 
 def test_waiting_for_another_upgrade_has_no_timeout(empty: Engine, url: str) -> None:
@@ -117,7 +117,7 @@ def test_waiting_for_another_upgrade_has_no_timeout(empty: Engine, url: str) -> 
         wait_for_waiting(empty, "advisory", 1)
         other.rollback()
         waiting.result()
-    assert schema.current(empty) == schema.newest()
+    assert revisions.current(empty) == revisions.newest()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_migration_that_waits_too_long_is_rolled_back_with_an_error_of_one_line(
         assert result.exit_code == 1
         assert message in result.stderr
         assert len(result.stderr.splitlines()) == 1
-        assert schema.current(database) != NEXT
+        assert revisions.current(database) != NEXT
         assert not inspect(database).has_table("notes")
 
 
@@ -147,7 +147,7 @@ def test_migration_that_timed_out_can_be_repeated(database: Engine, next_release
             with pytest.raises(Unavailable):
                 schema.upgrade(database, lock_timeout=0.1)
         schema.upgrade(database)
-        assert schema.current(database) == NEXT
+        assert revisions.current(database) == NEXT
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_release_during_a_migration_of_several_tables_is_no_deadlock(
         release.execute(text("DELETE FROM consumers"))
         release.commit()
         migration.result()
-    assert schema.current(database) == NEXT
+    assert revisions.current(database) == NEXT
 
 
 def test_service_works_after_a_migration_added_a_column_to_every_table(
@@ -223,10 +223,10 @@ def test_service_works_after_a_migration_added_a_column_to_every_table(
 def test_release_that_is_rolled_back_leaves_the_newer_schema_unchanged(
     database: Engine, url: str, next_release: NextRelease
 ) -> None:
-    older = schema.newest()
+    older = revisions.newest()
     with next_release("CREATE TABLE notes (note text)"):
         schema.upgrade(database)
     result = CliRunner().invoke(main, ["db", "upgrade"], env={"PLACEMENT_DATABASE_URL": url})
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.endswith(f" is at revision {NEXT}, which is newer than {older}\n")
-    assert schema.current(database) == NEXT
+    assert revisions.current(database) == NEXT

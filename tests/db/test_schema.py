@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 
-from placement_svc.db import schema
+from placement_svc.db import revisions, schema
 from placement_svc.db.tables import log_metadata, metadata
 
 COLUMNS = """
@@ -51,7 +51,7 @@ def test_downgrade_to_the_base_drops_everything(new_database: Callable[[], str])
     engine = connect(new_database())
     schema.upgrade(engine)
     schema.downgrade(engine, "base")
-    assert schema.current(engine) is None
+    assert revisions.current(engine) is None
     assert rows(engine, LEFT_OVER) <= {("alembic_version_pkc",)}
 
 

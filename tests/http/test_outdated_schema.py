@@ -6,7 +6,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from placement_svc.config import Settings
-from placement_svc.db import schema
+from placement_svc.db import revisions, schema
 from placement_svc.db.connections.engine import connect
 from tests.conftest import application
 
@@ -38,7 +38,7 @@ def test_request_that_an_outdated_schema_cannot_answer_is_503(client: FlaskClien
     response = client.get(path, headers=HEADERS)
     assert response.status_code == 503
     (error,) = response.get_json()["errors"]
-    expected = f"The schema is at revision 0011 of {schema.newest()}: run `placement-svc db upgrade`."
+    expected = f"The schema is at revision 0011 of {revisions.newest()}: run `placement-svc db upgrade`."
     assert expected in error["detail"]
 
 

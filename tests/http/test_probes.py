@@ -12,7 +12,7 @@ from sqlalchemy import Engine, make_url, text
 from werkzeug.test import TestResponse
 
 from placement_svc.config import Settings
-from placement_svc.db import schema
+from placement_svc.db import revisions, schema
 from placement_svc.db.connections import time_limit
 from placement_svc.db.connections.engine import connect
 from placement_svc.domain.placement_groups import POLICIES
@@ -164,7 +164,7 @@ def test_downgraded_schema_is_reported(upgraded: tuple[Flask, Engine]) -> None:
     response = get(app, "/readyz")
     assert response.status_code == 503
     assert response.text == (
-        f"The schema is at revision base of {schema.newest()}: run `placement-svc db upgrade`.\n"
+        f"The schema is at revision base of {revisions.newest()}: run `placement-svc db upgrade`.\n"
     )
 
 
@@ -175,7 +175,7 @@ def test_several_revisions_are_reported(upgraded: tuple[Flask, Engine]) -> None:
     response = get(app, "/readyz")
     assert response.status_code == 503
     assert response.text.startswith(
-        f"The table alembic_version has the revisions {schema.newest()}, 9999, and must have one:"
+        f"The table alembic_version has the revisions {revisions.newest()}, 9999, and must have one:"
     )
 
 

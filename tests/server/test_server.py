@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import make_url
 
 from placement_svc import __version__
-from placement_svc.db import schema
+from placement_svc.db import revisions
 from placement_svc.server.serve import GRACEFUL_TIMEOUT
 from placement_svc.server.worker import STOP_KEEPALIVE_LINGER
 from tests.conftest import LoadCloud
@@ -358,7 +358,7 @@ def test_startup_report_is_logged(monitored: Service, database_url: str) -> None
         "version": __version__,
         "url": f"http://127.0.0.1:{monitored.port}",
         "database": make_url(database_url).set(password=PASSWORD).render_as_string(),
-        "schema": schema.newest(),
+        "schema": revisions.newest(),
         "commits": "on disk of the primary only (synchronous_commit=on)",
         "standbys": "none",
         "auth": "noauth",

@@ -33,7 +33,7 @@ from placement_svc.db.errors import (
 )
 from placement_svc.db.prepared import STALE_STATEMENT, Preparation
 from placement_svc.db.repeated import RecentKeys
-from placement_svc.db.schema import map_outdated_schema
+from placement_svc.db.revisions import map_outdated_schema
 from placement_svc.domain.execution import request_stats
 
 P = ParamSpec("P")

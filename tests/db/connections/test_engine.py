@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 from werkzeug.test import TestResponse
 
-from placement_svc.db import imports, providers, schema
+from placement_svc.db import imports, providers, revisions, schema
 from placement_svc.db.claims import procedures
 from placement_svc.db.connections.engine import MAX_ATTEMPTS, Database, connect
 from placement_svc.domain.errors import Conflict, OutcomeUnknown, Unavailable
@@ -327,13 +327,13 @@ def test_migration_whose_commit_gets_no_response_has_an_unknown_outcome(
     with PostgresProxy(url) as proxy:
         proxied = connect(proxy.url)
         for migrate, revision in (
-            (schema.upgrade, schema.newest()),
+            (schema.upgrade, revisions.newest()),
             (partial(schema.downgrade, revision="base"), None),
         ):
             proxy.drop_connection_at("COMMIT", delivered=True)
             with pytest.raises(OutcomeUnknown):
                 migrate(proxied)
-            assert schema.current(direct) == revision
+            assert revisions.current(direct) == revision
         proxied.dispose()
     direct.dispose()
 
