@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
@@ -10,6 +10,7 @@ from placement_svc.db.repeated import RecentValues
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories
+from placement_svc.db.search.ordered_batches import BatchSizes, max_roots_per_tree, max_useless
 from placement_svc.db.search.ordered_roots import OrderedRoots
 from placement_svc.db.search.ordered_sets import OrderedSets
 from placement_svc.db.search.ordered_subtrees import OrderedSubtrees
@@ -20,52 +21,11 @@ from placement_svc.domain.combining.ordering import Ordering, Rank, TreePosition
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 
-FIRST_BATCH = (1.02, 4)
-"""The first batch has this multiple of the trees that are wanted, plus this number of roots.
-
-Usually all roots with a good key are anchors, and a further batch takes as long as ten roots.
-"""
-
-FIRST_FILTERED_BATCH = (1.1, 40)
-"""The same if filters exclude roots, or trees without preferred traits are left for later."""
-
-FIRST_BATCH_OF_SETS = (1.1, 90)
-"""The same if several sets of roots are intersected, of which mostly more than five in six are excluded."""
-
-MAX_ORDERED_BATCHES = 12
-"""The batches of roots in order after which a search finds all other anchors at once."""
-
-MAX_USELESS_RATIO = 1 / 8
-"""The part of all roots that may be examined in order and yield no anchor with a bound before the horizon.
-
-Then all other anchors are found at once: for each root of the cloud, that costs an eighth of the time.
-For the same reason, all are found at once if consumers are ignored on more roots than this.
-"""
-
-MIN_USELESS_LIMIT = 1000
-"""The least number of roots to which `MAX_USELESS_RATIO` limits them, for small clouds."""
-
-BATCH_GROWTH = 4
-"""The most roots of a batch after the first, as a multiple of the batch before.
-
-A batch can also have as many roots as all batches before it, if that is more.
-"""
-
-MIN_ANCHOR_RATIO = 1 / 20
-"""The part of the roots of a batch that must be anchors; otherwise filters exclude most roots.
-
-Then only roots in the sets that the filters allow are ordered, once this takes less time than to examine as
-many roots as probably are left. If there are no sets, all anchors are found at once instead.
-"""
-
 CLASS_COST = 1 / 30
 """The cost of reading a class in the whole cloud, as a part of that of examining all roots."""
 
 UNKEYED_COST = 1 / 4
 """The cost of listing a root of a set without its key, as in a random order, relative to examining it."""
-
-MIN_SAMPLE = 30
-"""The least number of roots of such a batch: fewer roots say little about the others."""
 
 REMEMBERED_SEARCHES = 500
 """For how many searches a worker remembers how many roots they examined for each tree."""
@@ -75,19 +35,6 @@ END: TreePosition = (math.inf, math.inf, "")
 
 
 _recent_roots_per_tree = RecentValues[float](REMEMBERED_SEARCHES)
-
-
-@dataclass
-class _Progress:
-    """The numbers of the batches of roots in order, of the roots in them, and of those in the last one.
-
-    `before_horizon` counts the anchors that have been delivered whose bounds are before the horizon.
-    """
-
-    batches: int = 0
-    examined: int = 0
-    last_batch: int = 0
-    before_horizon: int = 0
 
 
 class AnchorSource:
@@ -163,12 +110,17 @@ class AnchorSource:
         self._is_restricted = False
         """Whether only the roots in sets are ordered."""
         self._search_key = self._score_criteria, self.ordering
-        self._roots_per_tree = min(
-            _recent_roots_per_tree.get(self._search_key) or 1, self._max_roots_per_tree()
-        )
-        """How many roots the first batch has for each tree that is wanted."""
         self._sets = facts_about_sets(self._score_criteria, self.shared_supplies)
-        self._progress = _Progress()
+        root_count = self.criteria.root_count
+        self._sizes = BatchSizes(
+            root_count=root_count,
+            has_filters=self._score_criteria.has_filters,
+            intersects_sets=self._sets.set_count > 1,
+            first_roots_per_tree=min(
+                _recent_roots_per_tree.get(self._search_key) or 1,
+                max_roots_per_tree(root_count, self._limit),
+            ),
+        )
         if self._orders_roots and self._sets.least_size is not None:
             self._begin_with_small_set(self._sets.least_size)
 
@@ -179,7 +131,7 @@ class AnchorSource:
         """
         roots_per_anchor = max(1, self.criteria.root_count / max(1, size))
         if self._sets.set_count == 1 and self._limit * roots_per_anchor < self._listing_cost():
-            self._roots_per_tree = max(self._roots_per_tree, roots_per_anchor)
+            self._sizes.first_roots_per_tree = max(self._sizes.first_roots_per_tree, roots_per_anchor)
         elif self._may_restrict:
             self._restrict()
 
@@ -214,7 +166,7 @@ class AnchorSource:
                 is_random=self.ordering.is_random,
             )
         )
-        self._progress = _Progress()
+        self._sizes = replace(self._sizes, intersects_sets=False)
 
     def leave_order(self) -> None:
         """Find all other anchors at once, without some of the trees that the combination rules exclude."""
@@ -235,9 +187,9 @@ class AnchorSource:
         """
         if not self._is_in_order:
             return self._all_of_score()
-        size = self._next_size(wanted)
-        root_ids = self._roots.next(size, enough=math.ceil(wanted * self._expected_roots_per_tree()))
-        freed_roots = frozenset[int]() if self._progress.batches else self._freed_roots
+        sizes = self._sizes
+        root_ids = self._roots.next(sizes.next_size(wanted), enough=sizes.enough(wanted))
+        freed_roots = frozenset[int]() if sizes.batches else self._freed_roots
         anchors = find_anchors_among(
             self._connection,
             self._score_criteria,
@@ -246,10 +198,7 @@ class AnchorSource:
             deadline=self.deadline,
             memory=self.memory,
         )
-        progress = self._progress
-        progress.batches += 1
-        progress.last_batch = len(root_ids)
-        progress.examined += len(root_ids)
+        sizes.add_batch(len(root_ids))
         found = self._with_bounds(anchors)
         if self._roots.exhausted:
             self._end_score()
@@ -257,68 +206,29 @@ class AnchorSource:
             self.horizon = (-self._score, *self._roots.next_position)
             in_order = [bound for bound, anchor in found if anchor.id not in freed_roots]
             before_horizon = sum(bound <= self.horizon for bound in in_order)
-            progress.before_horizon += before_horizon
+            sizes.before_horizon += before_horizon
             if before_horizon >= wanted and not self._is_restricted:
-                _recent_roots_per_tree.set(self._search_key, self._expected_roots_per_tree())
+                _recent_roots_per_tree.set(self._search_key, sizes.roots_per_tree)
             anchor_count = sum(each.id not in freed_roots for each in anchors)
-            if progress.batches == MAX_ORDERED_BATCHES or not self._useless_left():
+            if sizes.are_exhausted:
                 self._is_in_order = False
-            elif self._excludes_most(anchor_count):
+            elif sizes.excludes_most(anchor_count):
                 # If there was no anchor, the next one is probably not far.
-                roots_per_anchor = progress.last_batch / max(anchor_count, 1 / 2)
+                roots_per_anchor = sizes.last_batch / max(anchor_count, 1 / 2)
                 self._skip_excluded(after=(wanted - before_horizon) * roots_per_anchor)
         return found
 
     def _skip_excluded(self, after: float) -> None:
-        """Continue with the roots in sets, or with all anchors, if that is faster than so many roots."""
+        """Continue with the roots in sets, or with all anchors, if that is faster than so many roots.
+
+        Listing the roots in sets is worthwhile once it takes less time than to examine as many roots as
+        probably are left. If there are no sets, all anchors are found at once instead.
+        """
         if self._sets.set_count and self._may_restrict and not self._is_restricted:
             if self._listing_cost() <= after:
                 self._restrict()
         else:
-            self._is_in_order = not self._is_restricted and after < self._max_useless()
-
-    def _excludes_most(self, anchor_count: int) -> bool:
-        """Return whether filters exclude most roots, after a batch with so many anchors."""
-        size = self._progress.last_batch
-        are_few = size >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * size
-        return are_few and self._score_criteria.has_filters
-
-    def _useless_left(self) -> int:
-        """Return how many further roots may yield no anchor with a bound before the horizon."""
-        return max(0, self._max_useless() - (self._progress.examined - self._progress.before_horizon))
-
-    def _max_useless(self) -> int:
-        """Return how many roots may be examined in vain before all anchors are found at once."""
-        return max(MIN_USELESS_LIMIT, int(MAX_USELESS_RATIO * self.criteria.root_count))
-
-    def _next_size(self, wanted: int) -> int:
-        """Return the number of roots of the next batch.
-
-        After the first one, it has as many as those before suggest: not each root is an anchor with its key.
-        """
-        factor, more = FIRST_FILTERED_BATCH if self._score_criteria.has_filters else FIRST_BATCH
-        if self._sets.set_count > 1 and not self._is_restricted:
-            factor, more = FIRST_BATCH_OF_SETS
-        progress = self._progress
-        expected = int(factor * wanted * self._expected_roots_per_tree()) + more
-        if progress.batches == 0:
-            return expected
-        # A batch of roots of one key can have fewer roots than requested, even none.
-        most = max(BATCH_GROWTH * progress.last_batch, progress.examined) + more
-        if progress.batches == 1:
-            return min(expected, most)
-        return min(max(expected, progress.last_batch), most, wanted + self._useless_left())
-
-    def _expected_roots_per_tree(self) -> float:
-        """Return how many roots must be examined for each tree that is wanted, by what is known so far."""
-        progress = self._progress
-        if progress.batches == 0:
-            return self._roots_per_tree
-        return progress.examined / max(1, progress.before_horizon)
-
-    def _max_roots_per_tree(self) -> float:
-        """Return how many roots the first batch may have for each tree, so that few are examined in vain."""
-        return 1 + self._max_useless() / max(1, self._limit)
+            self._is_in_order = not self._is_restricted and after < max_useless(self.criteria.root_count)
 
     def _can_order_roots(self) -> bool:
         """Return whether the keys of trees depend on their own inventories, and many trees fit.
@@ -327,7 +237,7 @@ class AnchorSource:
         """
         demands = self.ordering.class_demands
         is_shared = any(self.criteria.by_demand[demand] in self.shared_supplies for demand in demands)
-        if is_shared or len(self._freed_roots) > self._max_useless():
+        if is_shared or len(self._freed_roots) > max_useless(self.criteria.root_count):
             return False
         return not self.criteria.has_rare_criterion(self.shared_supplies.keys())
 
@@ -340,7 +250,7 @@ class AnchorSource:
             ScanCursor(),
             max_anchors=None,
             # Before, the roots in order were examined, and few of them were anchors.
-            uses_amounts=self._progress.batches > 0,
+            uses_amounts=self._sizes.batches > 0,
             # If no anchor is found, no tree has a supplier for each demand: the metrics count these searches.
             checks_rules=bool(self._delivered),
             deadline=self.deadline,

@@ -10,7 +10,7 @@ from bench import large_cloud
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.connections.engine import connect
-from placement_svc.db.search import ordered_anchors
+from placement_svc.db.search import ordered_anchors, ordered_batches
 from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, NewApp, application
@@ -245,8 +245,8 @@ def test_consumers_that_are_ignored_on_many_hosts(
     api: Api, engine: Engine, forbid_lookup: ForbidLookup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lookup finds all anchors, as the stored amounts say nothing about the order of many trees."""
-    monkeypatch.setattr(ordered_anchors, "MIN_USELESS_LIMIT", 10)
-    monkeypatch.setattr(ordered_anchors, "MAX_USELESS_RATIO", 1 / 100)
+    monkeypatch.setattr(ordered_batches, "MIN_USELESS_LIMIT", 10)
+    monkeypatch.setattr(ordered_batches, "MAX_USELESS_RATIO", 1 / 100)
     forbid_lookup("find_anchors_among")
     path = f"/allocation_candidates?{REQUEST}&order_by=spread:VCPU{largest_consumers(engine, 100)}"
     limited = api("GET", f"{path}&limit=20", version=EXTENDED).json

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from placement_svc.db.search import ordered_anchors, ordered_roots, ordered_search
+from placement_svc.db.search import ordered_anchors, ordered_batches, ordered_roots, ordered_search
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.domain.combining import ordered_candidates
@@ -47,15 +47,15 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
             patch.setattr(NamesLookup, name, lambda *_: way == "in small sets")
         for name in ("is_sufficient_trait_set", "is_sufficient_aggregate_set"):
             patch.setattr(NamesLookup, name, lambda *_: False)
-        patch.setattr(ordered_anchors, "FIRST_BATCH", (0, batch))
-        patch.setattr(ordered_anchors, "FIRST_FILTERED_BATCH", (0, batch))
-        patch.setattr(ordered_anchors, "FIRST_BATCH_OF_SETS", (0, batch))
-        patch.setattr(ordered_anchors, "BATCH_GROWTH", 1)
-        patch.setattr(ordered_anchors, "MIN_SAMPLE", 0)
+        patch.setattr(ordered_batches, "FIRST_BATCH", (0, batch))
+        patch.setattr(ordered_batches, "FIRST_FILTERED_BATCH", (0, batch))
+        patch.setattr(ordered_batches, "FIRST_BATCH_OF_SETS", (0, batch))
+        patch.setattr(ordered_batches, "BATCH_GROWTH", 1)
+        patch.setattr(ordered_batches, "MIN_SAMPLE", 0)
         patch.setattr(ordered_anchors.AnchorSource, "_listing_cost", lambda _: 0)
-        patch.setattr(ordered_anchors, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
-        patch.setattr(ordered_anchors, "MAX_ORDERED_BATCHES", 10_000)
-        patch.setattr(ordered_anchors, "MIN_USELESS_LIMIT", 10_000)
+        patch.setattr(ordered_batches, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
+        patch.setattr(ordered_batches, "MAX_ORDERED_BATCHES", 10_000)
+        patch.setattr(ordered_batches, "MIN_USELESS_LIMIT", 10_000)
         patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
         if way == "in order, tested by uuid":
             patch.setattr(ordered_roots, "MIN_TESTED", 1)
