@@ -190,6 +190,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise `SettingsError` for an invalid value or combination of values."""
+        self._check_databases()
+        self._check_access()
+        self._check_choices()
+        self._check_ranges()
+
+    def _check_databases(self) -> None:
         if self.database_url is not None:
             _check_url("database_url", self.database_url)
         if self.read_url is not None:
@@ -198,6 +204,9 @@ class Settings:
                 raise SettingsError("PLACEMENT_READ_URL names standbys: leave target_session_attrs out")
         if not self.read_max_lag > 0 or not math.isfinite(self.read_max_lag):
             raise SettingsError("PLACEMENT_READ_MAX_LAG must be more than 0, and finite")
+
+    def _check_access(self) -> None:
+        """Check who may send requests, and from where."""
         _check_choice("auth", self.auth, ("noauth", "token", "keystone"))
         if self.auth == "token" and self.token_file is None:
             raise SettingsError("PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE")
@@ -221,16 +230,22 @@ class Settings:
                 )
         if self.console_secret is not None and len(self.console_secret) < MIN_SECRET_LENGTH:
             raise SettingsError(f"PLACEMENT_CONSOLE_SECRET must have at least {MIN_SECRET_LENGTH} characters")
+
+    def _check_choices(self) -> None:
+        """Check the settings with a few possible values."""
         _check_choice("policy_profile", self.policy_profile, ("secure", "legacy"))
         _check_choice("candidates_strategy", self.candidates_strategy, ("breadth-first", "depth-first"))
+        if self.log_format is not None:
+            _check_choice("log_format", self.log_format, ("json", "console"))
+        _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
+
+    def _check_ranges(self) -> None:
+        """Check the lengths of texts, and the least and largest numbers."""
         for setting in ("incomplete_consumer_project_id", "incomplete_consumer_user_id"):
             if len(getattr(self, setting)) > MAX_ID_LENGTH:
                 raise SettingsError(f"{variable(setting)} must have no more than {MAX_ID_LENGTH} characters")
         if not self.request_deadline > 0:
             raise SettingsError("PLACEMENT_REQUEST_DEADLINE must be more than 0")
-        if self.log_format is not None:
-            _check_choice("log_format", self.log_format, ("json", "console"))
-        _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
         for setting in (
             "pool_size",
             "lock_timeout",

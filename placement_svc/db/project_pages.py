@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
+    Subquery,
     cast,
     exists,
     func,
@@ -36,28 +37,15 @@ def find_page(connection: Connection, project_id: str | None, page: PageRequest)
 
     One statement, and one that looks up the class of the sort key. Raises `Invalid` for an unknown one.
     """
-    key = projects.c.external_id.collate("C")
+    query = _select_projects(project_id)
     amount: ColumnElement[Any] | None = None
-    is_member = consumers.c.project_id == projects.c.id
-    count = select(func.count()).select_from(consumers).where(is_member).scalar_subquery()
-    query = select(projects.c.id, projects.c.external_id, count.label("consumers")).where(
-        exists().where(is_member)
-    )
-    if project_id is not None:
-        query = query.where(projects.c.external_id == project_id)
     if page.sort is not None:
-        class_id = names.sort_class_id(connection, page.sort)
-        used = (
-            select(consumers.c.project_id, func.sum(allocations.c.used).label("amount"))
-            .join_from(allocations, consumers)
-            .where(allocations.c.resource_class_id == class_id)
-            .group_by(consumers.c.project_id)
-            .subquery()
-        )
+        used = _sum_by_project(names.sort_class_id(connection, page.sort))
         amount = cast(func.coalesce(used.c.amount, 0), BigInteger)
         query = query.outerjoin(used, used.c.project_id == projects.c.id)
     query = query.add_columns((null() if amount is None else amount).label("sort_value"))
     descending = page.sort is not None and page.sort.descending
+    key = projects.c.external_id.collate("C")
     chosen = select_page(query, Order(key, amount, descending), page).cte("chosen")
     chosen_key = chosen.c.external_id.collate("C")
     order = Order(chosen_key, None if amount is None else chosen.c.sort_value, descending)
@@ -66,6 +54,27 @@ def find_page(connection: Connection, project_id: str | None, page: PageRequest)
     positions = [Position(row.external_id, row.sort_value) for row, *_ in by_project]
     found = to_page(by_project, page.limit, positions)
     return Page([_usage(of_project) for of_project in found.elements], found.last, found.has_more)
+
+
+def _select_projects(project_id: str | None) -> Select[Any]:
+    """Return the query for the projects that have consumers, or for `project_id` alone, with their number."""
+    is_member = consumers.c.project_id == projects.c.id
+    count = select(func.count()).select_from(consumers).where(is_member).scalar_subquery()
+    query = select(projects.c.id, projects.c.external_id, count.label("consumers")).where(
+        exists().where(is_member)
+    )
+    return query if project_id is None else query.where(projects.c.external_id == project_id)
+
+
+def _sum_by_project(class_id: int) -> Subquery:
+    """Return the query for the amounts of a class that projects use."""
+    return (
+        select(consumers.c.project_id, func.sum(allocations.c.used).label("amount"))
+        .join_from(allocations, consumers)
+        .where(allocations.c.resource_class_id == class_id)
+        .group_by(consumers.c.project_id)
+        .subquery()
+    )
 
 
 def _with_usages(chosen: CTE, order: Order) -> Select[Any]:

@@ -1,6 +1,6 @@
 """The providers that an explanation names, with what they have of what is requested."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -67,6 +67,20 @@ def read_details(
     memory: MemoryBudget,
 ) -> Mapping[int, ExplainedProvider]:
     """Return these providers and those of these trees, by id: two statements."""
+    details: dict[int, ExplainedProvider] = {}
+    for provider in _read_providers(reader, bits, root_ids, provider_ids):
+        memory.reserve(PROVIDER_SIZE)
+        details[provider.id] = provider
+    class_ids = {each.class_id for each in bits if isinstance(each, AmountCondition)}
+    for provider_id, class_id, held in _read_inventories(reader, details, class_ids):
+        details[provider_id].inventories[class_id] = held
+    return details
+
+
+def _read_providers(
+    reader: InventoryReader, bits: Bits, root_ids: Collection[int], provider_ids: Collection[int]
+) -> Iterator[ExplainedProvider]:
+    """Yield these providers and those of these trees, without their inventories."""
     root = resource_providers.alias("root")
     in_scope, inventories_in_scope = (
         or_(is_any(root_id, root_ids), is_any(provider_id, provider_ids))
@@ -93,11 +107,9 @@ def read_details(
         )
         .where(in_scope)
     )
-    details: dict[int, ExplainedProvider] = {}
     rows: Iterable[Any] = reader.execute(query)
     for id_, root_id, pattern, uuid, name, root_uuid, trait_names_, aggregate_uuids in rows:
-        memory.reserve(PROVIDER_SIZE)
-        details[id_] = ExplainedProvider(
+        yield ExplainedProvider(
             id=id_,
             uuid=uuid,
             name=name,
@@ -107,18 +119,21 @@ def read_details(
             traits=trait_names_,
             aggregates=aggregate_uuids,
         )
-    class_ids = {each.class_id for each in bits if isinstance(each, AmountCondition)}
+
+
+def _read_inventories(
+    reader: InventoryReader, provider_ids: Collection[int], class_ids: Collection[int]
+) -> Iterator[tuple[int, int, HeldAmount]]:
+    """Yield the ids of a provider and of a class, and what the provider has of it."""
     columns = (*UnitLimits._fields, "capacity", "used")
     rows = reader.execute(
         select(
             inventories.c.provider_id, inventories.c.resource_class_id, *map(inventories.c.get, columns)
         ).where(
-            is_any(inventories.c.provider_id, details), is_any(inventories.c.resource_class_id, class_ids)
+            is_any(inventories.c.provider_id, provider_ids),
+            is_any(inventories.c.resource_class_id, class_ids),
         )
     )
     for provider_id, class_id, min_unit, max_unit, step_size, capacity, used in rows:
         units = UnitLimits(min_unit, max_unit, step_size)
-        details[provider_id].inventories[class_id] = HeldAmount(
-            units, max(capacity, 0), max(capacity - used, 0)
-        )
-    return details
+        yield provider_id, class_id, HeldAmount(units, max(capacity, 0), max(capacity - used, 0))
