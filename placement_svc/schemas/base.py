@@ -124,17 +124,23 @@ class Map(Value):
             raise violation_error("additionalProperties", False, reason, value, hint=hint)
         loaded, worst = {}, WorstViolation()
         for key, member in value.items():
-            if not self.closed and not self._search(key):
-                loaded[key] = member
-                continue
-            loaded[key], violation = validate(self.value, member)
+            if self._search(key):
+                loaded[key], violation = validate(self.value, member)
+                schema: tuple[str, ...] = ("patternProperties", self.pattern)
+            else:
+                loaded[key], violation = self.load_unmatched(member)
+                schema = ("additionalProperties",)
             if violation:
-                worst.add(violation.under(("patternProperties", self.pattern), key))
+                worst.add(violation.under(schema, key))
                 if worst.count == MAX_VIOLATIONS:
                     break
         if worst.violation:
             raise ValidationError([worst.violation])
         return loaded
+
+    def load_unmatched(self, member: Any) -> "tuple[Any, Violation | None]":
+        """Return a member whose key does not match as it is loaded, and its violation if it has one."""
+        return member, None
 
 
 class Object(Value):

@@ -7,9 +7,10 @@ from typing import Any
 from marshmallow import ValidationError
 
 from placement_svc.domain.inventory import MAX_INTEGER, Inventory
-from placement_svc.schemas.base import Map, Object, Schema, check, validate
+from placement_svc.schemas.base import Map, Object, Schema, validate
 from placement_svc.schemas.patches import EXPECTED_GENERATION
-from placement_svc.schemas.scalars import NAME, Integer, Number, String, matches
+from placement_svc.schemas.scalars import NAME, Integer, Number, String
+from placement_svc.schemas.violations import Violation
 
 GENERATION_KEY = "resource_provider_generation"
 
@@ -56,10 +57,11 @@ class InventoriesByClass(Map):
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **kwargs: Any) -> dict[str, Inventory]:
         bodies = super()._deserialize(value, attr, data, **kwargs)
-        return {
-            name: to_inventory(body if matches(self.pattern, name) else check(self.value, body))
-            for name, body in bodies.items()
-        }
+        return {name: to_inventory(body) for name, body in bodies.items()}
+
+    def load_unmatched(self, member: Any) -> tuple[Any, Violation | None]:
+        """Return a record as it is loaded, and its violation if it has one."""
+        return validate(self.value, member)
 
 
 class PatchedInventory(InventoryFields):
