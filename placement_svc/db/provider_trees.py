@@ -5,7 +5,7 @@ Every provider stores its parent, its root and the path of ids from the root to 
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, case, func, literal, select, update
+from sqlalchemy import ColumnElement, Connection, case, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
@@ -101,7 +101,10 @@ def move_subtree(connection: Connection, position: ProviderPosition, parent: Pro
     inventories, traits and aggregates.
     """
     parent_path = list(parent.path) if parent else []
+    root_id = parent_path[0] if parent_path else position.id
     providers = resource_providers.c
+    # The time of a descendant changes only if it gets another root.
+    is_updated = or_(providers.id == position.id, providers.root_id != root_id)
     connection.execute(
         update(resource_providers)
         .where(*in_subtree(position))
@@ -109,10 +112,10 @@ def move_subtree(connection: Connection, position: ProviderPosition, parent: Pro
             parent_id=case(
                 (providers.id == position.id, parent.id if parent else None), else_=providers.parent_id
             ),
-            root_id=parent_path[0] if parent_path else position.id,
+            root_id=root_id,
             path=func.array_cat(
                 literal(parent_path, ARRAY(Integer)), providers.path[len(position.path) : MAX_INTEGER]
             ),
-            updated_at=func.now(),
+            updated_at=case((is_updated, func.now()), else_=providers.updated_at),
         )
     )

@@ -50,3 +50,20 @@ def test_unchanged_resource_keeps_its_modification_time(
     assert response.status_code == 200
     after = api("GET", path.replace("CUSTOM_GOLD", body["name"])).last_modified
     assert (after > before) == is_change
+
+
+@pytest.mark.parametrize(("parent", "is_change"), [("sibling", False), (None, True), ("other", True)])
+def test_descendants_change_with_their_root(
+    api: Api, engine: Engine, parent: str | None, is_change: bool
+) -> None:
+    for name, its_parent in (("sibling", HOST), ("other", None), ("grandchild", CHILD)):
+        body = {"name": name, "uuid": uuid_of(name), "parent_provider_uuid": its_parent}
+        assert api("POST", "/resource_providers", body).status_code == 200
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE resource_providers SET created_at = created_at - interval '1 hour'"))
+    paths = [f"/resource_providers/{uuid}" for uuid in (CHILD, uuid_of("grandchild"))]
+    before = [api("GET", path).last_modified for path in paths]
+    body = {"name": "child", "parent_provider_uuid": parent and uuid_of(parent)}
+    assert api("PUT", paths[0], body).status_code == 200
+    after = [api("GET", path).last_modified for path in paths]
+    assert [new > old for new, old in zip(after, before, strict=True)] == [True, is_change]
