@@ -13,7 +13,8 @@ def identify(request: Request) -> Caller:
     """Return the caller that the token of `request` names.
 
     The roles are those of `X-Roles` if that header is sent. Otherwise the user `admin` has the roles
-    admin and service, and other users have none. Raises `Unauthorized` if there is no token.
+    admin and service, and other users have none. The project is that of `X-Project-Id` if it is sent, even if
+    it is empty, else that of the token. Raises `Unauthorized` if there is no token.
     """
     token = request.headers.get("X-Auth-Token")
     if not token:
@@ -24,10 +25,13 @@ def identify(request: Request) -> Caller:
     else:
         roles = frozenset({"admin", "service"} if user == "admin" else ())
     system_scope = request.headers.get("OpenStack-System-Scope") or None
-    sent_project = request.headers.get("X-Project-Id") or request.headers.get("X-Tenant-Id")
+    project_id = request.headers.get("X-Project-Id")
+    if project_id is None:
+        own_project = None if system_scope else project or user
+        project_id = own_project or request.headers.get("X-Tenant-Id")
     return Caller(
         user_id=request.headers.get("X-User-Id") or user,
-        project_id=sent_project or (None if system_scope else project or user),
+        project_id=project_id or None,
         roles=roles,
         domain_id=request.headers.get("X-Domain-Id") or None,
         system_scope=system_scope,
