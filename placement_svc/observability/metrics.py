@@ -5,6 +5,7 @@ for `/metrics` adds them up.
 """
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ from placement_svc.domain.errors import (
 from placement_svc.domain.inventory import Totals
 from placement_svc.domain.placement_groups import POLICIES
 from placement_svc.observability.access_log import CompletedRequest
+from placement_svc.observability.count_files import CountFile
 from placement_svc.observability.database_metrics import (
     DatabaseCollector,
     DatabaseCollectors,
@@ -72,6 +74,8 @@ def multiprocess_dir(directory: Path) -> Iterator[None]:
     """Make this process and its future child processes share their counts, in `directory`."""
     owner = os.getpid()
     os.environ[DIRECTORY] = str(directory)
+    if sys.platform == "linux":
+        values.MmapedDict = CountFile  # type: ignore[attr-defined]
     # The library reads the variable only when it is imported.
     values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
     try:
