@@ -363,11 +363,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         return False
 
     def handle_exit(self, sig: Any, frame: Any) -> None:
-        """Begin to stop on SIGTERM: at once, or after `drain` seconds, so that clients can switch servers."""
-        if not self.stopping:
+        """Begin to stop on SIGTERM: at once, or after `drain` seconds, so that clients can switch servers.
+
+        After a reload, other workers of this service have replaced this one, and clients need not switch.
+        """
+        if self.app.stopping[0] and not self.stopping:
             self.stopping = True
             self.accept_until = time.monotonic() + self.settings.drain
-        if not self.settings.drain:
+        if not (self.stopping and self.settings.drain):
             super().handle_exit(sig, frame)
 
     def handle_quit(self, sig: Any, frame: Any) -> None:
