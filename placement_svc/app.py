@@ -1,6 +1,6 @@
 """The application factory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -14,6 +14,7 @@ from oslo_policy.policy import Enforcer
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
 from placement_svc.api.context import install_deadline, request_deadline
+from placement_svc.configuration_files import ConfigurationFiles
 from placement_svc.console import application as console
 from placement_svc.db.claims.service import ClaimService
 from placement_svc.db.connections.engine import Database, connect
@@ -22,18 +23,13 @@ from placement_svc.db.connections.standbys import Reader, Standby, StandbyReads
 from placement_svc.db.connections.urls import each_host
 from placement_svc.db.placing.service import PlacingService
 from placement_svc.domain.errors import TooManyLongResponses, Unavailable
-from placement_svc.domain.fits import FitsRequest
-from placement_svc.http import cors, errors, pipeline, proxy, watched_aggregates, watched_requests
+from placement_svc.http import cors, errors, pipeline, proxy
 from placement_svc.http.auth import AuthStrategy
 from placement_svc.http.documentation import DocumentationMiddleware
 from placement_svc.http.hosts import AllowedHosts
 from placement_svc.http.json import OrjsonProvider, reserved_stream
-from placement_svc.http.keystone import keystone_strategy
-from placement_svc.http.noauth import NOAUTH
-from placement_svc.http.policy import Policy, load
+from placement_svc.http.policy import load
 from placement_svc.http.probes import ProbesMiddleware
-from placement_svc.http.tokens import token_strategy
-from placement_svc.http.watched_file import WatchedFile
 from placement_svc.observability import access_log
 from placement_svc.observability.access_log import CompletedRequest
 from placement_svc.observability.empty_answers import EmptyAnswerRecorder
@@ -72,8 +68,10 @@ class _Application(Flask):
         return func
 
 
-def create_app(settings: config.Settings | None = None) -> Flask:
+def create_app(settings: config.Settings | None = None, files: ConfigurationFiles | None = None) -> Flask:
     """Return the WSGI application; without `settings`, read them from the environment.
+
+    `files` are the files that the settings name, if they have been read already.
 
     A database that the settings name may still be down: until it is up, responses have the status 503.
     If they name none, the embedded database runs as long as this process. Raises `SetupError` if
@@ -81,7 +79,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     an endpoint are incomplete.
     """
     settings = settings or config.from_environ()
-    strategy, policy = access(settings)
+    files = files or ConfigurationFiles(settings)
     settings = with_database(settings)
     app = _Application("placement_svc", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
@@ -92,12 +90,12 @@ def create_app(settings: config.Settings | None = None) -> Flask:
     app.extensions["standby_reads"] = standby_reads
     claim_service = app.extensions["claim_service"] = ClaimService(database)
     app.extensions["placing_service"] = PlacingService(database, claim_service)
-    app.extensions["policy"] = policy
-    watched_fits = _watched_fits(settings, standby_reads)
+    app.extensions["policy"] = files.policy
+    watched_fits = _watched_fits(settings, standby_reads, files)
     app.extensions["watched_requests"] = watched_fits
     metrics = None
     if settings.metrics:
-        watched = (watched_fits, _watched_amounts(settings, standby_reads))
+        watched = (watched_fits, _watched_amounts(settings, standby_reads, files))
         metrics = Metrics(database, standby_reads, [collector for collector in watched if collector])
     reports = [metrics.count] if metrics else []
     if settings.empty_answers:
@@ -105,7 +103,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
         reports.append(recorder.record)
     record = access_log.install(app, settings.slow_request, reports)
     install_deadline(app)
-    pipeline.install(app, strategy, hosts=_allowed_hosts(settings), cors=_cors(settings))
+    pipeline.install(app, files.strategy, hosts=_allowed_hosts(settings), cors=_cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
@@ -114,7 +112,7 @@ def create_app(settings: config.Settings | None = None) -> Flask:
         app.wsgi_app, cache(partial(describe, app)), record
     )
     if settings.console:
-        pages = _console(app, settings, strategy, reports)
+        pages = _console(app, settings, files.strategy, reports)
         app.wsgi_app = console.ConsoleMiddleware(  # type: ignore[method-assign]
             app.wsgi_app, pages.wsgi_app
         )
@@ -187,62 +185,28 @@ def _add_middleware(app: Flask, settings: config.Settings, metrics: Metrics | No
     )
 
 
-def access(settings: config.Settings) -> tuple[AuthStrategy, Policy]:
-    """Return the authentication method and the policy that the settings select.
-
-    Raises `SetupError` if a file that the settings name for them cannot be used.
-    """
-    return _strategy(settings), Policy(settings.policy_profile, settings.policy_file)
-
-
-def _strategy(settings: config.Settings) -> AuthStrategy:
-    if settings.auth == "keystone":
-        return keystone_strategy(settings.keystone_file)
-    if settings.auth == "token":
-        assert settings.token_file is not None
-        return token_strategy(settings.token_file)
-    return NOAUTH
-
-
-def watched_requests_of(settings: config.Settings) -> Callable[[], Mapping[str, FitsRequest]] | None:
-    """Return a function that returns the watched requests, None without the setting.
-
-    Raises `SetupError` if their file cannot be used.
-    """
-    if settings.watched_requests is None:
-        return None
-    read = partial(watched_requests.read, max_groups=settings.max_groups)
-    return WatchedFile(settings.watched_requests, read).value
-
-
-def _watched_fits(settings: config.Settings, reader: Reader) -> WatchedRequests | None:
-    watched = watched_requests_of(settings)
-    if watched is None:
+def _watched_fits(
+    settings: config.Settings, reader: Reader, files: ConfigurationFiles
+) -> WatchedRequests | None:
+    if files.watched_requests is None:
         return None
     return WatchedRequests(
         reader,
-        watched,
+        files.watched_requests,
         shared_directory(),
         seconds=settings.request_deadline,
         memory=settings.max_search_memory,
     )
 
 
-def watched_aggregates_of(settings: config.Settings) -> Callable[[], Mapping[str, str]] | None:
-    """Return a function that returns the uuids of the watched aggregates by name, None without the setting.
-
-    Raises `SetupError` if their file cannot be used.
-    """
-    if settings.watched_aggregates is None:
+def _watched_amounts(
+    settings: config.Settings, reader: Reader, files: ConfigurationFiles
+) -> WatchedAggregates | None:
+    if files.watched_aggregates is None:
         return None
-    return WatchedFile(settings.watched_aggregates, watched_aggregates.read).value
-
-
-def _watched_amounts(settings: config.Settings, reader: Reader) -> WatchedAggregates | None:
-    watched = watched_aggregates_of(settings)
-    if watched is None:
-        return None
-    return WatchedAggregates(reader, watched, shared_directory(), seconds=settings.request_deadline)
+    return WatchedAggregates(
+        reader, files.watched_aggregates, shared_directory(), seconds=settings.request_deadline
+    )
 
 
 def policy_enforcer() -> Enforcer:

@@ -23,9 +23,9 @@ MAY_IMPORT = {
         *("client", "config", "http", "schemas", "domain", "db", "provisioning", "standard_output"),
     },
     "provisioning": {"config", "domain", "db"},
-    "server": {"config", "http", "domain", "db", "observability", "provisioning"},
+    "server": {"config", "configuration_files", "http", "domain", "db", "observability", "provisioning"},
     "commands": {
-        *("app", "audit_report", "client", "config", "demo"),
+        *("app", "audit_report", "client", "config", "configuration_files", "demo"),
         *("http", "domain", "db", "import_export", "provisioning", "server", "standard_output"),
     },
 }

@@ -351,7 +351,9 @@ def test_noauth_accepts_requests_for_the_name_it_listens_on(
     monkeypatch: pytest.MonkeyPatch, host: str, allowed: tuple[str, ...]
 ) -> None:
     served: list[Settings] = []
-    monkeypatch.setattr("placement_svc.server.serve.serve", lambda _, settings, **__: served.append(settings))
+    monkeypatch.setattr(
+        "placement_svc.server.serve.serve", lambda _, settings, *__, **___: served.append(settings)
+    )
     settings = {"allow_insecure": "1", "allowed_hosts": "other", "database_url": "postgresql://nowhere/none"}
     assert run("serve", "--host", host, **settings).exit_code == 0
     assert [settings.allowed_hosts for settings in served] == [allowed]

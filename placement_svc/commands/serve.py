@@ -3,12 +3,14 @@
 import ipaddress
 import secrets
 from dataclasses import replace
+from functools import partial
 
 import click
 
 from placement_svc import config
-from placement_svc.app import access, create_app, watched_aggregates_of, watched_requests_of
+from placement_svc.app import create_app
 from placement_svc.commands import PORT
+from placement_svc.configuration_files import ConfigurationFiles
 from placement_svc.server import serve as server
 
 MIN_POOL_SIZE = 2
@@ -41,11 +43,9 @@ def serve(host: str, port: int, workers: int, threads: int) -> None:
     if settings.console_secret is None:
         # The workers inherit it: each of them accepts the cookies of the others.
         settings = replace(settings, console_secret=secrets.token_urlsafe())
-    # Each worker repeats this. Doing it here reports unusable files before any worker starts.
-    access(settings)
-    watched_requests_of(settings)
-    watched_aggregates_of(settings)
-    server.serve(create_app, settings, host=host, port=port, workers=workers, threads=threads)
+    files = ConfigurationFiles(settings)
+    load = partial(create_app, files=files)
+    server.serve(load, settings, files, host=host, port=port, workers=workers, threads=threads)
 
 
 def _check_host(settings: config.Settings, host: str) -> None:

@@ -27,11 +27,13 @@ class AuthStrategy:
     """One way to authenticate callers, which the setting `PLACEMENT_AUTH` selects.
 
     `identify` returns the caller of a request, or raises an `HTTPException` if it cannot authenticate
-    the request. The paths of `exempt` need no authentication.
+    the request. The paths of `exempt` need no authentication. `refresh` reloads a file of tokens that has
+    changed.
     """
 
     identify: Callable[[Request], Caller]
     exempt: Collection[str] = ("/", "")
+    refresh: Callable[[], object] = lambda: None
 
 
 def role_names(names: Collection[str]) -> frozenset[str]:

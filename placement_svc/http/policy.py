@@ -65,6 +65,10 @@ class Policy:
         else:
             self._decide = WatchedFile(file, lambda path: _decider(load(profile, path))).value
 
+    def refresh(self) -> None:
+        """Reload the file if it has changed."""
+        self._decide()
+
     def enforce(self, rule: str, target: Mapping[str, str] | None = None) -> None:
         """Raise `Forbidden` unless the caller of the current request satisfies `rule`.
 

@@ -72,7 +72,7 @@ def token_strategy(path: Path) -> AuthStrategy:
             raise ExpiredToken("This token has expired.")
         return Caller(token.user_id, token.project_id, role_names(token.roles))
 
-    return AuthStrategy(identify)
+    return AuthStrategy(identify, refresh=file.value)
 
 
 def _bearer_token(request: Request) -> str | None:

@@ -19,6 +19,7 @@ from gunicorn.http import message
 
 import placement_svc
 from placement_svc.config import Settings
+from placement_svc.configuration_files import ConfigurationFiles
 from placement_svc.db import revisions
 from placement_svc.db.connections.connection_check import check_connection, missing_options
 from placement_svc.db.connections.durability import read_durability
@@ -84,6 +85,19 @@ class _Master(Arbiter):  # type: ignore[misc]
             "SIGUSR2 is ignored: start the new version beside this one, then stop this one by SIGTERM."
         )
 
+    def manage_workers(self) -> None:
+        """Start the workers that are missing; gunicorn calls this once a second and after each signal.
+
+        A worker that starts while a file is invalid inherits the content that the file had before.
+        """
+        self.app.files.refresh()
+        super().manage_workers()
+
+    def reload(self) -> None:
+        """Replace the workers, on SIGHUP."""
+        self.app.files.reload()
+        super().reload()
+
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers; after a reload or a failure of a worker, in contrast, others replace it."""
         self.app.stopping[0] = 1
@@ -94,11 +108,17 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """Gunicorn, configured by arguments instead of a file and a command line."""
 
     def __init__(
-        self, load: Callable[[], Flask], options: dict[str, Any], settings: Settings, concurrency: int
+        self,
+        load: Callable[[], Flask],
+        options: dict[str, Any],
+        settings: Settings,
+        files: ConfigurationFiles,
+        concurrency: int,
     ) -> None:
         self.load_app = load
         self.options = options
         self.settings = settings
+        self.files = files
         self.concurrency = concurrency
         self.stopping = mmap.mmap(-1, 1)
         super().__init__()
@@ -230,6 +250,7 @@ def _exit_at_sigterm() -> Event:
 def serve(
     load: Callable[[Settings], Flask],
     settings: Settings,
+    files: ConfigurationFiles,
     *,
     host: str,
     port: int,
@@ -237,6 +258,8 @@ def serve(
     threads: int,
 ) -> None:
     """Serve the application that `load` creates in each worker, until SIGTERM or SIGINT.
+
+    The workers inherit `files`, the files that the settings name.
 
     With the port 0, it listens on a free one. First removes what killed commands have left. Raises
     `ServerError` if the address cannot be used, for example because the port is in use.
@@ -282,4 +305,10 @@ def serve(
                 "post_worker_init": _prepare_worker,
                 "child_exit": _mark_worker_dead,
             }
-            _Gunicorn(lambda: load(settings), options, settings, concurrency=threads).run()
+
+            def load_in_worker() -> Flask:
+                # A cleaner of temporary files may have removed it.
+                directory.mkdir(exist_ok=True)
+                return load(settings)
+
+            _Gunicorn(load_in_worker, options, settings, files, concurrency=threads).run()

@@ -19,7 +19,7 @@ def report(*_, **__):
         return {}
 
 serve.startup_report = report
-serve.serve(None, config.from_environ(), host="127.0.0.1", port=int(sys.argv[1]), workers=1, threads=1)
+serve.serve(None, config.from_environ(), None, host="127.0.0.1", port=int(sys.argv[1]), workers=1, threads=1)
 """
 """Starts a service; a library loses the exit at SIGTERM, as SQLAlchemy does at its first connection."""
 
