@@ -21,7 +21,7 @@ from placement_svc.http.hosts import AllowedHosts
 PATH = "/console"
 
 MAX_FORM = 64 * 1024
-"""Bytes of the largest body, that of a log-in."""
+"""Bytes of the largest body: a pasted text, or a log-in."""
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"

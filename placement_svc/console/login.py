@@ -85,8 +85,9 @@ def _to_form(reason: str | None) -> Response:
 
 
 def _requested_page() -> str:
-    """Return the path and query of the current request; the overview if it is not one for a page."""
-    return request.full_path.rstrip("?") if request.method in ("GET", "HEAD") else "/console"
+    """Return the path and query of the current request; the overview if there is no page at its path."""
+    requested = request.full_path.rstrip("?")
+    return requested if request.method in ("GET", "HEAD") or _leads_to_page(requested) else "/console"
 
 
 def form_token() -> str:

@@ -163,6 +163,13 @@ def test_log_out_without_session_leads_to_the_overview(token_app: Flask) -> None
     assert location == "/console/login?next=/console"
 
 
+def test_pasted_text_after_the_session_leads_to_the_form_and_back(token_app: Flask, admin: str) -> None:
+    client = token_app.test_client()
+    response = client.post("/console/ask", data={"q": "curl -H 'X-Auth-Token: secret' http://h/"})
+    assert (response.status_code, response.location) == (303, "/console/login?next=/console/ask")
+    assert log_in(client, admin, "/console/ask").location == "/console/ask"
+
+
 def test_forged_cookie_is_no_session(token_app: Flask, admin: str) -> None:
     for key in (SECRET.upper(), SECRET):
         client = token_app.test_client()
@@ -355,14 +362,18 @@ def test_responses_forbid_embedding_and_inline_scripts(get: Get, path: str) -> N
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_views_are_read_only(app: Flask, method: str) -> None:
-    for path in ("/console", "/console/hosts", "/console/ask"):
+    for path in ("/console", "/console/hosts", "/console/map"):
         response = app.test_client().open(path, method=method)
         assert (response.status_code, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [("GET", "/console/logout", "POST"), ("PUT", "/console/login", "GET, HEAD, POST")],
+    [
+        ("GET", "/console/logout", "POST"),
+        ("PUT", "/console/login", "GET, HEAD, POST"),
+        ("PUT", "/console/ask", "GET, HEAD, POST"),
+    ],
 )
 def test_a_refused_method_names_those_of_the_page(app: Flask, method: str, path: str, allowed: str) -> None:
     response = app.test_client().open(path, method=method)

@@ -503,6 +503,28 @@ def test_printed_pages_are_light_and_whole(new_page: NewPage, hostile_cloud: Non
     wait_until(lambda: page.evaluate(corner) != "255,255,255,255")
 
 
+@pytest.mark.parametrize(
+    ("path", "button"),
+    [
+        ("/console/ask", "Take it over"),
+        (f"/console/hosts/{uuid_of('cn1')}", "Explain for this host"),
+    ],
+)
+def test_token_of_a_pasted_command_is_in_no_url(
+    new_page: NewPage, cloud: None, path: str, button: str
+) -> None:
+    page = new_page()
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
+    page.goto(path)
+    command = "curl -H 'X-Auth-Token: secret' 'http://h/allocation_candidates?resources=VCPU:2'"
+    page.get_by_label("A query, a URL or a curl command").fill(command)
+    page.get_by_role("button", name=button).click()
+    expect(page.get_by_label("resources", exact=True)).to_have_value("VCPU:2")
+    assert "/console/ask?resources=VCPU%3A2" in page.url
+    assert not any("secret" in url for url in urls)
+
+
 def test_slash_goes_to_the_search(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console")

@@ -1038,6 +1038,41 @@ def test_host_is_explained_for_a_curl_command(get: Get, cloud: None) -> None:
     assert get(f"/ask?{sent}").location == f"/console/ask?resources=VCPU%3A5&root={root}#explanation"
 
 
+CURL = "curl -H 'X-Auth-Token: secret' 'http://h/allocation_candidates?resources=VCPU:5'"
+
+
+@pytest.mark.parametrize(("root", "more"), [("", ""), (" ", ""), ("a&b", "&root=a%26b#explanation")])
+def test_pasted_command_leads_to_its_request(app: Flask, root: str, more: str) -> None:
+    response = app.test_client().post("/console/ask", data={"q": CURL, "root": root})
+    assert (response.status_code, response.location) == (303, f"/console/ask?resources=VCPU%3A5{more}")
+    assert "secret" not in response.text
+
+
+def test_pasted_text_is_sent_in_a_body(get: Get, cloud: None) -> None:
+    for path in ("/ask", f"/hosts/{uuid_of('cn1')}"):
+        elements = Page(get(path).text).elements
+        position = next(
+            i for i, (tag, each) in enumerate(elements) if tag == "textarea" and each["name"] == "q"
+        )
+        [*_, form] = [attributes for tag, attributes in elements[:position] if tag == "form"]
+        assert (form["method"], form["action"]) == ("post", "/console/ask")
+
+
+@pytest.mark.parametrize("sent", [{}, {"q": ""}, {"q": "\n<curl>"}])
+def test_posted_text_without_a_request_is_a_clear_error(app: Flask, sent: dict[str, str]) -> None:
+    page = app.test_client().post("/console/ask", data={**sent, "root": "cn1"})
+    assert page.status_code == 400
+    assert "The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192." in page.text
+    assert f">\n{escape(sent.get('q', ''))}</textarea>" in page.text
+    assert Page(page.text).sent_by_form("ask") == [("root", "cn1")]
+    assert '<a href="/console/ask" aria-current="page">Ask</a>' in page.text
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"q=%ff", 400), (b"q=%00", 400), (b"q=" + b"x" * 70_000, 413)])
+def test_posted_text_that_cannot_be_read_is_an_error(app: Flask, body: bytes, status: int) -> None:
+    assert app.test_client().post("/console/ask", data=body).status_code == status
+
+
 def test_ask_links_relaxations_and_nearest_hosts(
     get: Get, cloud: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,10 +94,7 @@ def show() -> Any:
     pairs, own = split_page_keys([(key, value) for key, value in sent if value.strip()])
     root = [pair for pair in pairs if pair[0] == "root"]
     if "q" in own:
-        try:
-            return _redirect([*_pasted_request(own["q"]), *root])
-        except Invalid as error:
-            return _page(root, own, problem=short_reason(str(error))), status_of(error)
+        return _take_over(own["q"], root)
     if "add_group" in own:
         return _redirect([*pairs, ("blank", own["add_group"])])
     if any(not value.strip() for _, value in sent):
@@ -109,6 +106,25 @@ def show() -> Any:
         return _page(pairs, own, **(_answer(pairs, own) if pairs != root else {}))
     except (Invalid, NotFound) as error:
         return _page(pairs, own, problem=_problem(error)), status_of(error)
+
+
+@bp.post("/console/ask")
+def paste() -> Any:
+    """Take over a pasted text.
+
+    It is in a body because a curl command has a token: logs and histories have URLs, but no bodies.
+    """
+    pairs, own = split_page_keys(parse_pairs(request.get_data()))
+    root = [(key, value) for key, value in pairs if key == "root" and value.strip()]
+    return _take_over(own.get("q", ""), root)
+
+
+def _take_over(text: str, root: Pairs) -> Any:
+    """Return the redirect to the request in a pasted text, or the page that says why there is none."""
+    try:
+        return _redirect([*_pasted_request(text), *root])
+    except Invalid as error:
+        return _page(root, {"q": text}, problem=short_reason(str(error))), status_of(error)
 
 
 def _problem(error: Invalid | NotFound) -> str:
