@@ -639,6 +639,10 @@ def test_ask_explains_a_request_that_may_be_split(get: Get, cloud: None) -> None
     [
         ("/ask?resources=VCPU:1&required=&limit=", "/console/ask?resources=VCPU%3A1"),
         ("/ask?resources=VCPU:1&add_group=_1", "/console/ask?resources=VCPU%3A1&blank=_1"),
+        (
+            "/ask?resources=+VCPU:1,+DISK_GB+:+2&root=+a,+b&limit=&add_group=_1",
+            "/console/ask?resources=VCPU%3A1%2CDISK_GB%3A2&root=+a%2C+b&blank=_1",
+        ),
         ("/ask?q=resources%3DVCPU:1&root=cn1", "/console/ask?resources=VCPU%3A1&root=cn1#explanation"),
         (
             "/ask?resources=+VCPU:1,+DISK_GB+:+2&in_tree=A+&root=+a,+b&limit=",

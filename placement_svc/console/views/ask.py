@@ -95,11 +95,11 @@ def show() -> Any:
     root = [pair for pair in pairs if pair[0] == "root"]
     if "q" in own:
         return _take_over(own["q"], root)
+    typed = [pair if pair[0] == "root" else (pair[0], without_blanks(pair[1])) for pair in pairs]
     if "add_group" in own:
-        return _redirect([*pairs, ("blank", own["add_group"])])
+        return _redirect([*typed, ("blank", own["add_group"])])
     if any(not value.strip() for _, value in sent):
         # A form sends its empty fields, and what somebody has typed in the others.
-        typed = [pair if pair[0] == "root" else (pair[0], without_blanks(pair[1])) for pair in pairs]
         return _redirect([*typed, *own.items()])
     try:
         check_lists(sent, settings().max_items)
