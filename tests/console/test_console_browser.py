@@ -363,6 +363,31 @@ def test_map_and_table_have_the_same_percentages(new_page: NewPage, load_cloud: 
         expect(page.locator("#map-status")).to_contain_text(f": VCPU {percentage} (")
 
 
+def test_refresh_describes_the_same_host_again(
+    new_page: NewPage, cloud: None, call: Callable[..., Any]
+) -> None:
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    status = page.locator("#map-status")
+    page.locator("canvas").press("Home")
+    expect(status).to_have_text("bare: no such inventory")
+    path = f"/resource_providers/{uuid_of('bare')}"
+    inventories = {"inventories": {"VCPU": {"total": 8}}, "resource_provider_generation": 0}
+    call("PUT", f"{path}/inventories", inventories)
+    page.get_by_role("link", name="Refresh").click()
+    expect(status).to_have_text("bare: VCPU 0 % (0 / 8)")
+    status.evaluate("line => { line.firstChild.id = 'not-replaced'; }")
+    with refreshed(page), page.expect_response("**/map.json*"):
+        page.get_by_role("link", name="Refresh").click()
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("#not-replaced")).to_be_attached()
+    call("DELETE", path)
+    page.get_by_role("link", name="Refresh").click()
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "3")
+    expect(status).to_contain_text("Hover over a host")
+
+
 def test_map_shows_an_inventory_without_capacity(new_page: NewPage, load_cloud: LoadCloud) -> None:
     load_cloud(read("none{MEMORY_MB8}; reserved{VCPU8 res8}"))
     page = new_page()

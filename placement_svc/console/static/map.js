@@ -30,6 +30,8 @@
   let headings = [];
   let headingWidths = [];
   let focus = -1;
+  // The uuid of the host that the line below the map describes.
+  let described = "";
   let loads = 0;
 
   function color(name) {
@@ -77,6 +79,19 @@
     const name = document.createElement("bdi");
     name.textContent = visible(host[1]);
     element.replaceChildren(name, `: ${amounts(host)}`);
+  }
+
+  // Describe the same host with the current data. The line is a live region: an equal text would be read out again.
+  function updateStatus() {
+    const line = document.createElement("p");
+    line.textContent = hint;
+    const host = data.hosts.find(([uuid]) => uuid === described);
+    if (host) {
+      describe(host, line);
+    }
+    if (line.textContent !== status.textContent) {
+      status.replaceChildren(...line.childNodes);
+    }
   }
 
   // Cells in rows, group by group; groups that need less than a row are beside each other. Sized by capacity, the
@@ -224,6 +239,7 @@
     }
     describe(data.hosts[index], tip);
     if (speaks) {
+      [described] = data.hosts[index];
       describe(data.hosts[index], status);
     }
     const left = Math.max(0, Math.min(cell.x, root.clientWidth - tip.offsetWidth));
@@ -324,9 +340,7 @@
     context.font = FONT;
     headingWidths = data.groups.map((group) => context.measureText(group).width);
     root.hidden = data.hosts.length === 0;
-    if (status.textContent === FAILURE) {
-      status.textContent = hint;
-    }
+    updateStatus();
     select(data.hosts.findIndex((host) => host[0] === uuid), false);
     root.dataset.loaded = data.hosts.length;
   }
