@@ -696,6 +696,19 @@ def test_blanks_around_the_value_of_a_filter_are_removed(get: Get, cloud: None, 
     assert ">cn2<" not in page.text
 
 
+@pytest.mark.parametrize("path", ["/hosts", "/map"])
+def test_search_fields_accept_the_longest_names(get: Get, call: Callable[..., Any], path: str) -> None:
+    name = "\N{GRINNING FACE}" * 200
+    call("POST", "/resource_providers", {"name": name})
+    found = get(f"{path}?text={quote(name)}")
+    assert f"<bdi>{name}</bdi></a>" in found.text
+    # Browsers count such a character twice.
+    assert not any("maxlength" in attributes for _, attributes in Page(found.text).elements)
+    too_long = get(f"{path}?text={quote(name)}x")
+    assert too_long.status_code == 400
+    assert "Invalid 'Name or uuid'" in unescape(too_long.text)
+
+
 def test_semicolons_in_links_do_not_separate_keys(
     get: Get, api: Api, database: Database, cloud: None
 ) -> None:
