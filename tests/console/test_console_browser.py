@@ -528,6 +528,20 @@ def test_printed_pages_are_light_and_whole(new_page: NewPage, hostile_cloud: Non
     wait_until(lambda: page.evaluate(corner) != "255,255,255,255")
 
 
+def test_printed_table_fits_its_frame_and_the_page(new_page: NewPage, load_cloud: LoadCloud) -> None:
+    host = "{VCPU128 used100 MEMORY_MB1048576 used1000 DISK_GB100000 used500 PCPU128 used7 VGPU16 used8}"
+    load_cloud(read("; ".join(f"computenode{number:018}{host}" for number in range(3))))
+    page = new_page()
+    page.goto("/console/hosts")
+    page.emulate_media(media="print")
+    # The width of A4. Chromium prints pages in three quarters of their size, or smaller if they are wider.
+    page.set_viewport_size({"width": 794, "height": 1123})
+    right = "element => element.getBoundingClientRect().right"
+    frame, table = (page.locator(each).evaluate(right) for each in (".scroll", "table"))
+    assert table <= frame
+    assert frame <= 794 * 4 / 3
+
+
 @pytest.mark.parametrize(
     ("path", "button"),
     [
