@@ -31,6 +31,18 @@ def get_or_create_ids(connection: Connection, uuids: Collection[str]) -> list[in
     return list(aggregate_ids(connection, uuids).values())
 
 
+def uuids_of_tree(connection: Connection, root_uuid: str) -> frozenset[str]:
+    """Return the uuids of the aggregates of all providers of a tree."""
+    root_id = select(resource_providers.c.id).where(resource_providers.c.uuid == root_uuid)
+    query = (
+        select(aggregates.c.uuid)
+        .join(provider_aggregates)
+        .where(provider_aggregates.c.root_id == root_id.scalar_subquery())
+        .distinct()
+    )
+    return frozenset(connection.execute(query).scalars())
+
+
 def find(connection: Connection) -> list[AggregateSize]:
     """Return every aggregate that has a provider, oldest first."""
     query = (

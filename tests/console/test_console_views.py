@@ -321,7 +321,7 @@ def test_pages_say_that_they_show_the_first_providers_only(
 ) -> None:
     load_cloud(read("cn1; numa0<cn1{VCPU8}; numa1<cn1{VCPU8}"))
     nodes = sorted(["numa0", "numa1"], key=uuid_of)
-    consumers = {"first": nodes, "last": nodes[1:]}
+    consumers = {"first": nodes, "last": nodes[1:], "shown": nodes[:1]}
     for name, suppliers in consumers.items():
         body = {
             "allocations": {uuid_of(node): {"resources": {"VCPU": 1}} for node in suppliers},
@@ -340,7 +340,8 @@ def test_pages_say_that_they_show_the_first_providers_only(
     monkeypatch.setattr(host, "MAX_PROVIDERS", 2)
     assert "The first 2 providers; the tree has more." in words(get(path).text)
     rows = {name: row for row in get(path).text.split("<tr>") for name in consumers if uuid_of(name) in row}
-    assert "of providers not shown" not in rows["first"]
+    assert '<div class="sentence">perhaps also of providers not shown</div></td>' in rows["first"]
+    assert "of providers not shown" not in rows["shown"]
     assert "<td>of providers not shown</td>" in rows["last"]
 
 
@@ -382,7 +383,8 @@ def test_host_with_many_providers_shows_the_upper_levels(
     root, *below = sorted(["one", "two", "three", "four"], key=uuid_of, reverse=True)
     parents = dict(zip(below, [root, *below], strict=False))
     nodes = [f"{name}<{parent}{{VCPU1}}" for name, parent in parents.items()]
-    load_cloud(read("; ".join([f"{root}{{MEMORY_MB1}}@storage", *nodes, "shared{DISK_GB9}$@storage"])))
+    nodes[-1] += "@storage"
+    load_cloud(read("; ".join([f"{root}{{MEMORY_MB1}}", *nodes, "shared{DISK_GB9}$@storage"])))
     monkeypatch.setattr(host, "MAX_PROVIDERS", 3)
     page = get(f"/hosts/{uuid_of(root)}").text
     levels = dict(enumerate([root, *below[:2]]))

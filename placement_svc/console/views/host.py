@@ -11,13 +11,13 @@ from placement_svc.api.context import reader
 from placement_svc.console.context import PROVIDER_RULES, load_form, visible_parts
 from placement_svc.console.lists import page_links, with_page_size
 from placement_svc.console.trees import TreeNode, order_tree
-from placement_svc.db import capacity, consumer_pages, provider_pages, providers
+from placement_svc.db import aggregates, capacity, consumer_pages, provider_pages, providers
 from placement_svc.db.connections.engine import Transaction
 from placement_svc.domain.capacity import Amounts, CapacityGroup, Grouping
 from placement_svc.domain.consumers import ConsumerDetails, ConsumerFilter
 from placement_svc.domain.groups import Membership, RequestGroup
 from placement_svc.domain.pages import Page, PageRequest, SortKey
-from placement_svc.domain.providers import Provider, ProviderDetails, ProviderFilter
+from placement_svc.domain.providers import Provider, ProviderFilter
 from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.scalars import UUID_KEY
 
@@ -81,7 +81,7 @@ def _read(
     tree = provider_pages.find_page(connection, tree_filter, include, from_the_root)
     sharing = None
     if shows["aggregates"] and shows["traits"]:
-        sharing = _sharing(connection, root, tree.elements, include)
+        sharing = _sharing(connection, root, include)
     projects = None
     if shows["projects"]:
         projects = capacity.find_page(connection, tree_filter, Grouping.PROJECT_ID, PageRequest(PROJECTS))
@@ -100,16 +100,14 @@ def _read(
     )
 
 
-def _sharing(
-    connection: Transaction, root: Provider, tree: Sequence[ProviderDetails], include: Sequence[str]
-) -> list[TreeNode]:
+def _sharing(connection: Transaction, root: Provider, include: Sequence[str]) -> list[TreeNode]:
     """Return the providers of other trees that share their resources with this one."""
-    aggregates = frozenset(uuid for each in tree for uuid in each.parts["aggregates"])
-    if not aggregates:
+    uuids = aggregates.uuids_of_tree(connection, root.uuid)
+    if not uuids:
         return []
     group = RequestGroup(
         required=Membership(any_of=(frozenset([os_traits.MISC_SHARES_VIA_AGGREGATE]),)),
-        member_of=Membership(any_of=(aggregates,)),
+        member_of=Membership(any_of=(uuids,)),
     )
     page = PageRequest(MAX_PROVIDERS)
     found = provider_pages.find_page(connection, ProviderFilter(group=group), include, page)
