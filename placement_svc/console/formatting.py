@@ -17,6 +17,9 @@ from placement_svc.domain.wording import counted
 DIRECTION_MARKS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 """The bidirectional classes of characters that change the direction of the text after them."""
 
+BLANK_CHARACTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and a symbol that are drawn as blanks: fillers of Hangul, and the empty pattern of Braille."""
+
 HIGH = 0.8
 FULL = 0.95
 """The ratios from which on a bar is drawn as high and as full."""
@@ -122,9 +125,14 @@ def age(time: datetime | None) -> str:
 
 def named(name: str) -> str:
     """Return a name, or a text in place of a name without visible characters."""
-    printable = (each for each in name if each.isprintable() and each != " ")
-    # Combining marks are drawn on another character.
-    return name if any(not category(each).startswith("M") for each in printable) else "(no name)"
+    return name if any(map(_is_visible, name)) else "(no name)"
+
+
+def _is_visible(character: str) -> bool:
+    """Return whether a character is visible by itself; `visible` of `map.js` has the same rule."""
+    kind = category(character)
+    # A combining mark is drawn on another character. A browser may know one that Python has not assigned.
+    return (kind == "Cn" or kind[0] not in "ZCM") and character not in BLANK_CHARACTERS
 
 
 def plain(name: str) -> str:

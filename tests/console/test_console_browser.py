@@ -462,7 +462,10 @@ def test_page_with_a_problem_is_accessible_and_refreshed_as_a_whole(
         assert violations(page) == []
 
 
-@pytest.mark.parametrize("name", [" \u00a0", "\u200b\u2060", "\ufeff", "\u202e", "\u0301"])
+@pytest.mark.parametrize(
+    "name",
+    [" \u00a0", "\u200b\u2060", "\ufeff", "\u202e", "\u0301", "\ue000", "\u115f\u1160\u2800\u3164\uffa0"],
+)
 def test_invisible_names_have_a_visible_link(new_page: NewPage, call: Callable[..., Any], name: str) -> None:
     call("POST", "/resource_providers", {"name": name})
     page = new_page()
@@ -472,6 +475,18 @@ def test_invisible_names_have_a_visible_link(new_page: NewPage, call: Callable[.
     page.locator("canvas").focus()
     page.keyboard.press("Home")
     expect(page.locator("#map-status")).to_have_text("(no name): no such inventory")
+
+
+# A face of Unicode 15, and a character that is in no version.
+@pytest.mark.parametrize("name", ["\U0001fae8", "\u0378", "\u3164a"])
+def test_names_of_new_characters_are_shown(new_page: NewPage, call: Callable[..., Any], name: str) -> None:
+    call("POST", "/resource_providers", {"name": name})
+    page = new_page()
+    page.goto("/console/map")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "1")
+    page.locator("canvas").press("Home")
+    assert page.locator("tbody th a").inner_text() == name
+    assert page.locator("#map-status").inner_text() == f"{name}: no such inventory"
 
 
 def test_blanks_of_names_are_shown(new_page: NewPage, call: Callable[..., Any]) -> None:

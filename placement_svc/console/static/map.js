@@ -51,8 +51,8 @@
   }
 
   function visible(name) {
-    // Neither a separator, a control or format character, nor a combining mark.
-    return /[^\p{Z}\p{C}\p{M}]/u.test(name) ? name : "(no name)";
+    // The same rule as that of the table: `_is_visible` of `formatting.py`.
+    return /[^\p{Z}\p{M}\p{Cc}\p{Cf}\p{Co}\p{Cs}\u115f\u1160\u2800\u3164\uffa0]/u.test(name) ? name : "(no name)";
   }
 
   // The percentage as the table has it: a host with something free is not full, and a used one not empty.
