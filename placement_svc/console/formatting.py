@@ -100,11 +100,8 @@ def percentage(used: int, capacity: int) -> str:
     """Return what is used in percent of the capacity; without capacity, "over" or a dash."""
     if capacity <= 0:
         return "over" if used else "–"
-    ratio = used / capacity
     # A host with something free is not full, and one with something used is not empty.
-    bounded = min(ratio, 0.999) if ratio < 1 else ratio
-    # 0.29 * 100 is a little less than 29.
-    return "<1 %" if 0 < bounded < 0.01 else f"{int(round(bounded * 100, 9))} %"
+    return "<1 %" if 0 < 100 * used < capacity else f"{100 * used // capacity} %"
 
 
 def moment(time: datetime | None) -> str:
