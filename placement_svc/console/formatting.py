@@ -96,6 +96,11 @@ def amount(value: int) -> str:
     return f"{value:,}"
 
 
+def decimal(value: float) -> str:
+    """Return a number with all its digits, without those after the point if they are zero."""
+    return repr(value).removesuffix(".0")
+
+
 def percentage(used: int, capacity: int) -> str:
     """Return what is used in percent of the capacity; without capacity, "over" or a dash."""
     if capacity <= 0:
@@ -157,6 +162,7 @@ def install(app: Flask) -> None:
     """Add the filters and the common values to the templates of `app`."""
     app.jinja_env.filters |= {
         "amount": amount,
+        "decimal": decimal,
         "moment": moment,
         "age": age,
         "named": named,

@@ -744,6 +744,12 @@ def test_host_shows_the_units_that_restrict_claims(get: Get, api: Api, load_clou
     assert text.count("in one claim") == 1
 
 
+@pytest.mark.parametrize("ratio", ["16", "0.1", "16.0000001", "1000000000.3"])
+def test_host_shows_all_digits_of_a_ratio(get: Get, load_cloud: LoadCloud, ratio: str) -> None:
+    load_cloud(read(f"a{{VCPU8 ratio{ratio}}}"))
+    assert re.findall(r", ratio ([^<;]+)", get(f"/hosts/{uuid_of('a')}").text) == [ratio]
+
+
 @pytest.mark.parametrize(
     ("total", "reserved", "ratio", "max_unit", "text"),
     [
