@@ -296,6 +296,25 @@ def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> No
     page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
 
 
+def test_escape_hides_the_tip_and_keeps_the_place(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    canvas, tip = page.locator("canvas"), page.locator(".tip")
+    canvas.press("Home")
+    canvas.press("Escape")
+    expect(tip).not_to_be_visible()
+    with page.expect_response("**/map.json*"):
+        page.locator("#map").dispatch_event("refresh")
+    page.wait_for_load_state("networkidle")
+    expect(tip).not_to_be_visible()
+    canvas.press("ArrowRight")
+    expect(tip).to_have_text("cn1: VCPU 16 % (4 / 24)")
+    canvas.press("Escape")
+    canvas.press("Enter")
+    page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
+
+
 def test_map_leaves_shortcuts_to_the_browser(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/map?fill=VCPU")

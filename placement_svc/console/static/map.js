@@ -311,7 +311,7 @@
       // Shortcuts of the browser, such as Alt and an arrow key for Back.
       return;
     } else if (event.key === "Escape") {
-      select(-1, false);
+      tip.hidden = true;
     } else if (moves[event.key]) {
       event.preventDefault();
       focus = current;
@@ -341,7 +341,9 @@
     headingWidths = data.groups.map((group) => context.measureText(group).width);
     root.hidden = data.hosts.length === 0;
     updateStatus();
+    const isTipHidden = tip.hidden;
     select(data.hosts.findIndex((host) => host[0] === uuid), false);
+    tip.hidden ||= isTipHidden;
     root.dataset.loaded = data.hosts.length;
   }
 
