@@ -30,8 +30,12 @@ _ANSI_C_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
 def request_query(text: str) -> str:
     """Return the query in a URL or a curl command, or else the text itself, without quotes around it."""
-    query = _pasted_query(text)
-    return text.strip().strip("'\"").removeprefix("?") if query is None else query
+    query = "&".join(_queries_of_command(text))
+    if query:
+        return query
+    joined = _with_joined_lines(text)
+    found = _URL.search(joined)
+    return found[1] if found else joined.strip("'\"").removeprefix("?")
 
 
 def asks_for_capacity(text: str) -> bool:
@@ -39,13 +43,13 @@ def asks_for_capacity(text: str) -> bool:
     return _CAPACITY_PATH.search(text) is not None
 
 
-def _pasted_query(text: str) -> str | None:
-    """Return the query in a URL or a curl command of a text, or None if the text has neither."""
-    query = "&".join(_queries_of_command(text))
-    if query:
-        return query
-    found = _URL.search(text)
-    return found[1] if found else None
+def _with_joined_lines(text: str) -> str:
+    """Return a text without blank lines, with each query that is broken into several lines in one line."""
+    joined = ""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        is_continued = line.startswith(("&", "?")) or joined.endswith(("?", "&", ","))
+        joined += line if is_continued or not joined else f"\n{line}"
+    return joined
 
 
 def _queries_of_command(text: str) -> Iterator[str]:

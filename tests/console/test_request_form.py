@@ -65,6 +65,27 @@ def test_query_is_found_in_pasted_text(text: str) -> None:
     assert parse_pasted(text) == [("resources", "VCPU:4"), ("limit", "3")]
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "  \n\n\t"])
+@pytest.mark.parametrize("prefix", ["", "http://h/allocation_candidates", "GET /console/ask"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["?resources=VCPU:4,MEMORY_MB:8", "&limit=3"],
+        ["?resources=VCPU:4,MEMORY_MB:8&", "limit=3"],
+        ["?", "resources=VCPU:4,", "MEMORY_MB:8", "&limit=3", ""],
+        ["", "?resources=VCPU:4,", "MEMORY_MB:8&limit=3"],
+    ],
+)
+def test_query_may_be_broken_into_lines(prefix: str, lines: list[str], line_break: str) -> None:
+    text = prefix + line_break.join(lines)
+    assert parse_pasted(text) == [("resources", "VCPU:4,MEMORY_MB:8"), ("limit", "3")]
+
+
+def test_lines_that_are_urls_are_not_joined() -> None:
+    urls = [f"http://h/allocation_candidates?resources=VCPU:{amount}" for amount in (4, 5)]
+    assert parse_pasted("\n".join(urls)) == [("resources", "VCPU:4")]
+
+
 @pytest.mark.parametrize(
     "text",
     [
