@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
@@ -53,7 +54,7 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
 
     The settings of keystonemiddleware are in the section `GROUP` of `config_file`, an oslo.config file,
     and in environment variables such as ``OS_KEYSTONE_AUTHTOKEN__AUTH_URL``, which take precedence.
-    Raises `SetupError` if they are incomplete or invalid, and if keystonemiddleware is not installed.
+    Raises `SetupError` if they are incomplete or invalid, and if a package that they need is not installed.
     """
     try:
         from keystoneauth1.exceptions import ClientException
@@ -70,6 +71,10 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         if not (config[GROUP].auth_type or config[GROUP].auth_section):
             raise SetupError(
                 f"Keystone needs auth_type, auth_url and so on in [{GROUP}] or in the environment"
+            )
+        if config[GROUP].memcached_servers and find_spec("memcache") is None:
+            raise SetupError(
+                "memcached_servers of Keystone needs python-memcached: pip install 'placement-svc[keystone]'"
             )
         # With a delayed decision, the middleware would let requests without a valid token through.
         config.set_override("delay_auth_decision", False, GROUP)

@@ -387,6 +387,25 @@ def test_missing_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         keystone_strategy(None)
 
 
+def test_missing_memcached_client_is_reported(
+    tmp_path: Path, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "memcache", None)
+    file = write(tmp_path / "keystone.conf", **options | {"memcached_servers": "127.0.0.1:11211"})
+    with pytest.raises(SetupError, match=r"^memcached_servers .*pip install 'placement-svc\[keystone\]'$"):
+        keystone_strategy(file)
+
+
+def test_memcached_that_cannot_be_reached_is_not_used(
+    configured: Callable[..., Ask], options: dict[str, object], identity: Identity
+) -> None:
+    pytest.importorskip("memcache")
+    identity.tokens["good"] = token("service")
+    ask = configured(**options | {"memcached_servers": "127.0.0.1:1", "token_cache_time": 300})
+    assert [ask("good").status_code for _ in range(2)] == [200, 200]
+    assert identity.asked == ["good", "good"]
+
+
 def test_requests_to_keystone_have_time_limits_by_default(tmp_path: Path) -> None:
     settings = read_settings(write(tmp_path / "keystone.conf"))[GROUP]
     assert 0 < settings.http_connect_timeout <= 5
