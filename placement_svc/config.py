@@ -328,7 +328,12 @@ def _read(setting: str, kind: Any, text: str) -> Any:
             what = "whole number" if kind is int else "number"
             raise SettingsError(f"{variable(setting)} must be a {what}, not {text!r}") from None
     if kind in (Path, Path | None):
-        return Path(text).expanduser()
+        try:
+            return Path(text).expanduser()
+        except RuntimeError:
+            raise SettingsError(
+                f"{variable(setting)} must be a path whose home directory exists, not {text!r}"
+            ) from None
     if kind == tuple[str, ...]:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text

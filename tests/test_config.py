@@ -158,6 +158,16 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
                 "HTTPS://X.example",
             )
         ),
+        (
+            "PLACEMENT_TOKEN_FILE",
+            "~nosuchuser/x",
+            "must be a path whose home directory exists, not '~nosuchuser/x'",
+        ),
+        (
+            "PLACEMENT_DATA_DIR",
+            "~nosuchuser",
+            "must be a path whose home directory exists, not '~nosuchuser'",
+        ),
         ("PLACEMENT_POLICY_PROFILE", "lax", "must be one of secure, legacy, not 'lax'"),
         ("PLACEMENT_INCOMPLETE_CONSUMER_PROJECT_ID", "p" * 256, "must have no more than 255 characters"),
         ("PLACEMENT_INCOMPLETE_CONSUMER_USER_ID", "u" * 256, "must have no more than 255 characters"),
