@@ -334,6 +334,10 @@ def _read(setting: str, kind: Any, text: str) -> Any:
             raise SettingsError(
                 f"{variable(setting)} must be a path whose home directory exists, not {text!r}"
             ) from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(f"{variable(setting)} must be valid UTF-8") from None
     if kind == tuple[str, ...]:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text

@@ -1,5 +1,6 @@
 """Settings are read from environment variables, and invalid ones are rejected."""
 
+import os
 from dataclasses import fields
 from pathlib import Path
 
@@ -231,6 +232,24 @@ def test_standbys_need_a_primary() -> None:
 def test_number_rejects_negative_values_and_other_text(setting: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"^{variable(setting)} must be "):
         from_environ({variable(setting): text})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [field.name for field in fields(Settings) if field.type in (str, str | None, tuple[str, ...])],
+)
+def test_text_that_is_not_utf8_is_rejected(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACEMENT_DATABASE_URL", URL)
+    monkeypatch.setenv("PLACEMENT_CORS_ALLOWED_ORIGINS", "https://a")
+    monkeypatch.setitem(os.environb, variable(setting).encode(), b"\xff" * 40)
+    with pytest.raises(SettingsError) as raised:
+        from_environ()
+    assert str(raised.value) == f"{variable(setting)} must be valid UTF-8"
+
+
+def test_path_that_is_not_utf8_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"PLACEMENT_TOKEN_FILE", b"/\xff")
+    assert os.fsencode(from_environ().token_file or "") == b"/\xff"
 
 
 def test_error_message_does_not_contain_the_password() -> None:
