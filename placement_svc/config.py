@@ -38,6 +38,9 @@ _ORIGIN = re.compile(
 )
 """An origin in `Settings.cors_allowed_origins`: browsers send it in lower case."""
 
+_FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A header in `Settings.cors_allowed_headers` (RFC 9110, section 5.1)."""
+
 
 class SettingsError(Exception):
     """An environment variable is unknown or has an invalid value; the message names it and the reason."""
@@ -221,6 +224,12 @@ class Settings:
                 raise SettingsError(
                     "PLACEMENT_CORS_ALLOWED_ORIGINS must be origins in lower case and without a path, such as"
                     f" https://dashboard.example.org or http://192.0.2.1:8080, not {origin!r}"
+                )
+        for header in self.cors_allowed_headers:
+            if not _FIELD_NAME.fullmatch(header):
+                raise SettingsError(
+                    "PLACEMENT_CORS_ALLOWED_HEADERS must be names of headers, such as X-Auth-Token,"
+                    f" not {header!r}"
                 )
         for host in self.allowed_hosts:
             if not is_host(host):

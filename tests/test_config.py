@@ -252,6 +252,20 @@ def test_path_that_is_not_utf8_is_accepted(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.fsencode(from_environ().token_file or "") == b"/\xff"
 
 
+@pytest.mark.parametrize("header", ["X Mine", "X-Mine:", "X-M\xe4rz", "(X)", "X-Mine\r\nX-Other"])
+def test_name_that_no_header_can_have_is_rejected(header: str) -> None:
+    with pytest.raises(
+        SettingsError, match=r"^PLACEMENT_CORS_ALLOWED_HEADERS must be names of headers"
+    ) as raised:
+        from_environ(
+            {
+                "PLACEMENT_CORS_ALLOWED_ORIGINS": "https://a",
+                "PLACEMENT_CORS_ALLOWED_HEADERS": f"X-A, {header}",
+            }
+        )
+    assert str(raised.value).endswith(f"not {header!r}")
+
+
 def test_error_message_does_not_contain_the_password() -> None:
     with pytest.raises(SettingsError) as raised:
         from_environ({"PLACEMENT_DATABASE_URL": URL.replace("psycopg2", "asyncpg")})
