@@ -96,8 +96,7 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         try:
             response = Response.from_app(middleware, request.environ, buffered=True)
         except ClientException as error:
-            log.error("Keystone cannot be reached: %s", error)
-            raise Unavailable(UNAVAILABLE) from error
+            raise _unreachable(error) from error
         if response.status_code == 401:
             abort(response)
         if response.status != CONFIRMED:
@@ -111,8 +110,10 @@ def _bounded(verify_token: Callable[..., Any], seconds: float) -> Callable[..., 
     """Return a `verify_token` of keystonemiddleware that at most `MAX_ASKING` requests run at a time.
 
     Each run ends after so many seconds. Other requests have the turn of the request while it waits for
-    Keystone.
+    Keystone. It raises `Unavailable` if Keystone cannot be reached.
     """
+    from keystoneauth1.exceptions import ClientException
+
     from placement_svc.http.keystone_transport import time_limit
 
     slots = BoundedSemaphore(MAX_ASKING)
@@ -127,6 +128,8 @@ def _bounded(verify_token: Callable[..., Any], seconds: float) -> Callable[..., 
             g.deadline.pause()
             with time_limit(seconds):
                 data = verify_token(token, **options)
+        except ClientException as error:
+            raise _unreachable(error) from error
         finally:
             slots.release()
             g.deadline.resume()
@@ -164,6 +167,12 @@ def _validated(verify_token: Callable[..., Any], forget: Callable[[], None]) -> 
         return data
 
     return ask
+
+
+def _unreachable(error: Exception) -> Unavailable:
+    """Log that Keystone cannot be reached, and return the error of the request."""
+    log.error("Keystone cannot be reached: %s", error)
+    return Unavailable(UNAVAILABLE)
 
 
 def _forget(middleware: Any) -> None:

@@ -287,12 +287,15 @@ def test_keystone_failure_gets_503(ask: Ask, identity: Identity, failure: int) -
 
 
 def test_unreachable_keystone_gets_503(
-    configured: Callable[..., Ask], options: dict[str, object], identity: Identity
+    configured: Callable[..., Ask], options: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(gone := Identity()):
         ask = configured(**options | {"auth_url": gone.url})
     for path in ("/resource_classes", "/house"):
+        caplog.clear()
         assert_unavailable(ask("good", path))
+        [error] = [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
+        assert error.getMessage().startswith("Keystone cannot be reached: ")
     assert ask("good", "/").status_code == 200
 
 
