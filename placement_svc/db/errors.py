@@ -39,6 +39,9 @@ QUERY_CANCELED = "57014"
 INSUFFICIENT_RESOURCES = "53"
 """The class of the codes for a full disk, too little memory and too many connections."""
 
+INTERNAL_ERROR = "XX"
+"""The class of the codes for internal errors of PostgreSQL, and for corrupted data and indexes."""
+
 PROGRAM_LIMIT_EXCEEDED = "54"
 """The class of the codes for a statement beyond a limit of PostgreSQL, such as its stack depth.
 
@@ -123,6 +126,9 @@ def map_driver_errors() -> Iterator[None]:
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
             raise Unavailable("The database is read-only for the moment.") from error
+        if (sqlstate(error) or "").startswith(INTERNAL_ERROR):
+            log.error("The database failed: %s", error)
+            raise Unavailable("The database has an internal error or corrupted data.") from error
         raise
     except DataError as error:
         raise Invalid("A value lies outside of what can be stored.") from error

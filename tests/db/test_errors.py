@@ -34,6 +34,21 @@ def test_limit_of_a_statement_is_not_an_outage(code: str) -> None:
         raise OperationalError("SELECT 1", None, error)
 
 
+@pytest.mark.parametrize("code", ["XX000", "XX001", "XX002"])
+def test_internal_error_of_postgresql_is_an_outage(
+    database: Database, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(connection: Connection) -> None:
+        connection.execute(text(f"DO $$ BEGIN RAISE 'invalid page' USING ERRCODE = '{code}'; END $$"))
+
+    with pytest.raises(Unavailable, match="internal error or corrupted data"):
+        database.write(fail)
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage().startswith("The database failed: ")
+    assert "invalid page" in record.getMessage()
+
+
 def exceed_the_stack_depth(connection: Connection) -> None:
     connection.execute(text("SELECT " + "(" * MANY + f"'{SECRET}'" + ")" * MANY))
 
