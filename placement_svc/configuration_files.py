@@ -1,14 +1,13 @@
 """The files that the settings name: who may send which requests, and what the metrics watch."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from placement_svc.config import Settings
 from placement_svc.domain.errors import SetupError
-from placement_svc.domain.fits import FitsRequest
 from placement_svc.http import watched_aggregates, watched_requests
 from placement_svc.http.auth import AuthStrategy
 from placement_svc.http.keystone import keystone_strategy
@@ -34,12 +33,10 @@ class ConfigurationFiles:
         self.strategy = _strategy(settings)
         self.policy = Policy(settings.policy_profile, settings.policy_file)
         read_requests = partial(watched_requests.read, max_groups=settings.max_groups)
-        self.watched_requests: Callable[[], Mapping[str, FitsRequest]] | None
         self.watched_requests = _watch(settings.watched_requests, read_requests)
-        """Return the watched requests by name; None without the setting."""
-        self.watched_aggregates: Callable[[], Mapping[str, str]] | None
+        """A function that returns the watched requests by name; None without the setting."""
         self.watched_aggregates = _watch(settings.watched_aggregates, watched_aggregates.read)
-        """Return the uuids of the watched aggregates by name; None without the setting."""
+        """A function that returns the uuids of the watched aggregates by name; None without the setting."""
 
     def refresh(self) -> None:
         """Reload the files that have changed, except for that of Keystone."""

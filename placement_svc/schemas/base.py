@@ -139,7 +139,7 @@ class Map(Value):
         return loaded
 
     def load_unmatched(self, member: Any) -> "tuple[Any, Violation | None]":
-        """Return a member whose key does not match as it is loaded, and its violation if it has one."""
+        """Load a member whose key does not match; return it and its violation, None if it has none."""
         return member, None
 
 

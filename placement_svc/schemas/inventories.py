@@ -60,7 +60,7 @@ class InventoriesByClass(Map):
         return {name: to_inventory(body) for name, body in bodies.items()}
 
     def load_unmatched(self, member: Any) -> tuple[Any, Violation | None]:
-        """Return a record as it is loaded, and its violation if it has one."""
+        """Load a record; return it and its violation, None if it has none."""
         return validate(self.value, member)
 
 
