@@ -6,7 +6,19 @@ from functools import lru_cache, reduce
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Select, bindparam, func, or_, select, true
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.types import Integer
 
 from placement_svc.db.prepared import MAX_TEXT_LENGTH, CompiledQuery, FixedStatement
@@ -36,8 +48,11 @@ STATEMENT_CACHE_SIZE = 128
 MAX_SINGLE_PARTS = 3
 """Parts whose suppliers are listed only if the parts before have some; each lengthens the statement."""
 
-ANCHOR_COLUMN = 4
-"""The column of the id of an anchor in a row of an `AnchorStatement`; the lists of its suppliers follow."""
+ROOTS_PER_ROW = 200
+"""The examined roots whose anchors share a row: the driver takes three times as long for a row each."""
+
+IDS_COLUMN = 4
+"""The column of the ids of anchors in a row of an `AnchorStatement`; the lists of their suppliers follow."""
 
 MAX_TEXTS = 6
 """Texts that are kept of a cached statement, for different limits."""
@@ -54,19 +69,20 @@ class AnchorStatement:
 
     The statement examines roots in their order: `root_scan` those that are next, `selective_lookup` those
     that PostgreSQL has found by their rarest criterion. Each row has the number of examined roots and the
-    position of the last one (0 and null if there are `max_anchors`), the position of an anchor, the number of
-    roots examined up to it, its id, and the lists of the ids of its suppliers: one list for each distinct
-    supplier criteria. If there is no anchor, there is one row without one. `id_list_of_demand` holds the
-    index of the list for each demand.
+    position of the last one (0 and null if there are `max_anchors`), and the anchors among up to
+    `ROOTS_PER_ROW` roots in their order: the position of the last anchor, the number of roots examined up to
+    it, the ids of the anchors as a text, such as `7 9`, and for each distinct supplier criteria the ids of
+    the suppliers of each anchor, such as `7 9,10`. If there is no anchor, there is one row without any.
+    `id_list_of_demand` holds the index of the supplier criteria of each demand.
 
     If sharing providers can supply a demand, the lists have the suppliers in the anchor's own tree only, and
-    the last column has the numbers of the `serving_sets` that serve the anchor.
+    the last column has the numbers of the `serving_sets` that serve each anchor.
     """
 
     query: CompiledQuery
     id_list_of_demand: tuple[int, ...]
     has_text: bool
-    """Whether the lists are one text, of which `parse_id_lists` returns the lists."""
+    """Whether one column has all lists of an anchor, as a text for `parse_id_lists`."""
     serving_sets: tuple[ServingSet, ...]
     texts: dict[_Limits, str] = field(default_factory=dict)
     """The texts without parameters, by limits."""
@@ -163,13 +179,15 @@ def _build_statement(
                 has_all_suppliers(demands, numbered.c.id),
             ]
         anchors = _select_by_rows(demands, numbered, conditions)
-        id_lists = ["supplier_ids"]
+        texts: list[ColumnElement[str]] = [anchors.c.supplier_ids]
     else:
         anchors, id_lists = _select_by_subqueries(
             criteria, shared_supplies, serving_sets, numbered, conditions, checks_required=adds_conditions
         )
-    columns = [*id_lists, "serving_sets"] if serving_sets else id_lists
-    query = _select_rows(examined_roots, anchors, columns)
+        texts = [_comma_separated(anchors.c[name]) for name in id_lists]
+    if serving_sets:
+        texts.append(_comma_separated(anchors.c.serving_sets))
+    query = _select_rows(examined_roots, anchors, texts)
     number_of = {each: number for number, each in enumerate(distinct)}
     id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))
     return AnchorStatement(CompiledQuery.of(query), id_list_of_demand, demands is not None, serving_sets)
@@ -193,8 +211,10 @@ def _examined_roots(
     return limited.cte("examined_roots").prefix_with("MATERIALIZED")
 
 
-def _select_rows(examined_roots: FromClause, anchors: FromClause, columns: Iterable[str]) -> Select[Any]:
-    """Return the query for the rows of an `AnchorStatement`, which end with these columns of the anchors."""
+def _select_rows(
+    examined_roots: FromClause, anchors: FromClause, texts: Iterable[ColumnElement[str]]
+) -> Select[Any]:
+    """Return the query for the rows of an `AnchorStatement`, which end with these texts of each anchor."""
     # PostgreSQL examines no further roots once it has found as many anchors as are needed.
     anchor_count = select(func.count()).select_from(anchors).scalar_subquery()
     examined = (
@@ -204,17 +224,28 @@ def _select_rows(examined_roots: FromClause, anchors: FromClause, columns: Itera
         .where(anchor_count.is_distinct_from(_MAX_ANCHORS))
         .subquery()
     )
-    return (
+    separator = literal_column("' '", Text)
+    rows = (
         select(
-            examined,
-            anchors.c.position,
-            anchors.c.number,
-            anchors.c.id,
-            *(anchors.c[name] for name in columns),
+            func.max(anchors.c.position).label("last_anchor"),
+            func.max(anchors.c.number).label("examined_to_anchor"),
+            *(
+                func.string_agg(text, separator).aggregate_order_by(anchors.c.position)
+                for text in (cast(anchors.c.id, Text), *texts)
+            ),
         )
-        .select_from(examined.outerjoin(anchors, true()))
-        .order_by(anchors.c.position)
+        .group_by(anchors.c.number.op("/")(literal_column(str(ROOTS_PER_ROW))))
+        .subquery("anchors_of_rows")
     )
+    return (
+        select(examined, rows)
+        .select_from(examined.outerjoin(rows, true()))
+        .order_by(rows.c.examined_to_anchor)
+    )
+
+
+def _comma_separated(ids: ColumnElement[Any]) -> ColumnElement[str]:
+    return func.coalesce(func.array_to_string(ids, literal_column("','")), literal_column("''"))
 
 
 def _demand_rows(distinct: Sequence[SupplierCriteria], shared_supplies: SharedSupplies) -> FromClause:

@@ -1,14 +1,15 @@
 """Anchors: root providers around which every demand has a supplier (`docs/spec/candidates.md 3.1`)."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import Connection
 
 from placement_svc.db.filters import ids_text
 from placement_svc.db.prepared import each_fixed_row, each_row
-from placement_svc.db.search.anchor_statement import ANCHOR_COLUMN, AnchorStatement, anchor_statement
+from placement_svc.db.search.anchor_statement import IDS_COLUMN, AnchorStatement, anchor_statement
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.demand_rows import parse_id_lists
 from placement_svc.db.search.root_selection import RootSelection, Strategy
@@ -88,11 +89,11 @@ def find_anchors(
         "max_examined": max_examined,
     }
     anchors: list[Anchor] = []
-    sharing = SharingSuppliers(statement.serving_sets, memory)
-    for row in deadline.checked(_rows(connection, statement, values)):
-        if row[ANCHOR_COLUMN] is not None:
-            anchors.append(_anchor(statement, row, sharing, memory))
-    examined_count, last_examined, last_anchor, examined_to_anchor = row[:ANCHOR_COLUMN]
+    reader = _RowReader(statement, memory)
+    for row in _rows(connection, statement, values):
+        deadline.check()
+        anchors += reader.anchors(row)
+    examined_count, last_examined, last_anchor, examined_to_anchor = row[:IDS_COLUMN]
     is_full = len(anchors) == max_anchors
     if is_full:
         examined_count, last_examined = examined_to_anchor, last_anchor
@@ -117,9 +118,13 @@ def find_anchors_among(
     """Return those of the roots that are anchors, in the order of their ids; one statement."""
     statement = anchor_statement(criteria, shared_supplies, RootSelection(strategy=Strategy.GIVEN))
     fixed = statement.with_parameters({"root_ids": "text"}, {"max_anchors": None, "max_examined": None})
-    rows = deadline.checked(each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)}))
-    sharing = SharingSuppliers(statement.serving_sets, memory)
-    return [_anchor(statement, row, sharing, memory) for row in rows if row[ANCHOR_COLUMN] is not None]
+    rows = each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)})
+    reader = _RowReader(statement, memory)
+    anchors: list[Anchor] = []
+    for row in rows:
+        deadline.check()
+        anchors += reader.anchors(row)
+    return anchors
 
 
 def merges_sets(connection: Connection) -> bool:
@@ -142,23 +147,53 @@ def _rows(connection: Connection, statement: AnchorStatement, values: Mapping[st
     return each_row(connection, statement.with_values(values))
 
 
-def _anchor(
-    statement: AnchorStatement, row: Sequence[Any], sharing: SharingSuppliers, memory: MemoryBudget
-) -> Anchor:
-    """Return the anchor of a row; demands with the same criteria share one tuple."""
-    columns = row[ANCHOR_COLUMN + 1 :]
-    if statement.serving_sets:
-        *columns, set_numbers = columns
-    if statement.has_text:
-        lists = parse_id_lists(*columns)
-    else:
-        lists = [tuple(ids) if len(ids) == 1 else tuple(sorted(ids)) for ids in columns]
-    id_count = sum(map(len, lists))
-    if statement.serving_sets:
-        id_count += _add_sharing_ids(lists, sharing.lists(set_numbers))
-    indexes = statement.id_list_of_demand
-    memory.reserve(ANCHOR_SIZE + SUPPLIER_ID_SIZE * id_count + 8 * len(indexes))
-    return Anchor(row[ANCHOR_COLUMN], tuple([lists[index] for index in indexes]))
+class _RowReader:
+    """Reads the anchors in the rows of a statement; demands with the same criteria share one tuple."""
+
+    def __init__(self, statement: AnchorStatement, memory: MemoryBudget) -> None:
+        self._statement = statement
+        self._memory = memory
+        self._sharing = SharingSuppliers(statement.serving_sets, memory)
+
+    def anchors(self, row: Sequence[Any]) -> Iterable[Anchor]:
+        """Return the anchors in a row."""
+        ids_of_row, *texts = row[IDS_COLUMN:]
+        if ids_of_row is None:
+            return ()
+        ids = [id_ for (id_,) in _parse_lists(ids_of_row)]
+        indexes = self._statement.id_list_of_demand
+        id_count = len(ids) * len(texts) + sum(text.count(",") + text.count(";") for text in texts)
+        self._memory.reserve(len(ids) * (ANCHOR_SIZE + 8 * len(indexes)) + SUPPLIER_ID_SIZE * id_count)
+        columns = self._columns(texts)
+        return map(Anchor, ids, zip(*[columns[index] for index in indexes], strict=True))
+
+    def _columns(self, texts: Sequence[str]) -> Sequence[Sequence[tuple[int, ...]]]:
+        """Return for each distinct supplier criteria the list of the suppliers of each anchor in a row."""
+        id_lists = texts[:-1] if self._statement.serving_sets else texts
+        columns: Sequence[Sequence[tuple[int, ...]]]
+        if self._statement.has_text:
+            columns = list(zip(*map(parse_id_lists, id_lists[0].split(" ")), strict=True))
+        else:
+            # Most hosts are the only suppliers around themselves, so the texts are often equal.
+            by_text = {text: _parse_lists(text) for text in set(id_lists)}
+            columns = [by_text[text] for text in id_lists]
+        if self._statement.serving_sets:
+            sets = map(self._sharing.lists, _parse_lists(texts[-1]))
+            return list(zip(*map(self._with_sharing, zip(*columns, strict=True), sets), strict=True))
+        return columns
+
+    def _with_sharing(
+        self, own_lists: Iterable[tuple[int, ...]], shared_lists: Mapping[int, tuple[int, ...]]
+    ) -> Sequence[tuple[int, ...]]:
+        lists = list(own_lists)
+        self._memory.reserve(SUPPLIER_ID_SIZE * _add_sharing_ids(lists, shared_lists))
+        return lists
+
+
+def _parse_lists(text: str) -> list[tuple[int, ...]]:
+    """Return the lists in a text such as `7 9,10`, each in ascending order."""
+    lists = orjson.loads(f"[[{text.replace(' ', '],[')}]]")
+    return [tuple(ids) if len(ids) == 1 else tuple(sorted(ids)) for ids in lists]
 
 
 def _add_sharing_ids(lists: list[tuple[int, ...]], shared_lists: Mapping[int, tuple[int, ...]]) -> int:
