@@ -92,7 +92,7 @@ def find_candidates(
 
     Without `preferred` and `order_by`, four statements: names, sharing providers (omitted if no provider
     shares), anchors and their trees; one more if amounts of several groups have to be summed, one if classes
-    may be split, and one if there are many trees: two if combining needs their traits. The statements after
+    may be split, and one if there are many trees and combining needs their providers. The statements after
     the first two run again for each further batch, of which there are at most three. A request that ignores
     consumers has one more, at the start. A search in random order draws roots now and then. More groups or
     candidates make a statement larger, but add none.
@@ -115,8 +115,8 @@ def find_candidates(
     trees = Trees(
         options.summary_classes, rules.summed_classes, options.memory, freed, rules.splittable_classes
     )
-    combining_needs_traits = bool(rules.unsuffixed_required or request.preferred)
-    with TreeFetcher(connection, trees, combining_needs_traits) as fetcher:
+    needs_providers = bool(rules.may_exclude or rules.splittable or request.preferred)
+    with TreeFetcher(connection, trees, needs_providers) as fetcher:
         search: CandidateSearch | OrderedSearch
         if criteria.ordering is None:
             search = CandidateSearch(connection, criteria, shared_supplies, options, fetcher)

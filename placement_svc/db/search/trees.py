@@ -1,21 +1,20 @@
 """The provider trees of the anchors: everything that combining and the summaries need of them."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, NamedTuple, Self
 
+import orjson
 from sqlalchemy import Connection
 
 from placement_svc.db.filters import ids_text
-from placement_svc.db.prepared import fetch_rows
+from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
 from placement_svc.db.search.tree_statements import (
     INVENTORIES,
-    INVENTORIES_AND_TRAITS,
     MAX_ALLOCATABLE,
     PROVIDERS,
-    TRAITS,
     TREES,
     UNITS,
 )
@@ -23,7 +22,7 @@ from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.inventory import UnitLimits
 
 MIN_TREES_FOR_THREAD = 100
-"""The number of trees from which on a thread fetches inventories and traits during the combining."""
+"""The number of trees from which on a thread fetches during the combining what that does not need."""
 
 PROVIDER_SIZE = 1000
 """Bytes of memory that a provider needs, with its inventories, traits and path, approximately."""
@@ -32,7 +31,10 @@ USUAL_LEVELS = 10
 """The levels of a tree up to which `PROVIDER_SIZE` includes the path of a provider."""
 
 TreeProvider = tuple[int, str, int | None, int]
-"""A provider of a tree as the driver returns it, as there are thousands: id, uuid, parent_id, root_id."""
+"""A provider of a tree, a plain tuple as there are thousands: id, uuid, parent_id, root_id."""
+
+TreeRow = tuple[Any, ...]
+"""A row of one of the `tree_statements`."""
 
 
 class ClassInventories(NamedTuple):
@@ -89,22 +91,50 @@ class Trees:
         self._units: dict[tuple[int, str], UnitLimits] = {}
         self._paths: dict[int, tuple[int, ...]] = {}
 
-    def fetch_providers(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the providers of the trees with these roots, and the amounts that can be allocated.
+    def fetch_rows(
+        self, connection: Connection, statement: FixedStatement, root_ids: Sequence[int]
+    ) -> list[TreeRow]:
+        """Return the rows of one of the `tree_statements` about the trees with these roots.
 
-        One statement, one more if there are `summed_classes`, and one if there are `splittable_classes`.
-        Their cost is proportional to the size of the trees: they use the indexes on root_id.
+        Its cost is proportional to the size of the trees: it uses the indexes on root_id.
         """
-        self._add_providers(fetch_rows(connection, PROVIDERS, {"root_ids": ids_text(root_ids)}))
-        self._fetch_amounts(connection, root_ids)
+        values = {
+            "root_ids": ids_text(root_ids),
+            "all_classes": self.summary_classes is None,
+            "summary_classes": sorted(self.summary_classes or ()),
+        }
+        return fetch_rows(connection, statement, values)
 
-    def _add_providers(self, rows: Sequence[TreeProvider]) -> None:
-        self.memory.reserve(PROVIDER_SIZE * len(rows))
-        self.providers.update({row[0]: row for row in rows})
-        self.uuids.update({id_: uuid for id_, uuid, _, _ in rows})
+    def add(self, rows: Iterable[TreeRow]) -> None:
+        """Add what rows have."""
+        for _, resource_class, ids_of_row, text, trait_ids, trait_names in rows:
+            provider_ids: list[int] = orjson.loads(f"[{ids_of_row}]")
+            if resource_class is not None:
+                amounts = self._without_ignored(resource_class, provider_ids, text.split(","))
+                self.inventories.append(ClassInventories(resource_class, provider_ids, amounts))
+                continue
+            self._add_providers(provider_ids, text)
+            if trait_ids:
+                self._trait_ids.update(dict.fromkeys(provider_ids, frozenset(trait_ids)))
+                self.trait_sets.append(TraitSet(trait_names, provider_ids))
 
-    def _fetch_amounts(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the amounts of `summed_classes` and `splittable_classes` that can be allocated."""
+    def _add_providers(self, ids: Sequence[int], text: str) -> None:
+        """Add the providers of a row; the text has their uuids, parents and roots."""
+        self.memory.reserve(PROVIDER_SIZE * len(ids))
+        uuids_text, parents_text, roots_text = text.split(";")
+        uuids = uuids_text.split(",")
+        parent_ids: list[int | None] = orjson.loads(f"[{parents_text}]")
+        root_ids: list[int] = orjson.loads(f"[{roots_text}]")
+        providers = zip(ids, uuids, parent_ids, root_ids, strict=True)
+        self.providers.update(zip(ids, providers, strict=True))
+        self.uuids.update(zip(ids, uuids, strict=True))
+
+    def fetch_amounts(self, connection: Connection, root_ids: Sequence[int]) -> None:
+        """Fetch the amounts of `summed_classes` and `splittable_classes` that can be allocated.
+
+        One statement if there are `summed_classes`, and one if there are `splittable_classes`. Their cost is
+        proportional to the size of the trees.
+        """
         if self.summed_classes:
             values = {"root_ids": ids_text(root_ids), "summed_classes": sorted(self.summed_classes)}
             for provider_id, name, max_allocatable in fetch_rows(connection, MAX_ALLOCATABLE, values):
@@ -118,46 +148,6 @@ class Trees:
                 if freed:
                     limits = limits._replace(max_unit=freed.max_allocatable)
                 self._units[provider_id, name] = limits
-
-    def fetch_inventories_and_traits(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the inventories and traits of these trees.
-
-        One statement, whose cost is proportional to the size of the trees. The combining needs none of
-        it, except for the traits if the unsuffixed group requires or prefers some.
-        """
-        self._add_rows(fetch_rows(connection, INVENTORIES_AND_TRAITS, self._summary_values(root_ids)))
-
-    def fetch_traits(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the traits of these trees by a statement of their own."""
-        self._add_rows(fetch_rows(connection, TRAITS, {"root_ids": ids_text(root_ids)}))
-
-    def fetch_inventories(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the inventories of these trees by a statement of their own; the combining needs none."""
-        self._add_rows(fetch_rows(connection, INVENTORIES, self._summary_values(root_ids)))
-
-    def fetch(self, connection: Connection, root_ids: Sequence[int]) -> None:
-        """Fetch the same as `fetch_providers` and `fetch_inventories_and_traits`; one statement less."""
-        self._add_rows(fetch_rows(connection, TREES, self._summary_values(root_ids)))
-        self._fetch_amounts(connection, root_ids)
-
-    def _summary_values(self, root_ids: Sequence[int]) -> dict[str, Any]:
-        return {
-            "root_ids": ids_text(root_ids),
-            "all_classes": self.summary_classes is None,
-            "summary_classes": sorted(self.summary_classes or ()),
-        }
-
-    def _add_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Add the rows of `INVENTORIES_AND_TRAITS` or `TREES`."""
-        for _, resource_class, provider_ids, amounts, trait_ids, trait_names in rows:
-            if resource_class is None and trait_ids is None:
-                self._add_providers(list(_providers(provider_ids, amounts)))
-            elif resource_class is None:
-                self._trait_ids.update(dict.fromkeys(provider_ids, frozenset(trait_ids)))
-                self.trait_sets.append(TraitSet(trait_names, provider_ids))
-            else:
-                texts = self._without_ignored(resource_class, provider_ids, amounts.split(","))
-                self.inventories.append(ClassInventories(resource_class, provider_ids, texts))
 
     def _without_ignored(
         self, resource_class: str, provider_ids: Sequence[int], amounts: list[str]
@@ -216,15 +206,16 @@ class Trees:
 class TreeFetcher:
     """Fetches trees by one connection, which it may leave in use by a thread; a context that ends the thread.
 
-    Before anything else uses the connection or the inventories and traits of `trees`, call `wait`.
+    `combining_needs_providers` is whether combining needs the providers with their traits; it never needs the
+    inventories. Before anything else uses the connection or the rest of `trees`, call `wait`.
     """
 
-    def __init__(self, connection: Connection, trees: Trees, combining_needs_traits: bool) -> None:
+    def __init__(self, connection: Connection, trees: Trees, combining_needs_providers: bool) -> None:
         self.trees = trees
         self._connection = connection
-        self._combining_needs_traits = combining_needs_traits
+        self._combining_needs_providers = combining_needs_providers
         self._executor: Executor | None = None
-        self._fetching: Future[None] | None = None
+        self._fetching: Future[list[TreeRow]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -242,25 +233,22 @@ class TreeFetcher:
         if not new:
             return
         if len(new) < MIN_TREES_FOR_THREAD:
-            self.trees.fetch(self._connection, new)
-            return
-        self.trees.fetch_providers(self._connection, new)
-        fetch_rest = self.trees.fetch_inventories_and_traits
-        if self._combining_needs_traits:
-            self.trees.fetch_traits(self._connection, new)
-            fetch_rest = self.trees.fetch_inventories
-        self._executor = self._executor or ThreadPoolExecutor(1)
-        # In this context, so that the statement counts in the statistics of this request.
-        self._fetching = self._executor.submit(copy_context().run, fetch_rest, self._connection, new)
+            now, later = TREES, None
+        elif self._combining_needs_providers:
+            now, later = PROVIDERS, INVENTORIES
+        else:
+            now, later = None, TREES
+        if now is not None:
+            self.trees.add(self.trees.fetch_rows(self._connection, now, new))
+        self.trees.fetch_amounts(self._connection, new)
+        if later is not None:
+            self._executor = self._executor or ThreadPoolExecutor(1)
+            # In this context, so that the statement counts in the statistics of this request.
+            run, fetch_rows = copy_context().run, self.trees.fetch_rows
+            self._fetching = self._executor.submit(run, fetch_rows, self._connection, later, new)
 
     def wait(self) -> None:
-        """Wait until everything is fetched and no thread uses the connection."""
+        """Wait until no thread uses the connection, and add what it has fetched."""
         if self._fetching is not None:
-            self._fetching.result()
-
-
-def _providers(ids: Iterable[int], texts: str) -> Iterator[TreeProvider]:
-    """Yield the providers of a row of `TREES`."""
-    for id_, text in zip(ids, texts.split(","), strict=True):
-        uuid, root_id, *parent = text.split(" ")
-        yield id_, uuid, int(parent[0]) if parent else None, int(root_id)
+            self.trees.add(self._fetching.result())
+            self._fetching = None

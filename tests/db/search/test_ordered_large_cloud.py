@@ -21,7 +21,7 @@ EXTENDED = "1.39, placement-svc 1.0"
 REQUEST = "resources=DISK_GB:20&resources_N=VCPU:2,MEMORY_MB:2048"
 
 FEW_STATEMENTS = 8
-"""Names, roots (twice for equal keys), anchors, facts, providers of the trees, inventories and traits."""
+"""Names, roots (twice for equal keys), anchors, facts, providers of the trees, inventories; one is spare."""
 
 FEW_RANDOM_STATEMENTS = 6
 """Names, the range of ids, roots (of ids drawn once or twice), anchors, trees; no facts decide the order."""

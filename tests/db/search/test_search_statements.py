@@ -18,7 +18,7 @@ ONE_BATCH = 4
 """Names, sharing providers, anchors, and their trees."""
 
 LARGE_BATCH = 5
-"""One statement fetches the providers of many trees, and another one their inventories and traits."""
+"""If combining needs the providers of many trees, another statement fetches their inventories."""
 
 MAXIMUM = LARGE_BATCH + 2 * 3
 """The last three statements run again for two further batches; the requests here need no third one."""
@@ -134,10 +134,13 @@ def ask(app: Flask, api: Api) -> Callable[[str], tuple[int, int]]:
 @pytest.mark.usefixtures("no_kept_counts")
 @pytest.mark.parametrize("sharing", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("limit", ["", "&limit=1", "&limit=10", "&limit=1000"])
+@pytest.mark.parametrize(("rules", "large_batch"), [("", ONE_BATCH), ("&same_subtree=_0,_1", LARGE_BATCH)])
 def test_number_does_not_depend_on_groups_and_trees(
     ask: Callable[[str], tuple[int, int]],
     engine: Engine,
     clean_database: Callable[[], None],
+    rules: str,
+    large_batch: int,
     limit: str,
     sharing: bool,
 ) -> None:
@@ -145,12 +148,12 @@ def test_number_does_not_depend_on_groups_and_trees(
     for trees in (FEW, MANY):
         clean_database()
         build(engine, trees, sharing)
-        for count in (1, 8):
-            found, sent = ask(groups(count) + limit)
+        for count in (2, 8):
+            found, sent = ask(groups(count) + rules + limit)
             fetched = min(trees, int(limit.partition("=")[2] or trees))
             assert found >= fetched
             statements.setdefault(fetched >= MIN_TREES_FOR_THREAD, set()).add(sent)
-    expected = {False: {ONE_BATCH - (not sharing)}, True: {LARGE_BATCH - (not sharing)}}
+    expected = {False: {ONE_BATCH - (not sharing)}, True: {large_batch - (not sharing)}}
     assert statements == {is_large: expected[is_large] for is_large in statements}
 
 
