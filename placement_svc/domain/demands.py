@@ -80,6 +80,13 @@ class CombinationRules:
         )
 
     @functools.cached_property
+    def has_other_rules(self) -> bool:
+        """Whether there are rules besides `unsuffixed_required`, `same_subtree` and isolation."""
+        return bool(
+            self.splittable or self.subtree_exclusions or self.one_provider_per_tree or self.summed_classes
+        )
+
+    @functools.cached_property
     def suffixed(self) -> tuple[bool, ...]:
         """For each demand, whether it is a suffixed group; all others belong to the unsuffixed group."""
         return tuple(bool(demand.suffix) for demand in self.demands)

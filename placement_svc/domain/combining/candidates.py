@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from sys import getsizeof
 
-from placement_svc.domain.combining.constraints import constraints_of
+from placement_svc.domain.combining.constraints import are_isolated, constraints_of
 from placement_svc.domain.combining.interfaces import (
     Combining,
     Constraint,
@@ -18,6 +18,7 @@ from placement_svc.domain.combining.interfaces import (
     SuppliersByDemand,
     TreeSuppliers,
 )
+from placement_svc.domain.combining.same_subtree import have_head
 from placement_svc.domain.combining.split_suppliers import PART_SIZE, SplitSupplier
 from placement_svc.domain.combining.splitting import supplier_chunks
 from placement_svc.domain.demands import CombinationRules
@@ -140,10 +141,14 @@ def first_combination(suppliers: SuppliersByDemand) -> Candidate:
 def is_surely_candidate(rules: CombinationRules, combination: Candidate, providers: ProviderLookup) -> bool:
     """Return whether a combination is certainly a candidate; False if that is not certain.
 
-    No rule can exclude it but the traits that the unsuffixed group requires, and one supplier has them all.
+    It is one if no other rules can exclude it but isolation, `same_subtree`, and the traits that the
+    unsuffixed group requires, and if one supplier has all of these.
     """
-    if rules.may_exclude_with_traits or rules.splittable:
+    if rules.has_other_rules or (rules.isolated and not are_isolated(combination, rules)):
         return False
+    for demands in rules.same_subtree:
+        if not have_head([combination[demand] for demand in demands], providers.path):
+            return False
     return not rules.unsuffixed_required or any(
         rules.has_unsuffixed_required(providers.trait_ids(id_))
         for id_, suffixed in zip(combination, rules.suffixed, strict=True)

@@ -11,6 +11,7 @@ from placement_svc.domain.combining.matching import can_all_differ
 from placement_svc.domain.combining.same_subtree import same_subtree_constraints
 from placement_svc.domain.combining.split_suppliers import SplitSupplier, provider_ids_of
 from placement_svc.domain.combining.subtree_exclusion import subtree_exclusion_constraints
+from placement_svc.domain.demands import CombinationRules
 
 
 def constraints_of(combining: Combining) -> list[Constraint]:
@@ -33,6 +34,18 @@ def constraints_of(combining: Combining) -> list[Constraint]:
     if rules.one_provider_per_tree:
         constraints.append(_OneProviderPerTree(combining.providers))
     return constraints
+
+
+def are_isolated(candidate: Sequence[int], rules: CombinationRules) -> bool:
+    """Return whether the supplier of each isolated demand supplies no other suffixed demand."""
+    isolated = [candidate[demand] for demand in rules.isolated]
+    others = [
+        provider_id
+        for demand, (provider_id, is_suffixed) in enumerate(zip(candidate, rules.suffixed, strict=True))
+        if is_suffixed and demand not in rules.isolated
+    ]
+    exclusive = set(isolated)
+    return len(exclusive) == len(isolated) and exclusive.isdisjoint(others)
 
 
 class _SummedAmounts(Constraint):
@@ -142,14 +155,7 @@ class _Isolated(Constraint):
         """`exclusive` and `shared` as a bit mask of these numbers, which needs less memory."""
 
     def accepts(self, candidate: Sequence[int]) -> bool:
-        isolated = [candidate[demand] for demand in self.isolated]
-        others = [
-            provider_id
-            for demand, (provider_id, is_suffixed) in enumerate(zip(candidate, self.suffixed, strict=True))
-            if is_suffixed and demand not in self.isolated
-        ]
-        exclusive = set(isolated)
-        return len(exclusive) == len(isolated) and exclusive.isdisjoint(others)
+        return are_isolated(candidate, self.combining.rules)
 
     def allows(self, demand: int, provider_id: int) -> bool:
         if not self.suffixed[demand]:

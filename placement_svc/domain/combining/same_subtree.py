@@ -39,6 +39,13 @@ def same_subtree_constraints(combining: Combining) -> Iterator[Constraint]:
     return (kind(combining, demands) for demands in combining.rules.same_subtree)
 
 
+def have_head(provider_ids: Iterable[int], path: PathLookup) -> bool:
+    """Return whether one of the providers is an ancestor of all others, or equal to them."""
+    paths = list(map(path, provider_ids))
+    head = min(paths, key=len)
+    return all(path[: len(head)] == head for path in paths)
+
+
 def suppliers_in_subtrees(
     demands: Collection[int],
     suppliers: tuple[tuple[int, ...], ...],
@@ -71,9 +78,7 @@ class _UnpreparedConstraint(Constraint):
         """After each assignment, the common ancestors (or selves) of all assigned providers, root first."""
 
     def accepts(self, candidate: Sequence[int]) -> bool:
-        paths = [self._path(candidate[demand]) for demand in self._demands]
-        head = min(paths, key=len)
-        return all(path[: len(head)] == head for path in paths)
+        return have_head([candidate[demand] for demand in self._demands], self._path)
 
     def allows(self, demand: int, provider_id: int) -> bool:
         if demand not in self._demands or not self._assigned:
