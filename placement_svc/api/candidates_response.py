@@ -5,7 +5,7 @@ together from parts that are JSON already or need no escaping.
 """
 
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, islice
 from operator import itemgetter
@@ -24,6 +24,9 @@ ITEMS_PER_PIECE = 100
 
 PIECE_LENGTH = 100_000
 """The number of characters at which a piece ends, whatever the number of items."""
+
+SUMMARY_LENGTH = 200
+"""The number of characters of a summary besides its resources and traits, at most."""
 
 TEMPLATE_CACHE_SIZE = 1000
 """How many templates are cached while a response is generated."""
@@ -52,7 +55,7 @@ class CandidatesResponse:
         yield b'{"allocation_requests":['
         supplier_ids = yield from self._allocation_requests()
         yield b'],"provider_summaries":{'
-        yield from _comma_separated(self._summaries(supplier_ids))
+        yield from self._summaries(supplier_ids)
         yield b"}}"
 
     def _allocation_requests(self) -> Generator[bytes, None, set[int]]:
@@ -110,22 +113,34 @@ class CandidatesResponse:
             body["mappings"] = mappings_of(demands, uuids)
         return body
 
-    def _summaries(self, supplier_ids: Collection[int]) -> Iterator[str]:
-        """Yield a member of `provider_summaries` for each provider that has a summary."""
+    def _summaries(self, supplier_ids: Collection[int]) -> Iterator[bytes]:
+        """Yield the members of `provider_summaries`."""
         trees = self._result.trees
-        uuids = trees.uuids
         resources = _resources(trees.inventories)
         traits = self._traits(trees.trait_sets)
+        longest = max(map(len, resources.values()), default=0) + max(map(len, traits.values()), default=0)
+        count = max(1, min(ITEMS_PER_PIECE, PIECE_LENGTH // (longest + SUMMARY_LENGTH)))
+        providers = self._summarized(supplier_ids)
+        for start in range(0, len(providers), count):
+            self._result.deadline.check()
+            piece = ",".join(self._summary_texts(providers[start : start + count], resources, traits))
+            yield f"{',' if start else ''}{piece}".encode()
+
+    def _summary_texts(
+        self, providers: Sequence[TreeProvider], resources: Mapping[int, str], traits: Mapping[int, str]
+    ) -> Sequence[str]:
+        """Return the summaries of providers as members of `provider_summaries`."""
+        uuids = self._result.trees.uuids
         no_traits = self._traits_member([])
         tree_members = ""
-        for id_, uuid, parent_id, root_id in self._result.deadline.checked(self._summarized(supplier_ids)):
+        texts = []
+        for id_, uuid, parent_id, root_id in providers:
             if self._shows_trees:
                 parent = "null" if parent_id is None else f'"{uuids[parent_id]}"'
                 tree_members = f',"parent_provider_uuid":{parent},"root_provider_uuid":"{uuids[root_id]}"'
-            yield (
-                f'"{uuid}":{{"resources":{{{resources.get(id_, "")}}}'
-                f"{traits.get(id_, no_traits)}{tree_members}}}"
-            )
+            start = f'"{uuid}":{{"resources":{{{resources.get(id_, "")}}}{traits.get(id_, no_traits)}'
+            texts.append(f"{start}{tree_members}}}")
+        return texts
 
     def _traits(self, trait_sets: Iterable[TraitSet]) -> dict[int, str]:
         """Return the member `traits` of each provider that has any, by id."""
@@ -137,13 +152,14 @@ class CandidatesResponse:
     def _traits_member(self, names: Sequence[str]) -> str:
         return f',"traits":{dumps(names).decode()}' if self._shows_traits else ""
 
-    def _summarized(self, supplier_ids: Collection[int]) -> Iterable[TreeProvider]:
+    def _summarized(self, supplier_ids: Collection[int]) -> Sequence[TreeProvider]:
         """Return the providers that have a summary: whole trees, before 1.29 the suppliers alone."""
         providers = self._result.trees.providers
         if not self._shows_trees:
             return [providers[id_] for id_ in sorted(supplier_ids)]
         root_ids = {root_id for _, _, _, root_id in map(providers.__getitem__, supplier_ids)}
-        return [provider for provider in providers.values() if provider[3] in root_ids]
+        in_order = map(providers.__getitem__, sorted(providers))
+        return [provider for provider in in_order if provider[3] in root_ids]
 
 
 def _resources(inventories: Iterable[ClassInventories]) -> dict[int, str]:
