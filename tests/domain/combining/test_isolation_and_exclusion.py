@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from placement_svc.domain.combining import same_subtree
-from placement_svc.domain.combining.candidates import combine
+from placement_svc.domain.combining.candidates import combine, first_combination, is_surely_candidate
 from placement_svc.domain.demands import CombinationRules, Demand, SubtreeExclusion
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
@@ -46,9 +46,13 @@ def meets_isolate(rules: CombinationRules, chosen: tuple[int, ...]) -> bool:
     )
 
 
+def heads_of(demands: frozenset[int], chosen: tuple[int, ...], paths: Paths) -> list[int]:
+    providers = {chosen[demand] for demand in demands}
+    return [head for head in providers if all(head in paths[id_] for id_ in providers)]
+
+
 def meets_exclusion(exclusion: SubtreeExclusion, chosen: tuple[int, ...], paths: Paths) -> bool:
-    providers = {chosen[demand] for demand in exclusion.demands}
-    heads = [head for head in providers if all(head in paths[id_] for id_ in providers)]
+    heads = heads_of(exclusion.demands, chosen, paths)
     return len(heads) == 1 and not any(heads[0] in paths[chosen[demand]] for demand in exclusion.excluded)
 
 
@@ -58,7 +62,7 @@ def test_candidates_are_all_combinations_that_meet_the_rules(
 ) -> None:
     monkeypatch.setattr(same_subtree, "MAX_UNPREPARED_SUPPLIERS", max_unprepared)
     choices = random.Random(1)
-    with_candidates = 0
+    with_candidates = sure = 0
     for _ in range(1500):
         paths = random_paths(choices)
         count = choices.randint(2, 5)
@@ -73,9 +77,12 @@ def test_candidates_are_all_combinations_that_meet_the_rules(
             )
             if inside and outside:
                 exclusions.append(SubtreeExclusion(inside, outside))
+        subtrees = [each.demands for each in exclusions if len(each.demands) > 1]
+        if count > 2 and choices.random() < 0.3:
+            subtrees.append(frozenset(choices.sample(suffixed, choices.randint(2, len(suffixed)))))
         rules = CombinationRules(
             demands,
-            same_subtree=tuple(each.demands for each in exclusions if len(each.demands) > 1),
+            same_subtree=tuple(subtrees),
             subtree_exclusions=tuple(exclusions),
             isolate=frozenset(choices.sample(suffixed, choices.randint(0, len(suffixed)))),
         )
@@ -86,9 +93,15 @@ def test_candidates_are_all_combinations_that_meet_the_rules(
             chosen
             for chosen in product(*suppliers)
             if meets_isolate(rules, chosen)
+            and all(heads_of(each, chosen, paths) for each in subtrees)
             and all(meets_exclusion(each, chosen, paths) for each in exclusions)
         ]
         found = list(combine(rules, suppliers, Tree(paths), Deadline.of(60), MemoryBudget(10**9)))
         assert sorted(found) == sorted(expected), (paths, rules, suppliers)
+        first = first_combination(suppliers)
+        is_sure = is_surely_candidate(rules, first, Tree(paths))
+        assert is_sure == (first in expected and not rules.has_other_rules), (paths, rules, suppliers)
         with_candidates += bool(expected)
+        sure += is_sure
     assert 300 < with_candidates < 1450
+    assert 100 < sure < with_candidates
