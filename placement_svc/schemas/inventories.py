@@ -1,7 +1,7 @@
 """Schemas of bodies with inventories (`docs/spec/resources.md 4`)."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from marshmallow import ValidationError
@@ -61,7 +61,8 @@ class InventoriesByClass(Map):
 
     def load_unmatched(self, member: Any) -> tuple[Any, Violation | None]:
         """Load a record; return it and its violation, None if it has none."""
-        return validate(self.value, member)
+        loaded, violation = validate(self.value, member)
+        return loaded, violation and replace(violation, is_unspecified=True)
 
 
 class PatchedInventory(InventoryFields):

@@ -74,7 +74,8 @@ class Violation:
 
     `keyword` and `rule` are the JSON Schema keyword and its value. `reason` says why `value` breaks the
     rule. `schema` is the path to the rule in the schema, `instance` the path to the value in the document.
-    `hint` is a sentence that says what would be right.
+    `hint` is a sentence that says what would be right. If the value `is_unspecified`, JSON Schema would not
+    check it, so any other violation is reported instead.
     """
 
     keyword: str
@@ -84,6 +85,7 @@ class Violation:
     schema: tuple[str | int, ...] = ()
     instance: tuple[str | int, ...] = ()
     hint: str = ""
+    is_unspecified: bool = False
 
     def under(self, schema: tuple[str | int, ...], *instance: str | int) -> "Violation":
         """Return this violation with the paths of its container put in front of its own."""
@@ -110,7 +112,10 @@ def type_error(value: Any, *types: str) -> ValidationError:
 
 
 class WorstViolation:
-    """The violation to report of a container's members: the shallowest; of these, the greatest path."""
+    """The violation to report of a container's members: the shallowest; of these, the greatest path.
+
+    One that `is_unspecified` comes last.
+    """
 
     def __init__(self) -> None:
         self.violation: Violation | None = None
@@ -123,5 +128,5 @@ class WorstViolation:
             self.violation = violation
 
 
-def _rank(violation: Violation) -> tuple[int, tuple[str | int, ...]]:
-    return -len(violation.instance), violation.instance
+def _rank(violation: Violation) -> tuple[bool, int, tuple[str | int, ...]]:
+    return not violation.is_unspecified, -len(violation.instance), violation.instance

@@ -38,6 +38,15 @@ def test_violation_names_the_whole_path(api: Api, key: str) -> None:
     assert f"On instance['inventories']['{key}']['total']: 'x'" in text
 
 
+def test_violation_under_the_name_of_a_class_is_reported_first(api: Api) -> None:
+    inventories = {"a": 1, "VCPU": {"total": 1, "max_unit": {}}, "b": [1]}
+    body = {"resource_provider_generation": 0, "inventories": inventories}
+    text = problem(api, "PUT", f"/resource_providers/{HOST}/inventories", body)
+    assert "On instance['inventories']['VCPU']['max_unit']: {}" in text
+    text = problem(api, "POST", "/reshaper", reshape({"a": 1}, {str(uuid4()): {"allocations": {"a": 1}}}))
+    assert "On instance['allocations']" in text
+
+
 @pytest.mark.parametrize("key", ["VCPU", "a"])
 def test_violation_that_is_less_deep_is_reported(api: Api, key: str) -> None:
     body = {"resource_provider_generation": "x", "inventories": {key: 1}}
