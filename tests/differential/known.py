@@ -82,8 +82,8 @@ def _replaces_inventories(e: Exchange) -> bool:
 
 
 def _rejects_an_inventory(response: Response) -> bool:
-    """Return whether the path in the error starts at an inventory instead of at the body."""
-    return bool(re.search(r"On instance(: |\['(?!inventories|allocations))", response.detail))
+    """Return whether the error is about an inventory whose key cannot be the name of a class."""
+    return bool(re.search(r"\['inventories'\]\['additionalProperties'\]", response.detail))
 
 
 def _unknown_traits(response: Response) -> str:
