@@ -89,9 +89,8 @@ def find_anchors(
         "max_examined": max_examined,
     }
     anchors: list[Anchor] = []
-    reader = _RowReader(statement, memory)
+    reader = _RowReader(statement, deadline, memory)
     for row in _rows(connection, statement, values):
-        deadline.check()
         anchors += reader.anchors(row)
     examined_count, last_examined, last_anchor, examined_to_anchor = row[:IDS_COLUMN]
     is_full = len(anchors) == max_anchors
@@ -119,12 +118,8 @@ def find_anchors_among(
     statement = anchor_statement(criteria, shared_supplies, RootSelection(strategy=Strategy.GIVEN))
     fixed = statement.with_parameters({"root_ids": "text"}, {"max_anchors": None, "max_examined": None})
     rows = each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)})
-    reader = _RowReader(statement, memory)
-    anchors: list[Anchor] = []
-    for row in rows:
-        deadline.check()
-        anchors += reader.anchors(row)
-    return anchors
+    reader = _RowReader(statement, deadline, memory)
+    return [anchor for row in rows for anchor in reader.anchors(row)]
 
 
 def merges_sets(connection: Connection) -> bool:
@@ -150,13 +145,15 @@ def _rows(connection: Connection, statement: AnchorStatement, values: Mapping[st
 class _RowReader:
     """Reads the anchors in the rows of a statement; demands with the same criteria share one tuple."""
 
-    def __init__(self, statement: AnchorStatement, memory: MemoryBudget) -> None:
+    def __init__(self, statement: AnchorStatement, deadline: Deadline, memory: MemoryBudget) -> None:
         self._statement = statement
+        self._deadline = deadline
         self._memory = memory
         self._sharing = SharingSuppliers(statement.serving_sets, memory)
 
     def anchors(self, row: Sequence[Any]) -> Iterable[Anchor]:
         """Return the anchors in a row."""
+        self._deadline.check()
         ids_of_row, *texts = row[IDS_COLUMN:]
         if ids_of_row is None:
             return ()

@@ -20,8 +20,8 @@ HOSTS = 1_000
 EXTENDED = "1.39, placement-svc 1.0"
 REQUEST = "resources=DISK_GB:20&resources_N=VCPU:2,MEMORY_MB:2048"
 
-FEW_STATEMENTS = 8
-"""Names, roots (twice for equal keys), anchors, facts, providers of the trees, inventories; one is spare."""
+FEW_STATEMENTS = 7
+"""Names, roots (twice for equal keys, three times for 100 trees), anchors, facts, and the trees."""
 
 FEW_RANDOM_STATEMENTS = 6
 """Names, the range of ids, roots (of ids drawn once or twice), anchors, trees; no facts decide the order."""
