@@ -7,6 +7,7 @@ constraint at each step.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from placement_svc.domain.combining.split_suppliers import provider_ids_of
@@ -78,7 +79,7 @@ class Combining(NamedTuple):
         of_provider = self.providers.trait_ids
         if not self.rules.splittable:
             return of_provider
-        return lambda supplier: frozenset[int]().union(*map(of_provider, provider_ids_of(supplier)))
+        return lambda supplier: frozenset(chain.from_iterable(map(of_provider, provider_ids_of(supplier))))
 
 
 class Constraint(ABC):

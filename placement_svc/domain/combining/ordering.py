@@ -6,6 +6,7 @@ rank of a tree is the lowest rank of its candidates.
 
 from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from placement_svc.domain.combining.candidates import Candidate
 from placement_svc.domain.combining.interfaces import SuppliersByDemand
@@ -96,7 +97,8 @@ def best_rank(
     score = 0
     if ordering.preferred:
         unsuffixed = distinct_suppliers(suppliers, ordering.unsuffixed_demands)
-        score = len(frozenset[int]().union(*(facts.preferred.get(id_, ()) for id_ in unsuffixed)))
+        traits = (facts.preferred.get(id_, ()) for id_ in unsuffixed)
+        score = len(set(chain.from_iterable(traits)))
     of_class = distinct_suppliers(suppliers, ordering.class_demands)
     free = [facts.free[id_] for id_ in deadline.checked(of_class)]
     key = (-max(free) if ordering.spreads else min(free)) if free else 0
@@ -107,7 +109,7 @@ def distinct_suppliers(suppliers: SuppliersByDemand, demands: Sequence[int]) -> 
     """Return all suppliers of these demands; many demands can share a list."""
     if len(demands) == 1:
         return suppliers[demands[0]]
-    return set[int]().union(*distinct_lists(suppliers[demand] for demand in demands))
+    return set(chain.from_iterable(distinct_lists(suppliers[demand] for demand in demands)))
 
 
 def key_of(ordering: Ordering, facts: SupplierFacts, provider_id: int) -> int:

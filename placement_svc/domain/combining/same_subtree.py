@@ -57,12 +57,15 @@ def suppliers_in_subtrees(
     These have no possible head at or above them, whichever suppliers the other demands have.
     """
     lists = distinct_lists([suppliers[demand] for demand in demands])
-    heads = _above_all(lists, path, deadline).intersection(chain.from_iterable(lists))
-    inside = {
-        id(ids): tuple([id_ for id_ in deadline.checked(ids) if not heads.isdisjoint(path(id_))])
-        for ids in lists
-    }
-    return tuple([inside[id(ids)] if demand in demands else ids for demand, ids in enumerate(suppliers)])
+    heads = _possible_heads(lists, path, deadline)
+    inside: dict[int, tuple[int, ...]] = {}
+    for ids in lists:
+        deadline.check()
+        inside[id(ids)] = tuple([id_ for id_ in ids if not heads.isdisjoint(path(id_))])
+    left = list(suppliers)
+    for demand in demands:
+        left[demand] = inside[id(suppliers[demand])]
+    return tuple(left)
 
 
 class _UnpreparedConstraint(Constraint):
@@ -316,11 +319,11 @@ def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[i
         ids = combining.suppliers[demand]
         lists[id(ids)] = ids
         masks[id(ids)] = masks.get(id(ids), 0) | 1 << demand
-    above_all = _above_all(lists.values(), combining.providers.path, combining.deadline)
+    heads = _possible_heads(lists.values(), combining.providers.path, combining.deadline)
     supplied: dict[int, int] = {}
     for key, ids in lists.items():
         combining.deadline.check()
-        for id_ in above_all.intersection(ids):
+        for id_ in heads.intersection(ids):
             supplied[id_] = supplied.get(id_, 0) | masks[key]
     if isolated := sum(1 for demand in demands if demand in combining.rules.isolated):
         # The demands that are not isolated may all have the same supplier.
@@ -329,13 +332,12 @@ def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[i
     return supplied
 
 
-def _above_all(lists: Iterable[Sequence[int]], path: PathLookup, deadline: Deadline) -> set[int]:
-    """Return the providers at or above a supplier of each list."""
-    shortest, *others = sorted(lists, key=len)
-    above_all = set[int]().union(*map(path, deadline.checked(shortest)))
-    for ids in others:
-        above_all &= set[int]().union(*map(path, deadline.checked(ids)))
-    return above_all
+def _possible_heads(lists: Collection[Sequence[int]], path: PathLookup, deadline: Deadline) -> set[int]:
+    """Return those of the suppliers at or below which there is a supplier of each list."""
+    heads = set(chain.from_iterable(lists))
+    for ids in lists:
+        heads.intersection_update(chain.from_iterable(map(path, deadline.checked(ids))))
+    return heads
 
 
 def _with_enough_suppliers(
