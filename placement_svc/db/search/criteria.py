@@ -1,6 +1,6 @@
 """The criteria of a search: a request for allocation candidates with ids instead of names."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
@@ -201,6 +201,10 @@ class SearchCriteria:
             or any(each.any_of or each.forbidden for each in of_root)
             or any(each.has_filters for each in dict.fromkeys(self.by_demand))
         )
+
+    def different(self, demands: Iterable[int]) -> tuple[int, ...]:
+        """Return one of the demands with each criteria: others with the same have the same suppliers."""
+        return tuple({self.by_demand[demand]: demand for demand in demands}.values())
 
     @property
     def ordered_amounts(self) -> Iterator[tuple[int, int]]:

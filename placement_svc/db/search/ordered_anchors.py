@@ -92,7 +92,7 @@ class AnchorSource:
         """The roots of the trees with wrong amounts."""
         self._subtrees = OrderedSubtrees(criteria, ordering, shared_supplies, deadline)
         self._reader = FactsReader(
-            connection, ordering, self._class_id, freed_of_class, self._subtrees, deadline, memory
+            connection, criteria, ordering, self._class_id, freed_of_class, self._subtrees, deadline, memory
         )
         self.facts = self._reader.facts
         self._orders_roots = limit is not None and self._can_order_roots()

@@ -1,12 +1,14 @@
 """Leaves out suppliers that `same_subtree` excludes before the bounds of an ordered search are computed."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.domain.combining.interfaces import SuppliersByDemand
 from placement_svc.domain.combining.ordering import Ordering
 from placement_svc.domain.combining.same_subtree import suppliers_in_subtrees
 from placement_svc.domain.execution.deadline import Deadline
@@ -25,6 +27,22 @@ MIN_CHANGED_RATIO = 1 / 5
 
 To read the paths of an anchor and restrict it takes a fifth of the time of fetching and combining its tree.
 """
+
+
+@dataclass(frozen=True)
+class _DemandSet:
+    """The demands of a `same_subtree`.
+
+    One of those with the same criteria is in `different`, and in `of_class` if they ask for the class.
+    """
+
+    demands: frozenset[int]
+    different: tuple[int, ...]
+    of_class: tuple[int, ...]
+
+    def has_choice(self, suppliers: SuppliersByDemand) -> bool:
+        """Return whether the class has several suppliers."""
+        return max([len(suppliers[demand]) for demand in self.of_class]) > 1
 
 
 class OrderedSubtrees:
@@ -52,8 +70,10 @@ class OrderedSubtrees:
             if not demands.isdisjoint(class_demands)
             and shared_supplies.keys().isdisjoint(criteria.by_demand[demand] for demand in demands)
         )
-        self._sets = tuple((demands, demands & class_demands) for demands in islice(sets, MAX_DEMAND_SETS))
-        """The sets, and the demands of each that request the class."""
+        self._sets = tuple(
+            _DemandSet(demands, criteria.different(demands), criteria.different(demands & class_demands))
+            for demands in islice(sets, MAX_DEMAND_SETS)
+        )
         self._restricted = 0
         self._changed = 0
         """How many anchors have been restricted, and how many of them have got another bound."""
@@ -74,11 +94,12 @@ class OrderedSubtrees:
         if self._restricted == SAMPLE and self._changed < MIN_CHANGED_RATIO * SAMPLE:
             self._sets = ()
 
-    def needed(self, anchor: Anchor) -> Iterator[tuple[int, ...]]:
-        """Yield the lists of suppliers whose paths `restricted` needs."""
-        for demands in self._with_choice(anchor):
-            for demand in demands:
-                yield anchor.supplier_ids[demand]
+    def needed(self, suppliers: Sequence[tuple[tuple[int, ...], ...]]) -> Iterator[tuple[int, ...]]:
+        """Yield the lists of suppliers whose paths `restricted` needs of anchors with these suppliers."""
+        for each in self._sets:
+            restricted = [ids_of for ids_of in suppliers if each.has_choice(ids_of)]
+            for demand in each.different:
+                yield from (ids_of[demand] for ids_of in restricted)
 
     def restricted(self, anchor: Anchor) -> Anchor:
         """Return an anchor without some suppliers that are in none of its candidates.
@@ -86,14 +107,10 @@ class OrderedSubtrees:
         An anchor that has no candidate at all is returned as it is.
         """
         suppliers = anchor.supplier_ids
-        for demands in self._with_choice(anchor):
-            # A path that is too long has not been read.
-            with suppress(KeyError):
-                suppliers = suppliers_in_subtrees(demands, suppliers, self.paths.__getitem__, self._deadline)
+        path = self.paths.__getitem__
+        for each in self._sets:
+            if each.has_choice(anchor.supplier_ids):
+                # A path that is too long has not been read.
+                with suppress(KeyError):
+                    suppliers = suppliers_in_subtrees(each.demands, suppliers, path, self._deadline)
         return Anchor(anchor.id, suppliers) if all(suppliers) else anchor
-
-    def _with_choice(self, anchor: Anchor) -> Iterator[frozenset[int]]:
-        """Yield the sets of demands in which the class has several suppliers."""
-        for demands, of_class in self._sets:
-            if any(len(anchor.supplier_ids[demand]) > 1 for demand in of_class):
-                yield demands

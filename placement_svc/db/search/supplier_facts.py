@@ -1,28 +1,33 @@
 """The facts that order candidates: free amounts, preferred traits and uuids of suppliers."""
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
+import orjson
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
     Text,
-    and_,
     bindparam,
     case,
     cast,
     func,
+    literal_column,
     null,
     select,
+    true,
 )
 
 from placement_svc.db.filters import any_id, free_amount, held_among, ids_text
 from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.search.anchors import Anchor
+from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import FreedInventory
 from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, OrderedSubtrees
+from placement_svc.db.search.tree_statements import joined
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.combining.ordering import Ordering, SupplierFacts
 from placement_svc.domain.combining.shared_lists import distinct_lists
@@ -41,9 +46,8 @@ FACTS_SIZE = 400
 PATH_SIZE = 300
 """Bytes of memory that a path needs, approximately."""
 
-
-LONG_PATH = ""
-"""The text instead of a path of too many levels."""
+FREE_SIZE = 150
+"""Bytes of memory that a free amount needs, approximately."""
 
 
 class FactsReader:
@@ -57,6 +61,7 @@ class FactsReader:
     def __init__(
         self,
         connection: Connection,
+        criteria: SearchCriteria,
         ordering: Ordering,
         class_id: int | None,
         freed: Mapping[int, FreedInventory],
@@ -67,63 +72,70 @@ class FactsReader:
         self.facts = SupplierFacts(tie_breakers=RandomTexts(memory) if ordering.is_random else {})
         self._connection = connection
         self._ordering = ordering
+        self._demands = criteria.different(range(len(criteria.by_demand)))
+        self._class_demands = criteria.different(ordering.class_demands)
+        self._preferring = criteria.different(ordering.unsuffixed_demands) if ordering.preferred else ()
+        """The demands whose suppliers may have preferred traits."""
         self._class_id = class_id
         self._freed = freed
         self._subtrees = subtrees
         self._deadline = deadline
         self._memory = memory
         self._known: set[int] = set()
-        """The providers whose facts have been read."""
+        """The providers whose facts have been read, except for free amounts."""
 
     def read(self, anchors: Sequence[Anchor]) -> None:
         """Read the facts about the suppliers of these anchors that are needed and not known yet."""
-        ordering = self._ordering
+        suppliers = [anchor.supplier_ids for anchor in anchors]
+        wanted = self._members(ids_of[demand] for demand in self._preferring for ids_of in suppliers)
         # Random texts are not read, and the uuid of the only supplier of a demand decides nothing.
-        needs_uuids = not ordering.is_random
-        ranking = {*ordering.class_demands, *(ordering.unsuffixed_demands if ordering.preferred else ())}
-        wanted = {anchor.id for anchor in anchors} if needs_uuids else set()
-        for anchor in anchors if needs_uuids or ranking else ():
-            self._deadline.check()
-            all_ids = anchor.supplier_ids
-            lists = [all_ids[demand] for demand in ranking]
-            if needs_uuids:
-                lists += [ids for ids in all_ids if len(ids) > 1]
-            lists += self._subtrees.needed(anchor)
-            wanted.update(*distinct_lists(lists))
+        if not self._ordering.is_random:
+            wanted.update(anchor.id for anchor in anchors)
+            of_demands = (ids_of[demand] for demand in self._demands for ids_of in suppliers)
+            wanted |= self._members(ids for ids in of_demands if len(ids) > 1)
+        wanted |= self._members(self._subtrees.needed(suppliers))
         wanted -= self._known
-        if not wanted:
-            return
-        self._known |= wanted
-        self._fetch(wanted)
+        of_class = self._members(ids_of[demand] for demand in self._class_demands for ids_of in suppliers)
+        of_class -= self.facts.free.keys()
+        if wanted or of_class:
+            self._known |= wanted
+            self._fetch(wanted, of_class)
 
-    def _fetch(self, provider_ids: Collection[int]) -> None:
-        """Fetch the facts of these providers, in one statement that reads them by their primary keys."""
+    def _members(self, lists: Iterable[Sequence[int]]) -> set[int]:
+        """Return the members of all lists; trees that the same providers serve share some of these."""
+        members: set[int] = set()
+        for ids in self._deadline.checked(distinct_lists(lists)):
+            members.update(ids)
+        return members
+
+    def _fetch(self, provider_ids: Collection[int], of_class: Collection[int]) -> None:
+        """Fetch the facts of providers, and what `of_class` have free; one statement by primary keys."""
         ordering, facts = self._ordering, self.facts
         values = {
             "class_id": self._class_id,
+            "class_supplier_ids": ids_text(of_class),
             "provider_ids": ids_text(provider_ids),
             "trait_ids": ids_text(ordering.preferred),
         }
         statement = _FACTS[bool(ordering.preferred), bool(self._subtrees)]
-        rows = fetch_rows(self._connection, statement, values)
-        self._memory.reserve(FACTS_SIZE * len(rows))
+        [(ids_of_row, uuids, trait_ids, *paths, with_free, amounts)] = fetch_rows(
+            self._connection, statement, values
+        )
+        self._memory.reserve(FACTS_SIZE * len(provider_ids) + FREE_SIZE * len(of_class))
         self._deadline.check()
-        free = {id_: amount for id_, _, amount, *_ in rows if amount is not None}
+        free: dict[int, int] = dict(zip(_numbers(with_free), _numbers(amounts), strict=True))
         free.update((id_, self._freed[id_].free) for id_ in self._freed.keys() & free.keys())
         facts.free.update(free)
-        if ordering.preferred:
-            preferred = ((id_, frozenset(trait_ids)) for id_, _, _, trait_ids, *_ in rows if trait_ids)
-            facts.preferred.update(preferred)
-        if not ordering.is_random:
+        ids = _numbers(ids_of_row)
+        if ids and ordering.preferred:
+            facts.preferred.update(_trait_sets(ids, trait_ids.split(";")))
+        if ids and not ordering.is_random:
             # `RandomTexts` decide ties otherwise.
-            facts.tie_breakers.update((id_, uuid) for id_, uuid, *_ in rows)
+            facts.tie_breakers.update(zip(ids, uuids.split(","), strict=True))
         if self._subtrees:
-            self._memory.reserve(PATH_SIZE * len(rows))
-            self._subtrees.paths.update(
-                (id_, _path(id_, root_id, parent_id, path))
-                for id_, _, _, _, root_id, parent_id, path in rows
-                if path != LONG_PATH
-            )
+            self._memory.reserve(PATH_SIZE * len(ids))
+            with_paths = zip(ids, starmap(_path, zip(ids, *map(_numbers, paths), strict=True)), strict=True)
+            self._subtrees.paths.update((id_, path) for id_, path in with_paths if path)
 
 
 class RandomTexts(dict[int, str]):
@@ -138,34 +150,66 @@ class RandomTexts(dict[int, str]):
         return text
 
 
-def _path(id_: int, root_id: int, parent_id: int | None, text: str | None) -> tuple[int, ...]:
-    """Return the path of a provider; the text has that of more than three levels."""
-    if text is not None:
-        return tuple(map(int, text[1:-1].split(",")))
+def _numbers(text: str | None) -> list[Any]:
+    """Return the members of a list that is a text, null if it has none."""
+    members: list[Any] = orjson.loads(f"[{text or ''}]")
+    return members
+
+
+def _trait_sets(ids: Sequence[int], texts: Sequence[str]) -> Iterable[tuple[int, frozenset[int]]]:
+    """Yield each provider that has any trait, and its traits; few of the texts differ."""
+    sets = {text: frozenset(_numbers(text)) for text in set(texts)}
+    return ((id_, sets[text]) for id_, text in zip(ids, texts, strict=True) if text)
+
+
+def _path(
+    id_: int, root_id: int, parent_id: int | None, path: Sequence[int] | bool | None
+) -> tuple[int, ...] | None:
+    """Return the path of a provider: `path` if it has more than three levels; None if these are too many."""
+    if path is not None:
+        return tuple(path) if isinstance(path, list) else None
     if parent_id is None:
         return (id_,)
     return (root_id, id_) if parent_id == root_id else (root_id, parent_id, id_)
 
 
 def _select_facts(*, with_traits: bool, with_paths: bool) -> FixedStatement:
-    provider, inventory = resource_providers.c, inventories.c
-    is_of_class = and_(
-        inventory.provider_id == provider.id,
-        inventory.resource_class_id == bindparam("class_id", type_=Integer),
-    )
-    preferred_traits: ColumnElement[Any] = held_among("trait_ids") if with_traits else null()
-    path: Sequence[ColumnElement[Any]] = ()
+    """Return the statement; its only row has lists as texts, as thousands of rows take the driver longer.
+
+    These are the ids of the providers, their uuids, with semicolons between them the ids of the preferred
+    traits of each, their roots, parents and paths as JSON; and the ids of the providers with an inventory of
+    the class, and what is free of it.
+    """
+    provider = resource_providers.c
+    null_text: ColumnElement[Any] = null()
+    trait_ids = roots = parents = paths = null_text
+    if with_traits:
+        held = func.array_to_string(held_among("trait_ids"), ",")
+        trait_ids = func.string_agg(held, literal_column("';'", Text))
     if with_paths:
-        # Few paths are a text, as that takes longer; psycopg2 takes even longer to parse an array.
+        roots = joined(provider.root_id)
+        parents = joined(func.coalesce(cast(provider.parent_id, Text), "null"))
+        # Few paths are read as a list, as that takes longer.
         levels = func.cardinality(provider.path)
-        text = case((levels <= 3, null()), (levels <= MAX_LEVELS, cast(provider.path, Text)), else_=LONG_PATH)
-        path = provider.root_id, provider.parent_id, text
-    query = (
-        select(provider.id, provider.uuid, free_amount(inventories), preferred_traits, *path)
-        .select_from(resource_providers.outerjoin(inventories, is_of_class))
+        path = func.array_to_string(provider.path, ",", type_=Text)
+        listed = literal_column("'['", Text).concat(path).concat(literal_column("']'", Text))
+        paths = joined(case((levels <= 3, "null"), (levels <= MAX_LEVELS, listed), else_="false"))
+    facts = (
+        select(joined(provider.id), joined(provider.uuid), trait_ids, roots, parents, paths)
         .where(provider.id == any_id("provider_ids"))
+        .subquery("facts")
     )
-    return FixedStatement(query, {"class_id": "integer", "provider_ids": "text", "trait_ids": "text"})
+    inventory = inventories.c
+    free = (
+        select(joined(inventory.provider_id), joined(free_amount(inventories)))
+        .where(
+            inventory.provider_id == any_id("class_supplier_ids"),
+            inventory.resource_class_id == bindparam("class_id", type_=Integer),
+        )
+        .subquery("free")
+    )
+    types = {"class_id": "integer", "class_supplier_ids": "text", "provider_ids": "text", "trait_ids": "text"}
+    return FixedStatement(select(facts, free).select_from(facts.join(free, true())), types)
 
 
 _FACTS = {

@@ -34,7 +34,7 @@ def _any(name: str, type_: Any) -> ColumnElement[Any]:
     return func.any(bindparam(name, type_=ARRAY(type_)))
 
 
-def _joined(values: ColumnElement[Any]) -> ColumnElement[str]:
+def joined(values: ColumnElement[Any]) -> ColumnElement[str]:
     """Return the values of all rows with commas between them: the driver parses arrays slowly."""
     return func.string_agg(cast(values, Text), literal_column("','", Text))
 
@@ -74,8 +74,8 @@ _inventories = (
         select(resource_classes.c.name)
         .where(resource_classes.c.id == inventories.c.resource_class_id)
         .scalar_subquery(),
-        _joined(inventories.c.provider_id),
-        _joined(cast(inventories.c.capacity, Text).concat(" ").concat(cast(inventories.c.used, Text))),
+        joined(inventories.c.provider_id),
+        joined(cast(inventories.c.capacity, Text).concat(" ").concat(cast(inventories.c.used, Text))),
         null(),
         null(),
     )
@@ -92,12 +92,12 @@ _providers = (
     select(
         null(),
         null(),
-        _joined(resource_providers.c.id),
+        joined(resource_providers.c.id),
         func.concat_ws(
             ";",
-            _joined(resource_providers.c.uuid),
-            _joined(func.coalesce(cast(resource_providers.c.parent_id, Text), "null")),
-            _joined(resource_providers.c.root_id),
+            joined(resource_providers.c.uuid),
+            joined(func.coalesce(cast(resource_providers.c.parent_id, Text), "null")),
+            joined(resource_providers.c.root_id),
         ),
         resource_providers.c.trait_ids,
         func.array(
