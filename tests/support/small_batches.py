@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from placement_svc.db.search import ordered_batches
 from placement_svc.db.search.batches import BatchPlan, BatchPlanner, SearchState
 from placement_svc.db.search.criteria import SearchCriteria
+from placement_svc.db.search.ordered import batches
 
 
 def _one(_: BatchPlanner, state: SearchState) -> BatchPlan | None:
@@ -21,6 +21,6 @@ def small_batches() -> Iterator[None]:
         patch.setattr(BatchPlanner, "next", _one)
         patch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: False)
         for name in ("FIRST_BATCH", "FIRST_FILTERED_BATCH", "FIRST_BATCH_OF_SETS"):
-            patch.setattr(ordered_batches, name, (0, 1))
-        patch.setattr(ordered_batches, "BATCH_GROWTH", 1)
+            patch.setattr(batches, name, (0, 1))
+        patch.setattr(batches, "BATCH_GROWTH", 1)
         yield

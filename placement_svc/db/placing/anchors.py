@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.batches import BatchPlan, SearchState, planner_for
 from placement_svc.db.search.criteria import SearchCriteria
-from placement_svc.db.search.ordered_anchors import END, AnchorSource
+from placement_svc.db.search.ordered.anchors import END, AnchorSource
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.combining.ordering import TreePosition
 from placement_svc.domain.execution.deadline import Deadline

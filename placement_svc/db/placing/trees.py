@@ -11,7 +11,7 @@ from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
-from placement_svc.db.search.ordered_anchors import AnchorSource
+from placement_svc.db.search.ordered.anchors import AnchorSource
 from placement_svc.db.search.random_root import random_root_uuid
 from placement_svc.db.search.sharing import find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import (

@@ -17,9 +17,6 @@ Read the modules in this order:
   the same `criteria_shape`.
 * `trees`: the providers of these trees with their inventories and traits; `tree_statements` has the SQL.
   `repeated_candidates` omits candidates that are found around several roots.
-* `ordered_search`: the search with `preferred` or `order_by`. `ordered_anchors` delivers its anchors by the
-  best rank that their trees can have, in batches whose sizes `ordered_batches` decides; `ordered_roots` has
-  the roots in this order, and `ordered_sets` those that filters allow; `supplier_facts` reads what the ranks
-  depend on, and `ordered_subtrees` excludes suppliers by `same_subtree` before the trees are fetched.
+* `ordered`: the search with `preferred` or `order_by`.
 * `simulated_suppliers`: the suppliers of simulated claims, for the capacity of a request and `POST /claims`.
 """

@@ -13,8 +13,8 @@ from placement_svc.db.search.batches import BatchPlan, SearchState, planner_for
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
-from placement_svc.db.search.ordered_anchors import AnchorSource
-from placement_svc.db.search.ordered_search import OrderedSearch
+from placement_svc.db.search.ordered.anchors import AnchorSource
+from placement_svc.db.search.ordered.search import OrderedSearch
 from placement_svc.db.search.random_root import random_root_uuid
 from placement_svc.db.search.repeated_candidates import RepeatedCandidates
 from placement_svc.db.search.sharing import SharedSupplies, find_shared_supplies

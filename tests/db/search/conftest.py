@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from placement_svc.db.search import ordered_anchors
+from placement_svc.db.search.ordered import anchors
 
 
 @pytest.fixture
@@ -15,6 +15,6 @@ def forbid_lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         raise AssertionError("This lookup is not expected.")
 
     def forbid(name: str = "find_anchors") -> None:
-        monkeypatch.setattr(ordered_anchors, name, unexpected)
+        monkeypatch.setattr(anchors, name, unexpected)
 
     return forbid

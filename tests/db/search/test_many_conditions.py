@@ -12,11 +12,11 @@ from placement_svc.db import providers
 from placement_svc.db.search import (
     anchor_statement,
     criteria_builder,
-    ordered_sets,
     sharing,
     suppliers,
     tree_conditions,
 )
+from placement_svc.db.search.ordered import sets
 from tests.conftest import ADMIN, LoadCloud, NewApp, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE, compare
 from tests.support.cloud import Cloud, read, uuid_of
@@ -38,7 +38,7 @@ def clear_caches() -> None:
     suppliers._cached_query.cache_clear()
     anchor_statement._cached_statement.cache_clear()
     anchor_statement._cached_shape.cache_clear()
-    ordered_sets._cached_statement.cache_clear()
+    sets._cached_statement.cache_clear()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from placement_svc.db.search.ordered_batches import MAX_ORDERED_BATCHES, BatchSizes, max_roots_per_tree
+from placement_svc.db.search.ordered.batches import MAX_ORDERED_BATCHES, BatchSizes, max_roots_per_tree
 
 SIZES = BatchSizes(root_count=10_000, has_filters=False, intersects_sets=False, first_roots_per_tree=1)
 

@@ -26,7 +26,7 @@ from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import FreedInventory
-from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, OrderedSubtrees
+from placement_svc.db.search.ordered.subtrees import MAX_LEVELS, OrderedSubtrees
 from placement_svc.db.search.tree_statements import joined
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.combining.ordering import Ordering, SupplierFacts

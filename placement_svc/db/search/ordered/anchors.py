@@ -10,13 +10,13 @@ from placement_svc.db.repeated import RecentValues
 from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
 from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories
-from placement_svc.db.search.ordered_batches import BatchSizes, max_roots_per_tree, max_useless
-from placement_svc.db.search.ordered_roots import OrderedRoots
-from placement_svc.db.search.ordered_sets import OrderedSets
-from placement_svc.db.search.ordered_subtrees import OrderedSubtrees
+from placement_svc.db.search.ordered.batches import BatchSizes, max_roots_per_tree, max_useless
+from placement_svc.db.search.ordered.facts import FactsReader
+from placement_svc.db.search.ordered.roots import OrderedRoots
+from placement_svc.db.search.ordered.sets import OrderedSets
+from placement_svc.db.search.ordered.subtrees import OrderedSubtrees
 from placement_svc.db.search.root_sets import facts_about_sets
 from placement_svc.db.search.sharing import SharedSupplies
-from placement_svc.db.search.supplier_facts import FactsReader
 from placement_svc.domain.combining.ordering import Ordering, Rank, TreePosition, best_rank
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget

@@ -6,7 +6,7 @@ from itertools import chain, count, islice
 from operator import itemgetter
 
 from placement_svc.db.search.anchors import Anchor
-from placement_svc.db.search.ordered_anchors import END, AnchorSource
+from placement_svc.db.search.ordered.anchors import END, AnchorSource
 from placement_svc.db.search.repeated_candidates import FirstAnchors, RepeatedCandidates
 from placement_svc.db.search.trees import TreeFetcher
 from placement_svc.domain.combining.candidates import (

@@ -10,8 +10,8 @@ from bench import large_cloud
 from placement_svc.config import Settings
 from placement_svc.db import schema
 from placement_svc.db.connections.engine import connect
-from placement_svc.db.search import ordered_anchors, ordered_batches
 from placement_svc.db.search.name_lookup import NamesLookup
+from placement_svc.db.search.ordered import anchors, batches
 from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, NewApp, application
 from tests.support.statements import sent_statements
@@ -192,7 +192,7 @@ def test_sets_are_not_listed_if_fewer_roots_have_to_be_examined(
     new_app: NewApp, large_cloud_url: str, api: Api, order: str, filters: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third of the hosts has the trait; few have nodes without the other; reading a class takes long."""
-    monkeypatch.setattr(ordered_anchors, "CLASS_COST", 1)
+    monkeypatch.setattr(anchors, "CLASS_COST", 1)
     path = f"/allocation_candidates?{REQUEST}&{filters}&{order}"
     every = api("GET", path, version=EXTENDED).json
     # The texts, and not those of EXECUTE.
@@ -245,8 +245,8 @@ def test_consumers_that_are_ignored_on_many_hosts(
     api: Api, engine: Engine, forbid_lookup: ForbidLookup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lookup finds all anchors, as the stored amounts say nothing about the order of many trees."""
-    monkeypatch.setattr(ordered_batches, "MIN_USELESS_LIMIT", 10)
-    monkeypatch.setattr(ordered_batches, "MAX_USELESS_RATIO", 1 / 100)
+    monkeypatch.setattr(batches, "MIN_USELESS_LIMIT", 10)
+    monkeypatch.setattr(batches, "MAX_USELESS_RATIO", 1 / 100)
     forbid_lookup("find_anchors_among")
     path = f"/allocation_candidates?{REQUEST}&order_by=spread:VCPU{largest_consumers(engine, 100)}"
     limited = api("GET", f"{path}&limit=20", version=EXTENDED).json

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from placement_svc.db.search import ordered_anchors, ordered_batches, ordered_roots, ordered_search
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
+from placement_svc.db.search.ordered import anchors, batches, roots, search
 from placement_svc.domain.combining import ordered_candidates
 from tests.conftest import Api, LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE
@@ -47,24 +47,22 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
             patch.setattr(NamesLookup, name, lambda *_: way == "in small sets")
         for name in ("is_sufficient_trait_set", "is_sufficient_aggregate_set"):
             patch.setattr(NamesLookup, name, lambda *_: False)
-        patch.setattr(ordered_batches, "FIRST_BATCH", (0, batch))
-        patch.setattr(ordered_batches, "FIRST_FILTERED_BATCH", (0, batch))
-        patch.setattr(ordered_batches, "FIRST_BATCH_OF_SETS", (0, batch))
-        patch.setattr(ordered_batches, "BATCH_GROWTH", 1)
-        patch.setattr(ordered_batches, "MIN_SAMPLE", 0)
-        patch.setattr(ordered_anchors.AnchorSource, "_listing_cost", lambda _: 0)
-        patch.setattr(ordered_batches, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
-        patch.setattr(ordered_batches, "MAX_ORDERED_BATCHES", 10_000)
-        patch.setattr(ordered_batches, "MIN_USELESS_LIMIT", 10_000)
-        patch.setattr(ordered_search, "CHUNK_GROWTH", 1)
+        patch.setattr(batches, "FIRST_BATCH", (0, batch))
+        patch.setattr(batches, "FIRST_FILTERED_BATCH", (0, batch))
+        patch.setattr(batches, "FIRST_BATCH_OF_SETS", (0, batch))
+        patch.setattr(batches, "BATCH_GROWTH", 1)
+        patch.setattr(batches, "MIN_SAMPLE", 0)
+        patch.setattr(anchors.AnchorSource, "_listing_cost", lambda _: 0)
+        patch.setattr(batches, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
+        patch.setattr(batches, "MAX_ORDERED_BATCHES", 10_000)
+        patch.setattr(batches, "MIN_USELESS_LIMIT", 10_000)
+        patch.setattr(search, "CHUNK_GROWTH", 1)
         if way == "in order, tested by uuid":
-            patch.setattr(ordered_roots, "MIN_TESTED", 1)
+            patch.setattr(roots, "MIN_TESTED", 1)
             # The same order also results if the best combination of a tree is tried before all others.
             patch.setattr(ordered_candidates, "MAX_SORTED_SUPPLIERS", 0)
         leaves = way == "in order, then all at once"
-        patch.setattr(
-            ordered_search.OrderedSearch, "_most_lack_candidates", lambda search: leaves and search._combined
-        )
+        patch.setattr(search.OrderedSearch, "_most_lack_candidates", lambda each: leaves and each._combined)
         yield
 
 

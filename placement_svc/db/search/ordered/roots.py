@@ -1,7 +1,7 @@
 """The roots of the cloud in the order of the best key that their trees can have, in batches.
 
 A batch costs as much as its roots: an index has them in this order, whatever the size of the cloud. The roots
-of a few sets can be ordered alone (`ordered_sets`); then a batch costs as much as all of these.
+of a few sets can be ordered alone (`sets`); then a batch costs as much as all of these.
 """
 
 import math
@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, String, bindparam, sel
 
 from placement_svc.db.filters import any_id, free_amount, ids_text
 from placement_svc.db.prepared import FixedStatement, each_row, fetch_rows
-from placement_svc.db.search.ordered_sets import OrderedSets
+from placement_svc.db.search.ordered.sets import OrderedSets
 from placement_svc.db.search.random_root import least_and_greatest_id
 from placement_svc.db.serial_plans import SERIAL_PLANS
 from placement_svc.db.tables import inventories, resource_providers

@@ -8,8 +8,8 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from bench import large_cloud
-from placement_svc.db.search import ordered_batches
-from placement_svc.db.search.ordered_subtrees import MAX_LEVELS, SAMPLE
+from placement_svc.db.search.ordered import batches
+from placement_svc.db.search.ordered.subtrees import MAX_LEVELS, SAMPLE
 from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import Cloud, read, uuid_of
@@ -158,7 +158,7 @@ def test_anchors_of_a_batch_are_not_counted_as_useless(
     api: Api, load_cloud: LoadCloud, forbid_lookup: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first batch has 20 roots that are no anchors and 35 that are; 15 are missing."""
-    monkeypatch.setattr(ordered_batches, "MIN_USELESS_LIMIT", 30)
+    monkeypatch.setattr(batches, "MIN_USELESS_LIMIT", 30)
     forbid_lookup()
     full = [f"h{number}{{VCPU2}}" for number in range(20)]
     load_cloud(read("; ".join([*full, *(f"g{number}{{VCPU4,MEMORY_MB8}}" for number in range(220))])))
