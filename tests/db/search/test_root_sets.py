@@ -75,9 +75,19 @@ def large_sets(monkeypatch: pytest.MonkeyPatch) -> None:
 def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the server is taken for one that reads ordered sets side by side: the parameter."""
     merges_sets: bool = request.param
-    for module in (anchors, batches):
-        monkeypatch.setattr(module, "merges_sets", lambda _: merges_sets)
+    _take_for_server(monkeypatch, merges_sets=merges_sets)
     return merges_sets
+
+
+@pytest.fixture
+def merges_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is taken for one that reads ordered sets side by side: PostgreSQL 18."""
+    _take_for_server(monkeypatch, merges_sets=True)
+
+
+def _take_for_server(patch: pytest.MonkeyPatch, *, merges_sets: bool) -> None:
+    for module in (anchors, batches):
+        patch.setattr(module, "merges_sets", lambda _: merges_sets)
 
 
 @pytest.fixture
@@ -174,7 +184,7 @@ KINDS_OF_HOSTS = {
 """Kinds of hosts by the holder of a trait, and how many classes exclude those with it."""
 
 
-@pytest.mark.usefixtures("large_sets")
+@pytest.mark.usefixtures("large_sets", "merges_sets")
 @pytest.mark.parametrize(("host", "class_count"), KINDS_OF_HOSTS.values(), ids=KINDS_OF_HOSTS)
 def test_one_class_of_each_holder_excludes_forbidden_traits(
     new_app: NewApp, load_cloud: LoadCloud, caplog: pytest.LogCaptureFixture, host: str, class_count: int
@@ -196,7 +206,7 @@ def test_one_class_of_each_holder_excludes_forbidden_traits(
     assert [each.args[-1] for each in caplog.records if "roots scanned" in each.msg] == [1]
 
 
-@pytest.mark.usefixtures("large_sets", "two_scans")
+@pytest.mark.usefixtures("large_sets", "merges_sets", "two_scans")
 def test_second_scan_excludes_holders_of_forbidden_traits_with_other_classes(
     api: Api, load_cloud: LoadCloud, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -257,6 +267,7 @@ def test_of_many_filters_those_that_exclude_most_are_sets(
     assert [each.args[-1] for each in caplog.records if "roots scanned" in each.msg] == [found]
 
 
+@pytest.mark.usefixtures("merges_sets")
 @pytest.mark.parametrize("filters", [f"member_of={X}", f"required={RARE}", f"root_required={RARE}"])
 @pytest.mark.parametrize("suffices", [False, True])
 def test_no_large_set_is_read_beside_one_that_suffices(
