@@ -16,7 +16,7 @@ from placement_svc.db import import_statements as statements
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.connections.transactions import begin
 from placement_svc.db.errors import map_driver_errors
-from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
+from placement_svc.db.maintenance import disable_timeouts, wait_to_lock_out_writers
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.records import (
     MAX_PROBLEMS,
@@ -55,7 +55,7 @@ def load(
     with map_driver_errors(), begin(database.engine) as connection:
         disable_timeouts(connection)
         counts = _stage(connection, records)
-        lock_out_writers(connection)
+        wait_to_lock_out_writers(connection)
         traits = connection.execute(text(statements.INSERT_TRAITS)).rowcount
         resource_classes = connection.execute(text(statements.INSERT_RESOURCE_CLASSES)).rowcount
         _refuse(_find_problems(connection, statements.FIND_CONTRADICTIONS))

@@ -28,10 +28,10 @@ _LOCKS: _Locks = (
 )
 
 LOCK_TIMEOUT = "1s"
-"""How long one attempt waits for a lock that excludes readers: all later readers queue behind it."""
+"""How long one attempt waits for a lock: all later requests that it excludes queue behind it."""
 
 PAUSE_SECONDS = 2.0
-"""Seconds between two attempts, in which the readers and writers go on."""
+"""Seconds between two attempts, in which these requests go on."""
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +41,26 @@ def disable_timeouts(connection: Connection) -> None:
     connection.execute(text(_DISABLE_TIMEOUTS))
 
 
-def lock_out_writers(connection: Connection, *, and_readers_of_owners: bool = False) -> None:
+def lock_out_writers(connection: Connection) -> None:
     """Make all other writers wait until this transaction ends; readers continue.
 
-    With `and_readers_of_owners`, requests that read projects, users or consumer types wait too. Requests
-    continue then while this transaction waits for others, which it logs. An older schema may lack some of the
-    tables.
+    Writers also wait while this transaction waits for others: let `lock_timeout` limit that. An older schema
+    may lack some of the tables.
     """
-    if not and_readers_of_owners:
-        _lock(connection, _LOCKS)
-        return
-    locks = [(tables, "ACCESS EXCLUSIVE" if tables == _OWNERS else mode) for tables, mode in _LOCKS]
+    _lock(connection, _LOCKS)
+
+
+def wait_to_lock_out_writers(connection: Connection, *, and_readers_of_owners: bool = False) -> None:
+    """Do the same, but let requests continue while this transaction waits for others, which it logs.
+
+    With `and_readers_of_owners`, requests that read projects, users or consumer types wait afterwards, too.
+    """
+    owners = "ACCESS EXCLUSIVE" if and_readers_of_owners else "SHARE ROW EXCLUSIVE"
+    locks = [(tables, owners if tables == _OWNERS else mode) for tables, mode in _LOCKS]
     is_reported = False
     while not _try_lock(connection, locks):
         if not is_reported:
-            log.warning("Waiting for other transactions that use projects, users or consumer types.")
+            log.warning("Waiting for other transactions to end. Requests continue meanwhile.")
             is_reported = True
         time.sleep(PAUSE_SECONDS)
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,6 +52,18 @@ def check_stops(process: subprocess.Popen[str], *numbers: signal.Signals) -> Non
     assert "Traceback" not in errors
 
 
+@contextmanager
+def waiting(
+    *arguments: str, database_url: str, engine: Engine
+) -> Iterator[tuple[Connection, subprocess.Popen[str]]]:
+    """Run a command that waits for the transaction of a connection; yield the connection and the process."""
+    with engine.begin() as other:
+        other.execute(text("INSERT INTO projects (external_id) VALUES ('open')"))
+        with running(*arguments, database_url=database_url) as process:
+            wait_until(lambda: count_waiting(engine) == 1)
+            yield other, process
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A file with one resource provider."""
@@ -64,12 +76,9 @@ def file(tmp_path: Path) -> Path:
 def test_an_import_that_waits_for_a_lock_can_be_stopped(
     app: object, database_url: str, engine: Engine, file: Path, numbers: tuple[signal.Signals, ...]
 ) -> None:
-    with engine.begin() as other:
-        other.execute(text("INSERT INTO projects (external_id) VALUES ('open')"))
-        with running("import", str(file), database_url=database_url) as process:
-            wait_until(lambda: count_waiting(engine) == 1)
-            check_stops(process, *numbers)
-            wait_until(lambda: count_waiting(engine) == 0)
+    with waiting("import", str(file), database_url=database_url, engine=engine) as (other, process):
+        check_stops(process, *numbers)
+        wait_until(lambda: count_waiting(engine) == 0)
         other.rollback()
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM resource_providers")) == 0
@@ -84,29 +93,21 @@ def test_a_statement_of_an_audit_can_be_stopped(app: object, database_url: str, 
             wait_until(lambda: count_waiting(engine) == 0)
 
 
-@contextmanager
-def waiting_repair(database_url: str, engine: Engine) -> Iterator[tuple[Connection, subprocess.Popen[str]]]:
-    """Run a repair that waits for the transaction of a connection; yield the connection and the process."""
-    with engine.begin() as other:
-        other.execute(text("INSERT INTO projects (external_id) VALUES ('open')"))
-        with running("audit", "--fix", database_url=database_url) as process:
-            wait_until(lambda: count_waiting(engine) == 1)
-            yield other, process
-
-
 def test_a_repair_that_waits_for_a_lock_can_be_stopped(
     app: object, database_url: str, engine: Engine
 ) -> None:
-    with waiting_repair(database_url, engine) as (other, process):
+    with waiting("audit", "--fix", database_url=database_url, engine=engine) as (other, process):
         check_stops(process, signal.SIGINT)
         wait_until(lambda: count_waiting(engine) == 0)
         other.rollback()
 
 
-def test_requests_continue_while_a_repair_waits_for_a_lock(
-    app: object, database_url: str, engine: Engine
+@pytest.mark.parametrize("command", [("audit", "--fix"), ("import", "FILE")])
+def test_requests_continue_while_a_command_waits_for_a_lock(
+    app: object, database_url: str, engine: Engine, file: Path, command: Sequence[str]
 ) -> None:
-    with waiting_repair(database_url, engine) as (other, process):
+    arguments = [str(file) if each == "FILE" else each for each in command]
+    with waiting(*arguments, database_url=database_url, engine=engine) as (other, process):
         with engine.begin() as request:
             request.execute(text("SET LOCAL statement_timeout = '8s'"))
             request.execute(text("SELECT FROM projects"))

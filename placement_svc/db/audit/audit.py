@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from placement_svc.db.audit.rule import FOUND, AuditRule
 from placement_svc.db.audit.rules import RULES
-from placement_svc.db.maintenance import disable_timeouts, lock_out_writers
+from placement_svc.db.maintenance import disable_timeouts, wait_to_lock_out_writers
 
 MAX_EXAMPLES = 20
 """The largest number of inconsistent rows that one finding shows."""
@@ -62,7 +62,7 @@ def fix(connection: Connection) -> list[AuditFinding]:
     disable_timeouts(connection)
     # A claim reads the ids of its project, user and consumer type before it inserts rows that refer to them.
     # No claim may have read an id that is deleted as unused.
-    lock_out_writers(connection, and_readers_of_owners=True)
+    wait_to_lock_out_writers(connection, and_readers_of_owners=True)
     _use_indexes(connection, False)
     findings: list[AuditFinding] = []
     for rule in RULES:
