@@ -147,7 +147,7 @@ class _Isolated(Constraint):
         self.isolated = combining.rules.isolated
         self.exclusive: set[int] = set()
         """The ids of the suppliers of isolated demands."""
-        self.shared = Counter[int]()
+        self.shared: Counter[int] = Counter()
         """How many other suffixed demands each provider supplies; none is 0."""
         self.numbers: dict[tuple[int, bool], int] = {}
         """The suppliers of isolated demands, and of others, numbered by their first assignment."""

@@ -25,7 +25,7 @@ class _ExcludedFromSubtree(Constraint):
         self._excluded = exclusion.excluded
         self._top: list[int] = []
         """After each assignment of one of the demands, their topmost supplier so far."""
-        self._above_excluded = Counter[int]()
+        self._above_excluded: Counter[int] = Counter()
         """For each provider, how many excluded demands have a supplier in its subtree; none is 0."""
         self._last_steps = [
             max(step for step, demand in enumerate(combining.order) if demand in demands)

@@ -112,7 +112,7 @@ class Placer:
         """Add roots with their suppliers; `inventories` has these suppliers already."""
         for root in self._deadline.checked(roots):
             self._memory.reserve(TREE_SIZE)
-            ids = set[int]()
+            ids: set[int] = set()
             for of_demand in distinct_lists(root.suppliers):
                 self._deadline.check()
                 ids.update(of_demand)

@@ -45,7 +45,7 @@ class RootClaims:
 
 def amounts_of(demands: Sequence[Demand], suppliers: Sequence[int]) -> ClaimAmounts:
     """Return the amounts of a claim, summed over all demands; `suppliers` has the supplier of each."""
-    amounts = Counter[InventoryKey]()
+    amounts: Counter[InventoryKey] = Counter()
     for demand, provider_id in zip(*divided(demands, suppliers), strict=True):
         for name, amount in demand.resources:
             amounts[provider_id, name] += amount

@@ -231,7 +231,7 @@ def _can_isolate_any(rules: CombinationRules, suppliers: SuppliersByDemand) -> b
 
 def _are_disjoint(lists: Iterable[Sequence[int]]) -> bool:
     """Return whether no id is in two lists."""
-    seen = set[int]()
+    seen: set[int] = set()
     for ids in lists:
         if not seen.isdisjoint(ids):
             return False
