@@ -79,6 +79,19 @@ class _Master(Arbiter):  # type: ignore[misc]
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
+    def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
+        """Return the signals that have arrived, those after the first SIGTERM later.
+
+        Gunicorn forgets the others, although a second signal ends the drain.
+        """
+        signals: list[int] = super().wait_for_signals(timeout)
+        if signal.SIGTERM not in signals:
+            return signals
+        after = signals.index(signal.SIGTERM) + 1
+        for later in signals[after:]:
+            self.SIG_QUEUE.put_nowait(later)
+        return signals[:after]
+
     def reexec(self) -> None:
         """Ignore SIGUSR2, at which gunicorn would start a second master, which nothing stops."""
         log.warning(

@@ -1,12 +1,14 @@
-"""Workers that replace others: after SIGHUP, and after one was killed."""
+"""Signals to the master, and workers that replace others: after SIGHUP, and after one was killed."""
 
 import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
+from placement_svc.server.serve import _Master
 from tests.support.service import TIMEOUT, Service, serving, wait_until
 
 ALLOWED = '"placement:traits:list": "@"\n'
@@ -67,6 +69,15 @@ def test_a_reload_is_no_reason_to_send_requests_elsewhere(database_url: str) -> 
         # A second signal ends the drain.
         service.process.terminate()
         service.process.send_signal(signal.SIGINT)
+
+
+def test_a_signal_that_arrives_together_with_sigterm_is_not_forgotten() -> None:
+    master = _Master.__new__(_Master)
+    master.SIG_QUEUE = SimpleQueue()
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        master.SIG_QUEUE.put(number)
+    assert master.wait_for_signals() == [signal.SIGHUP, signal.SIGTERM]
+    assert master.wait_for_signals() == [signal.SIGINT]
 
 
 def test_a_worker_starts_although_the_directory_of_the_metrics_was_removed(service: Service) -> None:
