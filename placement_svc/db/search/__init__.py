@@ -15,7 +15,8 @@ Read the modules in this order:
   `tree_conditions` and `suppliers` hold the SQL that both use, `serving` what sharing providers add to it,
   and `demand_rows` the demands as a table. The statement is built once for all searches whose criteria have
   the same `criteria_shape`.
-* `trees`: the providers of these trees with their inventories and traits; `tree_statements` has the SQL.
+* `trees`: the providers of these trees with their inventories and traits; `tree_statements` has the SQL,
+  and `list_texts` the lists in its rows.
   `repeated_candidates` omits candidates that are found around several roots.
 * `ordered`: the search with `preferred` or `order_by`.
 * `simulated_suppliers`: the suppliers of simulated claims, for the capacity of a request and `POST /claims`.

@@ -16,7 +16,6 @@ from sqlalchemy import (
     bindparam,
     cast,
     func,
-    literal_column,
     null,
     or_,
     select,
@@ -27,16 +26,12 @@ from sqlalchemy.types import Boolean, String
 
 from placement_svc.db.filters import any_id
 from placement_svc.db.prepared import FixedStatement
+from placement_svc.db.search.list_texts import joined
 from placement_svc.db.tables import inventories, resource_classes, resource_providers, traits
 
 
 def _any(name: str, type_: Any) -> ColumnElement[Any]:
     return func.any(bindparam(name, type_=ARRAY(type_)))
-
-
-def joined(values: ColumnElement[Any]) -> ColumnElement[str]:
-    """Return the values of all rows with commas between them: the driver parses arrays slowly."""
-    return func.string_agg(cast(values, Text), literal_column("','", Text))
 
 
 _ROOT_IDS = any_id("root_ids")

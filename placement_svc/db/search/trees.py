@@ -5,12 +5,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, NamedTuple, Self
 
-import orjson
 from sqlalchemy import Connection
 
 from placement_svc.db.filters import ids_text
 from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.search.ignored_consumers import NOTHING_FREED, FreedInventories
+from placement_svc.db.search.list_texts import members
 from placement_svc.db.search.tree_statements import (
     INVENTORIES,
     MAX_ALLOCATABLE,
@@ -108,7 +108,7 @@ class Trees:
     def add(self, rows: Iterable[TreeRow]) -> None:
         """Add what rows have."""
         for _, resource_class, ids_of_row, text, trait_ids, trait_names in rows:
-            provider_ids: list[int] = orjson.loads(f"[{ids_of_row}]")
+            provider_ids: list[int] = members(ids_of_row)
             if resource_class is not None:
                 amounts = self._without_ignored(resource_class, provider_ids, text.split(","))
                 self.inventories.append(ClassInventories(resource_class, provider_ids, amounts))
@@ -123,9 +123,7 @@ class Trees:
         self.memory.reserve(PROVIDER_SIZE * len(ids))
         uuids_text, parents_text, roots_text = text.split(";")
         uuids = uuids_text.split(",")
-        parent_ids: list[int | None] = orjson.loads(f"[{parents_text}]")
-        root_ids: list[int] = orjson.loads(f"[{roots_text}]")
-        providers = zip(ids, uuids, parent_ids, root_ids, strict=True)
+        providers = zip(ids, uuids, members(parents_text), members(roots_text), strict=True)
         self.providers.update(zip(ids, providers, strict=True))
         self.uuids.update(zip(ids, uuids, strict=True))
 

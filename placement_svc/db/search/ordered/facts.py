@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import starmap
 from typing import Any
 
-import orjson
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -26,8 +25,8 @@ from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.search.anchors import Anchor
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ignored_consumers import FreedInventory
+from placement_svc.db.search.list_texts import joined, members
 from placement_svc.db.search.ordered.subtrees import MAX_LEVELS, OrderedSubtrees
-from placement_svc.db.search.tree_statements import joined
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.combining.ordering import Ordering, SupplierFacts
 from placement_svc.domain.combining.shared_lists import distinct_lists
@@ -87,26 +86,26 @@ class FactsReader:
     def read(self, anchors: Sequence[Anchor]) -> None:
         """Read the facts about the suppliers of these anchors that are needed and not known yet."""
         suppliers = [anchor.supplier_ids for anchor in anchors]
-        wanted = self._members(ids_of[demand] for demand in self._preferring for ids_of in suppliers)
+        wanted = self._union(ids_of[demand] for demand in self._preferring for ids_of in suppliers)
         # Random texts are not read, and the uuid of the only supplier of a demand decides nothing.
         if not self._ordering.is_random:
             wanted.update(anchor.id for anchor in anchors)
             of_demands = (ids_of[demand] for demand in self._demands for ids_of in suppliers)
-            wanted |= self._members(ids for ids in of_demands if len(ids) > 1)
-        wanted |= self._members(self._subtrees.needed(suppliers))
+            wanted |= self._union(ids for ids in of_demands if len(ids) > 1)
+        wanted |= self._union(self._subtrees.needed(suppliers))
         wanted -= self._known
-        of_class = self._members(ids_of[demand] for demand in self._class_demands for ids_of in suppliers)
+        of_class = self._union(ids_of[demand] for demand in self._class_demands for ids_of in suppliers)
         of_class -= self.facts.free.keys()
         if wanted or of_class:
             self._known |= wanted
             self._fetch(wanted, of_class)
 
-    def _members(self, lists: Iterable[Sequence[int]]) -> set[int]:
+    def _union(self, lists: Iterable[Sequence[int]]) -> set[int]:
         """Return the members of all lists; trees that the same providers serve share some of these."""
-        members: set[int] = set()
+        union: set[int] = set()
         for ids in self._deadline.checked(distinct_lists(lists)):
-            members.update(ids)
-        return members
+            union.update(ids)
+        return union
 
     def _fetch(self, provider_ids: Collection[int], of_class: Collection[int]) -> None:
         """Fetch the facts of providers, and what `of_class` have free; one statement by primary keys."""
@@ -123,10 +122,10 @@ class FactsReader:
         )
         self._memory.reserve(FACTS_SIZE * len(provider_ids) + FREE_SIZE * len(of_class))
         self._deadline.check()
-        free: dict[int, int] = dict(zip(_numbers(with_free), _numbers(amounts), strict=True))
+        free: dict[int, int] = dict(zip(members(with_free), members(amounts), strict=True))
         free.update((id_, self._freed[id_].free) for id_ in self._freed.keys() & free.keys())
         facts.free.update(free)
-        ids = _numbers(ids_of_row)
+        ids = members(ids_of_row)
         if ids and ordering.preferred:
             facts.preferred.update(_trait_sets(ids, trait_ids.split(";")))
         if ids and not ordering.is_random:
@@ -134,7 +133,7 @@ class FactsReader:
             facts.tie_breakers.update(zip(ids, uuids.split(","), strict=True))
         if self._subtrees:
             self._memory.reserve(PATH_SIZE * len(ids))
-            with_paths = zip(ids, starmap(_path, zip(ids, *map(_numbers, paths), strict=True)), strict=True)
+            with_paths = zip(ids, starmap(_path, zip(ids, *map(members, paths), strict=True)), strict=True)
             self._subtrees.paths.update((id_, path) for id_, path in with_paths if path)
 
 
@@ -150,15 +149,9 @@ class RandomTexts(dict[int, str]):
         return text
 
 
-def _numbers(text: str | None) -> list[Any]:
-    """Return the members of a list that is a text, null if it has none."""
-    members: list[Any] = orjson.loads(f"[{text or ''}]")
-    return members
-
-
 def _trait_sets(ids: Sequence[int], texts: Sequence[str]) -> Iterable[tuple[int, frozenset[int]]]:
     """Yield each provider that has any trait, and its traits; few of the texts differ."""
-    sets = {text: frozenset(_numbers(text)) for text in set(texts)}
+    sets = {text: frozenset(members(text)) for text in set(texts)}
     return ((id_, sets[text]) for id_, text in zip(ids, texts, strict=True) if text)
 
 
@@ -184,8 +177,7 @@ def _select_facts(*, with_traits: bool, with_paths: bool) -> FixedStatement:
     null_text: ColumnElement[Any] = null()
     trait_ids = roots = parents = paths = null_text
     if with_traits:
-        held = func.array_to_string(held_among("trait_ids"), ",")
-        trait_ids = func.string_agg(held, literal_column("';'", Text))
+        trait_ids = joined(func.array_to_string(held_among("trait_ids"), ","), ";")
     if with_paths:
         roots = joined(provider.root_id)
         parents = joined(func.coalesce(cast(provider.parent_id, Text), "null"))
