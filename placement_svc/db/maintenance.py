@@ -51,12 +51,13 @@ def lock_out_writers(connection: Connection) -> None:
 
 
 def wait_to_lock_out_writers(connection: Connection, *, and_readers_of_owners: bool = False) -> None:
-    """Do the same, but let requests continue while this transaction waits for others, which it logs.
+    """Do as `lock_out_writers`, but let requests continue while this transaction waits, which it logs.
 
     With `and_readers_of_owners`, requests that read projects, users or consumer types wait afterwards, too.
     """
-    owners = "ACCESS EXCLUSIVE" if and_readers_of_owners else "SHARE ROW EXCLUSIVE"
-    locks = [(tables, owners if tables == _OWNERS else mode) for tables, mode in _LOCKS]
+    locks = _LOCKS
+    if and_readers_of_owners:
+        locks = [(tables, "ACCESS EXCLUSIVE" if tables == _OWNERS else mode) for tables, mode in _LOCKS]
     is_reported = False
     while not _try_lock(connection, locks):
         if not is_reported:
