@@ -3,6 +3,7 @@
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
+from placement_svc.domain.wording import EXTENSIONS_HEADER
 from placement_svc.http import auth, microversion, request_id
 from placement_svc.http.cors import Cors
 from placement_svc.http.hosts import AllowedHosts
@@ -31,8 +32,12 @@ def _check_method(routes: Routes, path: str | None) -> None:
         return
     with_extensions = routes.are_all_extensions(path) or microversion.allows_extensions()
     allowed = routes.methods(path, with_extensions=with_extensions)
-    if request.environ["REQUEST_METHOD"] not in allowed:
-        raise MethodNotAllowed(allowed)
+    method = request.environ["REQUEST_METHOD"]
+    if method in allowed:
+        return
+    if method in routes.methods(path, with_extensions=True):
+        raise MethodNotAllowed(allowed, f"It is an extension: send the header {EXTENSIONS_HEADER}.")
+    raise MethodNotAllowed(allowed)
 
 
 def _set_version_headers(response: Response) -> Response:

@@ -20,7 +20,7 @@ from placement_svc.domain.groups import (
     SameSubtree,
 )
 from placement_svc.domain.wording import QUERY_ERROR, counted, list_names, list_sorted_names
-from placement_svc.schemas.base import version_hint
+from placement_svc.schemas.base import extension_hint, version_hint
 from placement_svc.schemas.candidate_extensions import (
     parse_can_split,
     parse_extended_same_subtree,
@@ -33,6 +33,7 @@ from placement_svc.schemas.candidate_extensions import (
     split_negative,
 )
 from placement_svc.schemas.candidates_query import (
+    EXTENSION_KEYS,
     GROUP_KEY,
     NUMBERED_SUFFIX,
     SUFFIX,
@@ -149,7 +150,8 @@ def _check_suffixed_keys(
         keys = list_sorted_names(unknown, quote)
         verb = "does" if len(unknown) == 1 else "do"
         reason = f"{keys} {verb} not match any of the regexes: {', '.join(map(repr, patterns))}"
-        hint = version_hint(unknown, introduced) or _keys_hint(version, {*request_keys, *other_keys})
+        hint = version_hint(unknown, introduced) or extension_hint(unknown, EXTENSION_KEYS)
+        hint = hint or _keys_hint(version, {*request_keys, *other_keys})
         violation = Violation("additionalProperties", False, reason, dict(pairs), hint=hint)
         raise Invalid(f"{QUERY_ERROR}{violation}")
 

@@ -5,15 +5,15 @@ its member's violation. It looks at no member if it is wrong itself, and at no f
 `MAX_VIOLATIONS` wrong ones, so that the cost of an invalid body is bounded.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import marshmallow
 from marshmallow import ValidationError
 
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.wording import MICROVERSION_HEADER, list_sorted_names
+from placement_svc.domain.wording import EXTENSIONS_HEADER, MICROVERSION_HEADER, list_sorted_names
 from placement_svc.schemas.scalars import HINTS, Value, Version, compile_pattern
 from placement_svc.schemas.violations import Violation, WorstViolation, quote, violation_error
 
@@ -170,6 +170,9 @@ class Object(Value):
 class Schema(marshmallow.Schema):
     """A closed JSON object: it has the declared fields and no others."""
 
+    extension_keys: ClassVar[frozenset[str]] = frozenset()
+    """The keys that only a request which may use extensions has here."""
+
     @classmethod
     @cache
     def at(cls, version: Version) -> Self:
@@ -197,6 +200,7 @@ class Schema(marshmallow.Schema):
             keys = list_sorted_names(unknown_keys, quote)
             reason = f"Additional properties are not allowed ({keys} {verb} unexpected)"
             hint = version_hint(unknown_keys, self.introduced)
+            hint = hint or extension_hint(unknown_keys, self.extension_keys)
             raise violation_error("additionalProperties", False, reason, value, hint=hint)
 
     @classmethod
@@ -222,6 +226,16 @@ def version_hint(keys: Iterable[str], introduced: Callable[[str], Version | None
     names = list_sorted_names(versions, quote)
     verb = "needs" if len(versions) == 1 else "need"
     return f"{names} {verb} microversion {major}.{minor} or later in the header {MICROVERSION_HEADER}."
+
+
+def extension_hint(keys: Iterable[str], extension_keys: Collection[str]) -> str:
+    """Return a sentence with the header that those of `keys` need which are extensions; empty if none is."""
+    extensions = [key for key in keys if key in extension_keys]
+    if not extensions:
+        return ""
+    names = list_sorted_names(extensions, quote)
+    verb = "is an extension" if len(extensions) == 1 else "are extensions"
+    return f"{names} {verb}: send the header {EXTENSIONS_HEADER}."
 
 
 def validate(field: Value, value: Any) -> tuple[Any, Violation | None]:

@@ -171,9 +171,14 @@ class ExtendedRequestQuery(WholeRequestQuery):
 GROUP_KEYS = tuple(GroupQuery().fields)
 GROUP_KEY = re.compile(rf"({'|'.join(GROUP_KEYS)})(.*)")
 
+EXTENSION_KEYS = frozenset(["stale", *ExtendedRequestQuery().fields]) - frozenset(WholeRequestQuery().fields)
+"""The keys that only a request which may use extensions has."""
+
 
 class UnsuffixedQuery(GroupQuery):
     """All keys of the microversions in which request groups have no suffixes (1.10 to 1.24)."""
+
+    extension_keys = EXTENSION_KEYS
 
     resources = String(required=True)
     limit = String(since="1.16")

@@ -37,6 +37,8 @@ class ChangedProvider(Schema):
 class ProviderQuery(Schema):
     """The query parameters of GET /resource_providers."""
 
+    extension_keys = frozenset(["include", "limit", "marker", "sort_by", "stale"])
+
     name = String(metadata={"description": "The name of a provider."})
     uuid = String(uuid=DASHED_UUID, metadata={"description": "The uuid of a provider."})
     member_of = String(since="1.3", metadata=MEMBER_OF)

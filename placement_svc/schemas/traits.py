@@ -35,6 +35,8 @@ class PatchedTraits(Schema):
 class TraitQuery(Schema):
     """The query parameters of GET /traits."""
 
+    extension_keys = frozenset(["stale"])
+
     name = String(
         metadata={
             "description": "Names with `in:`, or a prefix of names with `startswith:`.",

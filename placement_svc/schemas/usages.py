@@ -8,6 +8,8 @@ from placement_svc.schemas.scalars import String
 class UsagesQuery(Schema):
     """The query parameters of GET /usages."""
 
+    extension_keys = frozenset(["stale"])
+
     project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
     user_id = String(min_length=1, max_length=MAX_ID_LENGTH)
     consumer_type = String(

@@ -425,6 +425,46 @@ def test_key_of_a_later_version_is_explained(path, version, hint, send):
 
 
 @pytest.mark.parametrize(
+    ("path", "versions", "named"),
+    [
+        (
+            "/resource_providers?include=traits",
+            ["placement 1.39", "placement 1.0"],
+            "'include' is an extension",
+        ),
+        ("/resource_providers?limit=1&stale=ok&x=1", ["placement 1.39"], "'limit', 'stale' are extensions"),
+        ("/traits?stale=ok", ["placement 1.39"], "'stale' is an extension"),
+        ("/usages?project_id=p&stale=ok", ["placement 1.39"], "'stale' is an extension"),
+        (
+            "/allocation_candidates?resources=VCPU:1&order_by=random",
+            ["placement 1.39", "placement 1.20", "placement 1.38, placement-svc 1.0"],
+            "'order_by' is an extension",
+        ),
+    ],
+)
+def test_key_that_is_an_extension_is_explained(path, versions, named, send):
+    path, _, query = path.partition("?")
+    for version in versions:
+        headers = UNVERSIONED | {"OpenStack-API-Version": version}
+        detail = error_of(send("GET", path, headers=headers, QUERY_STRING=query), 400)["detail"]
+        assert detail.endswith(
+            f"{named}: send the header OpenStack-API-Version: placement 1.39, placement-svc 1.0.  "
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"), [("GET", "/allocations", "POST"), ("PATCH", "/traits", None)]
+)
+def test_method_that_is_an_extension_is_explained(method, path, allow, send):
+    response = send(method, path)
+    detail = error_of(response, 405)["detail"]
+    assert f"The method {method} is not allowed for this resource." in detail
+    header = "send the header OpenStack-API-Version: placement 1.39, placement-svc 1.0"
+    assert (header in detail) == (allow is not None)
+    assert response.headers["Allow"] == (allow or "GET")
+
+
+@pytest.mark.parametrize(
     "path", ["/resource_providers?house=1", "/allocation_candidates?resources=VCPU:1&house=1", "/traits?a=b"]
 )
 @pytest.mark.parametrize("version", ["1.10", "1.39"])

@@ -39,7 +39,7 @@ from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, find_pag
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.domain.wording import short_reason, without_rule
+from placement_svc.domain.wording import EXTENSIONS_HEADER, short_reason, without_rule
 from placement_svc.http.errors import status_of
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.groups import BAD_RESOURCES
@@ -209,10 +209,7 @@ def _curl(pairs: Pairs) -> str:
     query = urlencode([pair for pair in pairs if pair[0] != "root"])
     url = f"{request.scheme}://{request.host}{request.script_root}/allocation_candidates?{query}"
     token = NOAUTH_TOKEN if settings().auth == "noauth" else "$TOKEN"
-    return (
-        f"curl -H \"X-Auth-Token: {token}\" -H 'OpenStack-API-Version: placement 1.39, placement-svc 1.0' "
-        + shlex.quote(url)
-    )
+    return f'curl -H "X-Auth-Token: {token}" -H {shlex.quote(EXTENSIONS_HEADER)} {shlex.quote(url)}'
 
 
 def _answer(pairs: Pairs, own: Mapping[str, str]) -> dict[str, Any]:
