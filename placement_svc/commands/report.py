@@ -78,8 +78,9 @@ class Report:
 
     def _print(self) -> None:
         terminal_width = Console().width if sys.stdout.isatty() else PIPE_WIDTH
-        # The terminal wraps lines that are longer, such as sentences.
-        console = _Console(width=PIPE_WIDTH, markup=False, highlight=False, emoji=False)
+        # The terminal wraps lines that are longer, such as sentences. Without a height, rich would ignore the
+        # width on a dumb terminal, and cut lines.
+        console = _Console(width=PIPE_WIDTH, height=1, markup=False, highlight=False, emoji=False)
         for part in self.parts:
             console.print(part.table(terminal_width) if isinstance(part, Listing) else part, soft_wrap=True)
 
