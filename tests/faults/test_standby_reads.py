@@ -256,7 +256,7 @@ def test_other_standby_answers_while_one_is_down(pair: FailoverPair, passable_di
 def test_primary_is_not_used_as_a_standby(pair: FailoverPair) -> None:
     app = new_app(pair, read_url=pair.primary_url)
     assert role_of(app, lambda: get(app, stale(CANDIDATES))) == "primary"
-    assert "not used, is not a standby\n" in get(app, "/readyz").text
+    assert "not used, is a primary\n" in get(app, "/readyz").text
 
 
 def test_request_does_not_wait_for_a_standby_that_is_down(

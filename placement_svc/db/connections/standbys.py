@@ -149,7 +149,7 @@ class Standby:
         """Store the state of the server; raise `StandbyUnusable` if it is not to be used."""
         if not state.is_standby:
             self.lag = None
-            raise self._unusable("is not a standby")
+            raise self._unusable("is a primary", level=logging.INFO)
         lag = self.lag = self._measured_lag(state)
         if lag is None:
             raise self._unusable("has replayed no transaction yet")
@@ -190,11 +190,16 @@ class Standby:
         self.lag = None
         return self._unusable("does not respond", error)
 
-    def _unusable(self, problem: str, error: Exception | None = None) -> StandbyUnusable:
-        """Do not use the standby for a time; return the error to raise."""
+    def _unusable(
+        self, problem: str, error: Exception | None = None, *, level: int = logging.WARNING
+    ) -> StandbyUnusable:
+        """Do not use the standby for a time; return the error to raise.
+
+        The URL of standbys may name the primary: one of them becomes it at a failover.
+        """
         if self.problem != problem:
             details = f": {' '.join(str(error).split())}" if error else ""
-            log.warning("The standby %s %s, so it is not used%s", self.name, problem, details)
+            log.log(level, "The standby %s %s, so it is not used%s", self.name, problem, details)
         with self._lock:
             self.problem = problem
             self._check_at = monotonic() + RECHECK_SECONDS
