@@ -206,13 +206,13 @@ class Settings:
             if parse_url(self.read_url).query.get("target_session_attrs") in ("read-write", "primary"):
                 raise SettingsError("PLACEMENT_READ_URL names standbys: leave target_session_attrs out")
         if not self.read_max_lag > 0 or not math.isfinite(self.read_max_lag):
-            raise SettingsError("PLACEMENT_READ_MAX_LAG must be more than 0, and finite")
+            raise SettingsError("PLACEMENT_READ_MAX_LAG must be a finite number above 0")
 
     def _check_access(self) -> None:
         """Check who may send requests, and from where."""
         _check_choice("auth", self.auth, ("noauth", "token", "keystone"))
         if self.auth == "token" and self.token_file is None:
-            raise SettingsError("PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE")
+            raise SettingsError("PLACEMENT_AUTH is token, which requires PLACEMENT_TOKEN_FILE")
         if self.auth == "noauth" and not {"*", "null"}.isdisjoint(self.cors_allowed_origins):
             # Any page can have the origin null: a sandboxed frame has it.
             raise SettingsError(
@@ -317,8 +317,10 @@ def _check_choice(setting: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _check_minimum(setting: str, value: float, minimum: int) -> None:
-    if value < minimum or (isinstance(value, float) and not math.isfinite(value)):
-        raise SettingsError(f"{variable(setting)} must be {minimum} or more, and finite")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SettingsError(f"{variable(setting)} must be a finite number, {minimum} or more")
+    if value < minimum:
+        raise SettingsError(f"{variable(setting)} must be {minimum} or more")
 
 
 def _check_maximum(setting: str, value: float, maximum: int) -> None:

@@ -310,7 +310,7 @@ def test_a_dump_whose_reader_has_gone_says_so(app: object, database_url: str) ->
         os.close(writer)
     assert done.returncode == 1
     assert done.stderr.decode().endswith(
-        "Error: The database cannot be dumped: pg_dump was ended by SIGPIPE\n"
+        "Error: The dump is incomplete: the reader of standard output has ended\n"
     )
 
 

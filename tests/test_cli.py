@@ -202,6 +202,14 @@ def test_unreachable_revision_of_an_upgrade_is_reported(
     )
 
 
+def test_unreachable_revision_before_the_newest_is_reported(new_database: Callable[[], str]) -> None:
+    url = new_database()
+    assert run("db", "upgrade", database_url=url).exit_code == 0
+    assert run("db", "downgrade", "--yes", "--", "-1", database_url=url).exit_code == 0
+    line = error_message(run("db", "upgrade", "9999", database_url=url))
+    assert line.endswith(f" cannot be upgraded to '9999': name head or {revisions.newest()}.")
+
+
 @pytest.mark.parametrize("command", ["upgrade", "downgrade"])
 def test_revision_of_a_newer_version_is_reported(new_database: Callable[[], str], command: str) -> None:
     url = new_database()
@@ -409,6 +417,12 @@ def test_help_fits_a_screen(command: tuple[str, ...]) -> None:
     lines = long.stdout.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("group", [(), ("db",), ("token",)], ids=" ".join)
+def test_list_of_commands_shows_whole_sentences(group: tuple[str, ...]) -> None:
+    _, commands = run(*group, "--help").stdout.split("Commands:\n")
+    assert "..." not in commands
 
 
 @pytest.mark.parametrize("command", ["empty", "find", "fits", "top", "tree", "who", "why"])

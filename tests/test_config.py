@@ -120,11 +120,12 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_DATABASE_URL", "postgresql://host:port/placement", "is malformed: its port must be"),
         ("PLACEMENT_DATABASE_URL", "postgresql://host:70000/placement", "has the port 70000: write"),
         ("PLACEMENT_DATABASE_URL", "postgresql://host:0/placement", "has the port 0: write one from 1"),
-        ("PLACEMENT_DATABASE_URL", f"{URL}?nonsense=1", "has an option that libpq does not know"),
+        ("PLACEMENT_DATABASE_URL", f"{URL}?nonsense=1", "has the option nonsense, which libpq does not know"),
+        ("PLACEMENT_DATABASE_URL", f"{URL}?host=a,b,c&port=1,2", "does not name one port for each host"),
         ("PLACEMENT_DATABASE_URL", "postgresql://a:1,b:port/placement", "is malformed: its port must be"),
         ("PLACEMENT_DATABASE_URL", "postgresql://a:1,,b/placement", "is malformed: its port must be"),
         ("PLACEMENT_DATABASE_URL", "postgresql://a:1,b:70000/placement", "has the port 70000: write"),
-        ("PLACEMENT_DATABASE_URL", "postgresql:///placement?host=a,b&port=1,2,3", "has an option"),
+        ("PLACEMENT_DATABASE_URL", "postgresql:///placement?host=a,b&port=1,2,3", "does not name one port"),
         (
             "PLACEMENT_DATABASE_URL",
             f"{URL}?target_session_attrs=nonsense",
@@ -134,7 +135,7 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_DATABASE_URL", f"{URL}?connect_timeout=2s", "has connect_timeout=2s: write a whole"),
         ("PLACEMENT_AUTH", "nobody", "must be one of noauth, token, keystone"),
         ("PLACEMENT_AUTH", "NOAUTH", "must be one of noauth, token, keystone"),
-        ("PLACEMENT_AUTH", "token", "may be token only with PLACEMENT_TOKEN_FILE"),
+        ("PLACEMENT_AUTH", "token", "is token, which requires PLACEMENT_TOKEN_FILE"),
         ("PLACEMENT_ALLOW_INSECURE", "yes", "must be one of 0, 1, not 'yes'"),
         *(
             ("PLACEMENT_ALLOWED_HOSTS", f"a, {host}", "must be names or IP addresses without scheme and port")
@@ -183,8 +184,8 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_SLOW_REQUEST", "soon", "must be a number, not 'soon'"),
         ("PLACEMENT_SLOW_REQUEST", "-1", "must be 0 or more"),
         ("PLACEMENT_CLIENT_TIMEOUT", "0", "must be 1 or more"),
-        ("PLACEMENT_DRAIN", "nan", "must be 0 or more"),
-        ("PLACEMENT_DRAIN", "inf", "must be 0 or more, and finite"),
+        ("PLACEMENT_DRAIN", "nan", "must be a finite number, 0 or more"),
+        ("PLACEMENT_DRAIN", "inf", "must be a finite number, 0 or more"),
         ("PLACEMENT_LOG_FORMAT", "xml", "must be one of json, console, not 'xml'"),
         ("PLACEMENT_LOG_LEVEL", "loud", "must be one of debug, info, warning, error, not 'loud'"),
         ("PLACEMENT_LOCK_TIMEOUT", "0", "must be 1 or more"),
@@ -196,8 +197,8 @@ def test_variable_sets_its_setting(variable: str, text: str, setting: str, value
         ("PLACEMENT_EXPLANATION_ROOTS", "9223372036854775807", "must be 2147483647 or less"),
         ("PLACEMENT_POOL_SIZE", "9" * 400, "must be 2147483647 or less"),
         ("PLACEMENT_MAX_BODY", "2147483648", "must be 2147483647 or less"),
-        ("PLACEMENT_READ_MAX_LAG", "0", "must be more than 0"),
-        ("PLACEMENT_READ_MAX_LAG", "inf", "must be more than 0, and finite"),
+        ("PLACEMENT_READ_MAX_LAG", "0", "must be a finite number above 0"),
+        ("PLACEMENT_READ_MAX_LAG", "inf", "must be a finite number above 0"),
         ("PLACEMENT_REQUEST_DEADLINE", "1e10", "must be 2147483 or less"),
         ("PLACEMENT_REQUIRE_SYNC", "yes", "must be one of 0, 1, not 'yes'"),
     ],
@@ -213,7 +214,7 @@ def test_invalid_value_is_rejected(variable: str, text: str, message: str) -> No
     [
         ("db2", "is not a URL"),
         ("postgresql://db2:port/placement", "is malformed: its port must be"),
-        ("postgresql://db2/placement?nonsense=1", "has an option that libpq does not know"),
+        ("postgresql://db2/placement?nonsense=1", "has the option nonsense, which libpq does not know"),
         ("postgresql://db2,db3/placement?target_session_attrs=primary", "names standbys"),
     ],
 )
@@ -331,7 +332,7 @@ def test_url_takes_precedence_over_a_data_directory() -> None:
             for origins in ("*", "https://a, *", "null")
             for auth in ({}, {"PLACEMENT_AUTH": "noauth"}, {"PLACEMENT_ALLOW_INSECURE": "1"})
         ),
-        ({"PLACEMENT_AUTH": "token"}, "PLACEMENT_AUTH may be token only with PLACEMENT_TOKEN_FILE"),
+        ({"PLACEMENT_AUTH": "token"}, "PLACEMENT_AUTH is token, which requires PLACEMENT_TOKEN_FILE"),
     ],
 )
 def test_contradictory_variables_are_rejected(variables: dict[str, str], message: str) -> None:

@@ -109,11 +109,8 @@ def test_token_expires_on_a_date(tokens: Path, text: str, expires_at: str) -> No
             (text, "is neither a period")
             for text in ("", "90", "d", "-1d", "1.5d", "90D", "90 d", "1y", "soon")
         ),
-        *(
-            (text, "is neither a period")
-            for text in ("999999999d", "9" * 5000 + "w", "2099-13-01", "\u0663d")
-        ),
-        ("9999-12-31T23:59:59-23:59", "is neither a period"),
+        *((text, "is neither a period") for text in ("9" * 5000 + "w", "2099-13-01", "\u0663d")),
+        *((text, "is after the year 9999") for text in ("999999999d", "9999-12-31T23:59:59-23:59")),
         *((text, "is not in the future") for text in ("0d", "2020-01-01", "0001-01-01")),
     ],
 )

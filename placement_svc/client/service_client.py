@@ -23,8 +23,11 @@ EXTENSIONS = "placement-svc"
 
 _VERSION_HEADER = "OpenStack-API-Version"
 
-_TLS_CODE = re.compile(r"^\[SSL: \w+\] ")
-"""The code of OpenSSL at the beginning of the text of an error."""
+_CODES = re.compile(r"\[(SSL: \w+|Errno -?\d+)\] ")
+"""The codes of OpenSSL and of the system in the text of an error."""
+
+NO_TLS = "wrong version number"
+"""What OpenSSL says about a response that is not encrypted."""
 
 
 class ClientError(Exception):
@@ -153,9 +156,13 @@ class ServiceClient:
 
 
 def _failure(error: urllib3.exceptions.HTTPError) -> str:
-    """Return the reason of a failure without the names of urllib3's objects."""
+    """Return the reason of a failure in plain words, without the names of Python's objects."""
     reason = getattr(error, "reason", None) or error
-    return _TLS_CODE.sub("", str(reason)).rpartition(": ")[2]
+    # Some errors of urllib3 have another error as their last argument.
+    text = str(reason.args[-1]) if reason.args else str(reason)
+    if NO_TLS in text:
+        return "it does not use TLS: write http://"
+    return _CODES.sub("", text).rpartition(": ")[2]
 
 
 def _error_text(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The commands `db`: show or change the schema revision, back up and restore the database."""
+"""The commands `db`: upgrade, back up and restore the database."""
 
 import sys
 
@@ -22,7 +22,7 @@ def _name() -> str:
 
 @click.group()
 def db() -> None:
-    """Show or change the database schema revision, back up and restore the database."""
+    """Upgrade, back up and restore the database."""
 
 
 @db.command()
@@ -42,7 +42,7 @@ def db() -> None:
     help="Seconds that a single statement may run.",
 )
 def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
-    """Upgrade the schema to REVISION, by default to the newest one.
+    """Upgrade the schema to REVISION, or to the newest one.
 
     All migrations run in one transaction. A concurrent `db upgrade` waits for this one. A schema that is
     newer than this version of placement-svc is left unchanged.
@@ -98,7 +98,7 @@ def current() -> None:
 
 @db.command()
 def role_settings() -> None:
-    """Print the SQL that sets the session options for the database role.
+    """Print the SQL that sets the session options of the role.
 
     It is necessary behind a connection pooler, such as PgBouncer, that drops the options of a connection.
     """
@@ -128,9 +128,9 @@ def dump(file: str, force: bool) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace all data, even if services are connected.")
 def restore(file: str, force: bool) -> None:
-    """Restore FILE, which `db dump` has written, to an empty database, by pg_restore.
+    """Restore a FILE of `db dump` to an empty database.
 
-    All of FILE is restored, or nothing. Stop all services first.
+    It is read by pg_restore. All of FILE is restored, or nothing. Stop all services first.
     """
     if file == STREAM:
         raise click.UsageError("FILE must be a file: a dump cannot be read from standard input.")

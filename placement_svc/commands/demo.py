@@ -27,7 +27,7 @@ MAX_HOSTS = 1_000_000
     help="Port to listen on; 0 chooses a free one.",
 )
 def show_demo(once: bool, hosts: int, port: int) -> None:
-    """Serve a cloud, and print some allocation candidates and commands to try.
+    """Serve a cloud, and print candidates and commands to try.
 
     The demo uses a temporary database, which it removes when Ctrl-C stops it. It ignores all settings.
     """

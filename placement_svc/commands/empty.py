@@ -18,7 +18,7 @@ _HEADINGS = ("Created at", "Request id", "Global request id", "User id", "Projec
 @click.option("--request-id", help="Show one search: its request id, or the global one of its client.")
 @limit_option
 def list_empty_searches(service: ServiceClient, request_id: str | None, limit: int) -> Report:
-    """List the latest searches for allocation candidates that found none.
+    """List the latest searches that found no candidates.
 
     The exit status is 1 if there are any.
     """

@@ -23,12 +23,14 @@ _HEADINGS = ("Match", "Provider", "UUID", "Root UUID", "Usages")
 @click.argument("text", metavar="TRAIT|AGGREGATE|CONSUMER|NAME")
 @limit_option
 def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
-    """Find resource providers by a trait, an aggregate, a consumer, a uuid or a part of the name.
+    """Find providers by trait, aggregate, consumer, uuid or name.
 
     For the uuid of a consumer, they are those from which it has allocations.
 
     The exit status is 1 if nothing is found.
     """
+    if not text.strip():
+        raise click.UsageError("The text to find is empty: placement-svc top lists all hosts.")
     found: dict[str, list[Any]] = {}
     more = False
     for match, queries in _queries(service, text):

@@ -120,7 +120,7 @@ def _message(error: ClientError, url: str) -> str:
     if error.status == 401:
         return f"{url} does not accept the token: name another one by --token or PLACEMENT_TOKEN"
     if error.status == 403:
-        return f"{url} does not allow this to the user of the token: {error.reason}"
+        return f"{url} refuses this to the user of the token: {error.reason} Use a token with another role"
     return str(error)
 
 

@@ -50,7 +50,9 @@ class _Expiry(click.ParamType[datetime]):
                 if expires_at.tzinfo is None:
                     expires_at = expires_at.replace(tzinfo=UTC)
                 expires_at = expires_at.astimezone(UTC)
-        except (ValueError, OverflowError):
+        except OverflowError:
+            self.fail(f"{value!r} is after the year 9999.", param, ctx)
+        except ValueError:
             self.fail(f"{value!r} is neither a period such as 90d nor a date such as 2030-12-31.", param, ctx)
         if expires_at <= now:
             self.fail(f"{value!r} is not in the future.", param, ctx)

@@ -25,7 +25,7 @@ SHOWN_CONSUMERS = 20
 @query_command("tree")
 @click.argument("provider", metavar="NAME|UUID")
 def show_tree(service: ServiceClient, provider: str) -> Report:
-    """Show a host with its nested providers: usage, traits and consumers.
+    """Show a host with its nested providers and consumers.
 
     NAME|UUID names any provider of the tree. The exit status is 1 if there is none.
     """

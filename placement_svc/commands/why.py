@@ -18,7 +18,7 @@ _HEADINGS = (
 
 _LEGEND = (
     "Alone: hosts that pass this filter. Left: hosts that pass it and all above it in its group."
-    " Only: hosts that this filter alone excludes."
+    " Sole blocker: hosts that this filter alone excludes."
 )
 
 
@@ -26,7 +26,7 @@ _LEGEND = (
 @click.argument("request")
 @click.option("--host", help="Name or uuid of one host to explain.")
 def explain_request(service: ServiceClient, request: str, host: str | None) -> Report:
-    """Explain why a REQUEST for allocation candidates has none, or few.
+    """Explain why a REQUEST has no candidates, or few.
 
     REQUEST is the query string, such as 'resources=VCPU:4&required=HW_CPU_X86_AVX2', or the URL or the
     curl command of a request. The exit status is 1 if it has no candidates.
@@ -55,7 +55,7 @@ def _parts(body: Mapping[str, Any], listing: Listing) -> Iterator[Part]:
     yield sentence(body["summary"])
     last = "Has" if "root" in body else "Best"
     columns = (0, 1, 2, 4, 5, 6, listing.headings.index(last))
-    headings = ("Group", "Filter", "Request", "Alone", "Left", "Only", last)
+    headings = ("Group", "Filter", "Request", "Alone", "Left", "Sole blocker", last)
     yield Listing(headings, [[row[column] for column in columns] for row in listing.rows])
     yield sentence(_LEGEND)
     failures = body["roots"]["by_first_failure"]

@@ -12,6 +12,7 @@ from sqlalchemy.exc import (
     InternalError,
     OperationalError,
     ProgrammingError,
+    SQLAlchemyError,
     StatementError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -75,6 +76,9 @@ def shorten_texts(error: BaseException) -> None:
 
     The code and the diagnostics of PostgreSQL stay complete. No text contains parameters.
     """
+    if isinstance(error, SQLAlchemyError):
+        # Its text would end with a link to the documentation of SQLAlchemy, for developers.
+        error.code = None
     if isinstance(error, StatementError):
         error.hide_parameters = True
         if error.statement is not None:
@@ -125,7 +129,7 @@ def map_driver_errors() -> Iterator[None]:
         raise Unavailable(_message(error)) from error
     except InternalError as error:
         if sqlstate(error) == READ_ONLY:
-            raise Unavailable("The database is read-only for the moment.") from error
+            raise Unavailable("The database is read-only at the moment.") from error
         if (sqlstate(error) or "").startswith(INTERNAL_ERROR):
             log.error("The database failed: %s", error)
             raise Unavailable("The database has an internal error or corrupted data.") from error
@@ -134,7 +138,10 @@ def map_driver_errors() -> Iterator[None]:
         raise Invalid("A value lies outside of what can be stored.") from error
     except ProgrammingError as error:
         if sqlstate(error) == INSUFFICIENT_PRIVILEGE:
-            raise Unavailable("The database does not let this service use its tables.") from error
+            raise Unavailable(
+                "The role of the database URL may not use the tables: name the role that owns them, or grant"
+                " it the privileges."
+            ) from error
         if sqlstate(error) == UNDEFINED_TABLE:
             raise Unavailable("The database has no schema yet: run `placement-svc db upgrade`.") from error
         if sqlstate(error) == UNDEFINED_FUNCTION:

@@ -148,7 +148,9 @@ def _is_step(sign: str, revision: str, count: int) -> bool:
 def _unreachable(current: str | None, participle: str, revision: str, targets: Sequence[str]) -> Unavailable:
     """Return the error for a revision that cannot be reached; `targets` can."""
     name, *revisions = targets
-    if revisions:
+    if len(revisions) == 1:
+        name += f" or {revisions[0]}"
+    elif revisions:
         name += f", or a revision from {revisions[0]} to {revisions[-1]}"
     return Unavailable(
         f"The schema is at revision {current or BASE} and cannot be {participle} to {revision!r}:"

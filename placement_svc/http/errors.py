@@ -44,7 +44,7 @@ EXPLANATIONS = {
     415: "The request media type {type} is not supported by this server. ",
     421: "The request is for a host that is not allowed.",
     500: "The server has either erred or is incapable of performing the requested operation.",
-    503: "The service cannot answer for the moment.",
+    503: "The service cannot answer at the moment.",
 }
 """The first sentence of `detail` for each status; clients match those of 400 to 409, 415 and 500.
 

@@ -70,7 +70,8 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
         config = read_settings(config_file)
         if not (config[GROUP].auth_type or config[GROUP].auth_section):
             raise SetupError(
-                f"Keystone needs auth_type, auth_url and so on in [{GROUP}] or in the environment"
+                f"PLACEMENT_AUTH=keystone needs auth_type, auth_url and so on in [{GROUP}] of"
+                " PLACEMENT_KEYSTONE_FILE, or in the environment"
             )
         if config[GROUP].memcached_servers and find_spec("memcache") is None:
             raise SetupError(

@@ -30,6 +30,9 @@ logging.getLogger("oslo_policy").setLevel(logging.CRITICAL)
 _ROLE = re.compile(r"(?<!\S)\(*role:([^\s()]+)")
 """A check of a role, in the text of a rule."""
 
+_QUOTED_NAME = re.compile(r"'([^']+)'")
+"""The name of a rule in the text of an `InvalidDefinitionError`, which advises to read a log."""
+
 NEVER = "!"
 """The check that always fails; oslo.policy replaces a check that it cannot parse by it."""
 
@@ -113,7 +116,7 @@ def _decider(enforcer: oslo.Enforcer) -> Decide:
         except Exception as error:
             # The checks of plug-ins raise errors of any class, such as those of an HTTP client.
             log.error("The policy rule %s cannot be evaluated: %s", rule, error)
-            raise Unavailable(f"The policy rule {rule} cannot be evaluated for the moment.") from error
+            raise Unavailable(f"The policy rule {rule} cannot be evaluated at the moment.") from error
         return None
 
     if any(f"{kind}:" in str(check) for check in enforcer.rules.values() for kind in _plugin_kinds()):
@@ -164,9 +167,14 @@ def load(profile: str, file: Path | None) -> oslo.Enforcer:
     enforcer.use_conf = False
     try:
         enforcer.check_rules(raise_on_violation=True)
-    except (oslo.InvalidDefinitionError, RecursionError) as error:
+    except RecursionError as error:
         raise SetupError(
-            f"The policy file {file} has rules that refer to themselves or to undefined rules: {error}"
+            f"The policy file {file} has rules that refer to others on too many levels"
+        ) from error
+    except oslo.InvalidDefinitionError as error:
+        names = ", ".join(sorted(set(_QUOTED_NAME.findall(str(error)))))
+        raise SetupError(
+            f"The policy file {file} has rules that refer to themselves or to undefined rules: {names}"
         ) from error
     return enforcer
 

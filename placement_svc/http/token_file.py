@@ -57,6 +57,10 @@ def read(path: Path) -> dict[str, Token]:
     try:
         records = orjson.loads(read_regular_file(path))
         return {token_id: _token(record) for token_id, record in records.items()}
+    except FileNotFoundError as error:
+        raise SetupError(
+            f"The token file {path} does not exist: `placement-svc token create` creates it"
+        ) from error
     except OSError as error:
         raise SetupError(f"The token file {path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, AttributeError, KeyError) as error:
@@ -142,6 +146,8 @@ def _rewrite(path: Path) -> Iterator[dict[str, Token]]:
             _replace(path, orjson.dumps(records, option=orjson.OPT_INDENT_2))
         finally:
             os.close(directory)
+    except FileNotFoundError as error:
+        raise SetupError(f"The directory of the token file {path} does not exist") from error
     except OSError as error:
         raise SetupError(f"The token file {path} cannot be written: {error.strerror}") from error
 

@@ -69,6 +69,8 @@ def dump(engine: Engine, path: str, *, force: bool) -> None:
         ):
             progress.add_task("Dumping", total=None)
             process.wait()
+        if process.returncode == -signal.SIGPIPE:
+            raise TransferError("The dump is incomplete: the reader of standard output has ended")
         if process.returncode != 0:
             reason = _failure("pg_dump", process.returncode, errors)
             raise TransferError(f"The database cannot be dumped: {reason}")
@@ -179,7 +181,8 @@ def _revision(path: str) -> str:
         )
     if shown.returncode != 0:
         raise TransferError(
-            f"{path} is not a complete file of `placement-svc db dump`: {_reason(shown.stderr)}"
+            f"{path} is not a complete file of `placement-svc db dump`: {_reason(shown.stderr)}."
+            " `placement-svc import` reads the files of `placement-svc export`"
         )
     revision = re.search(rf"^COPY \S*{REVISION_TABLE} .*\n(\w+)$", shown.stdout, re.M)
     if revision is None:

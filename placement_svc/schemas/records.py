@@ -85,7 +85,7 @@ def parse(line: bytes) -> Record | RecordCounts:
     except orjson.JSONDecodeError as error:
         # Only the last line of a file can lack its end.
         cut = "" if line.endswith(b"\n") else "; the file is truncated, because the line has no line end"
-        raise Invalid(f"This is not JSON: {error}{cut}") from None
+        raise Invalid(f"This is not JSON: {error.msg} at column {error.colno}{cut}") from None
     if not isinstance(value, dict) or len(value) != 1 or not value.keys() <= _PARSERS.keys():
         raise Invalid(f"A record is an object with one key, which is one of {', '.join(_PARSERS)}.")
     [(kind, fields)] = value.items()

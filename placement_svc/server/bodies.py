@@ -59,7 +59,7 @@ class InsufficientStorage(RawIOBase):
 
     def readinto(self, _buffer: Any) -> int:
         """Raise `Unavailable`."""
-        raise Unavailable("There is no room for a body of this size for the moment.")
+        raise Unavailable("There is no room for a body of this size at the moment.")
 
 
 class BodyOnDemand(RawIOBase):

@@ -451,6 +451,19 @@ def test_uuids_are_whole_on_a_terminal(live: str, columns: int) -> None:
         assert all(len(line) <= 80 for line in rows), shown
 
 
+def test_nothing_is_cut_on_a_dumb_terminal(live: str, api: Api) -> None:
+    name = f"{'n' * 100}-end"
+    assert api("POST", "/resource_providers", {"name": name}).status_code == 200
+    assert name in on_terminal("tree", name, "--url", live, columns=80, TERM="dumb")
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_find_needs_a_text(run: Run, text: str) -> None:
+    result = run("find", text)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "The text to find is empty" in result.stderr
+
+
 @pytest.mark.usefixtures("cloud")
 def test_request_is_sent_as_a_query_string(run: Run) -> None:
     for request in (
@@ -565,7 +578,7 @@ def test_service_that_does_not_respond_is_an_error(run: Run) -> None:
         (["--url", "placement"], "placement is not a service URL"),
         (["--token", ""], "The token is empty"),
         (["--token", "a\nb"], "The token is empty or has characters that HTTP does not allow"),
-        (["--token", "nobody"], "does not allow this to the user of the token"),
+        (["--token", "nobody"], "refuses this to the user of the token"),
         (
             ["--class", "vcpu"],
             "Invalid 'sort_by': '-ratio:vcpu'. Sort by used:CLASS,",

@@ -99,6 +99,7 @@ def test_log_of_an_outage_has_at_most_2_kb_of_a_statement(
     message = record.getMessage()
     assert len(message) < MAX_LOGGED
     assert "canceling statement due to statement timeout" in message
+    assert "https://" not in message
     assert SECRET not in message
 
 

@@ -278,7 +278,10 @@ BROKEN = [
     ('"placement:traits:list": true', "has an invalid check for placement:traits:list: True"),
     ('"placement:traits:list": [[]]', "has an invalid check for placement:traits:list"),
     ("5: role:admin", "has a rule name that is not a string: 5"),
-    ('"placement:traits:list": rule:nonsense', "refer to themselves or to undefined rules"),
+    (
+        '"placement:traits:list": rule:nonsense',
+        "has rules that refer to themselves or to undefined rules: placement:traits:list",
+    ),
     ('"placement:traits:list": "user_id:%(x"', "an invalid check for placement:traits:list: 'user_id:%(x'"),
     ('"placement:traits:list": "%(user_id)s:%s"', "has an invalid check for placement:traits:list"),
     ('"placement:traits:list": "role:a or user_id:%(user_id)d"', "has an invalid check"),
@@ -286,7 +289,7 @@ BROKEN = [
     (f'"placement:traits:list": {"not " * 3000}role:a', "has an invalid check for placement:traits:list"),
     ("[" * 5000, "is not YAML"),
     ('"placement:traits:list": !!int ""', "is not YAML"),
-    ("a: rule:b\nb: rule:a", "refer to themselves or to undefined rules"),
+    ("a: rule:b\nb: rule:a", "refer to themselves or to undefined rules: a, b"),
 ]
 
 
@@ -362,7 +365,7 @@ def test_http_check_that_cannot_be_evaluated_is_unavailable(
     policy_file.write_text(f'"placement:traits:list": "http://127.0.0.1:{port}/x"\n')
     response = ask(apps(policy_file=policy_file), "GET", "/traits", "admin")
     assert response.status_code == 503
-    assert "The policy rule placement:traits:list cannot be evaluated for the moment." in response.text
+    assert "The policy rule placement:traits:list cannot be evaluated at the moment." in response.text
     assert "The policy rule placement:traits:list cannot be evaluated: " in caplog.text
 
 

@@ -370,7 +370,7 @@ def test_malformed_file_is_reported_in_one_line(file: Path, content: str) -> Non
 
 
 def test_unreachable_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="cannot be read: No such file or directory"):
+    with pytest.raises(SetupError, match=r"does not exist: `placement-svc token create` creates it$"):
         token_file.read(tmp_path / "missing")
-    with pytest.raises(SetupError, match="cannot be written: No such file or directory"):
+    with pytest.raises(SetupError, match=r"^The directory of the token file .* does not exist$"):
         token_file.add(tmp_path / "missing" / "tokens.json", "u", "p", [])

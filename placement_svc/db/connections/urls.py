@@ -69,6 +69,9 @@ _SEVERAL_HOSTS = re.compile(
 )
 """A URL in the form of libpq, such as postgresql://user@host1:5432,host2:5433/placement."""
 
+_UNKNOWN_OPTION = re.compile(r'invalid connection option "([^"]*)"')
+"""The part of a message of libpq that names an option."""
+
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(?::(?P<port>\d+))?")
 
 
@@ -175,10 +178,16 @@ def check_options(url: URL) -> None:
     try:
         _, arguments = url.set(drivername=DRIVER).get_dialect()().create_connect_args(url)
         make_dsn(**arguments)
-    except (ArgumentError, ValueError, ProgrammingError):
+    except ProgrammingError as error:
+        option = _UNKNOWN_OPTION.search(str(error))
+        named = f"the option {option[1]}, which" if option else "an option that"
         raise UrlError(
-            "has an option that libpq does not know, or not one port for each host: write only options of"
-            " libpq after the ?, such as sslmode=require"
+            f"has {named} libpq does not know: write only options of libpq after the ?, such as"
+            " sslmode=require"
+        ) from None
+    except (ArgumentError, ValueError):
+        raise UrlError(
+            "does not name one port for each host: write as many as there are hosts, or one for all"
         ) from None
     for name, choices in _CHOICES.items():
         if (value := url.query.get(name, choices[0])) not in choices:

@@ -89,7 +89,7 @@ def test_response_without_a_database_has_the_error_format(served: Flask) -> None
             {
                 "status": 503,
                 "title": "Service Unavailable",
-                "detail": f"The service cannot answer for the moment.\n\n {REFUSED}  ",
+                "detail": f"The service cannot answer at the moment.\n\n {REFUSED}  ",
                 "code": "placement.undefined_code",
                 "request_id": response.headers["x-openstack-request-id"],
             }
@@ -460,7 +460,7 @@ def test_write_to_a_read_only_database_is_unavailable(
 ) -> None:
     app = app_with_options("-c default_transaction_read_only=on")
     response = app.test_client().put(f"/allocations/{uuid4()}", json=claim(host), headers=ADMIN)
-    assert "The database is read-only for the moment." in detail(response)
+    assert "The database is read-only at the moment." in detail(response)
     assert get(app, f"/resource_providers/{host}").status_code == 200
 
 
