@@ -579,7 +579,7 @@ def test_printed_table_fits_its_frame_and_the_page(new_page: NewPage, load_cloud
 @pytest.mark.parametrize(
     ("path", "button"),
     [
-        ("/console/ask", "Take it over"),
+        ("/console/ask", "Use this query"),
         (f"/console/hosts/{uuid_of('cn1')}", "Explain for this host"),
     ],
 )
