@@ -25,7 +25,7 @@ MANY_AMOUNTS = MAX_SUBQUERY_DEMANDS + 1
 """Amounts in all groups from which on a request counts as long, as its statements can be large.
 
 On a busy machine such requests take more than 0.1 s together: all but a few of them would start again
-(`NoLongTurn`), and a small request that takes so long beside them would wait for a long turn behind them.
+(`NoLongSlot`), and a small request that takes so long meanwhile would wait for a long slot behind them.
 """
 
 MAX_WAITING = 100
@@ -58,7 +58,7 @@ def check_ignored_consumers(candidates_request: CandidatesRequest) -> None:
 
 @contextmanager
 def one_at_a_time(candidates_request: CandidatesRequest) -> Iterator[None]:
-    """Run the block for one request with `MANY_AMOUNTS` at a time, in a long turn; for others at once.
+    """Run the block for one request with `MANY_AMOUNTS` at a time, in a long slot; for others at once.
 
     Raises `Unavailable` if too many such requests wait.
     """

@@ -15,7 +15,7 @@ from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.request_stats import work_seconds
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.body import read_json
-from placement_svc.http.environ import IS_CLIENT_GONE, TURN
+from placement_svc.http.environ import IS_CLIENT_GONE, SLOT
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import check_lists, parse_pairs
 from placement_svc.schemas.staleness import split_stale
@@ -74,7 +74,7 @@ def install_deadline(app: Flask) -> None:
         g.deadline = Deadline.of(
             settings().request_deadline,
             is_abandoned=environ.get(IS_CLIENT_GONE),
-            turn=environ.get(TURN),
+            slot=environ.get(SLOT),
             work_seconds=work_seconds,
         )
         set_deadline(g.deadline if request.method == "GET" else None)

@@ -50,7 +50,7 @@ def find_providers(service: ServiceClient, text: str, limit: int) -> Report:
     if not rows:
         nothing = f"No resource provider has the trait, aggregate, consumer, uuid or name {text}."
         return Report(found, listing, [sentence(nothing)], is_success=False)
-    # Two uuids do not fit beside each other on a narrow terminal.
+    # Two uuids do not fit on one line of a narrow terminal.
     shown = [[row[0], row[1], row[2], row[4]] for row in rows]
     parts = [Listing(("Match", "Provider", "UUID", "Usages"), shown)]
     notes = [sentence(f"There are more: raise --limit, which is {limit}.")] if more else []

@@ -1,4 +1,4 @@
-"""The application of the console, which runs beside that of the API in the same process."""
+"""The application of the console, which runs in the same process as that of the API."""
 
 import secrets
 from collections.abc import Iterable

@@ -36,7 +36,7 @@ def page_links(page: PageRequest, found: Page[Any]) -> dict[str, Any]:
 
 
 def keep_form(template: str) -> Callable[[Callable[[], str]], Callable[[], Any]]:
-    """Return a decorator for a view with a form, which shows the form as it was sent beside an `Invalid`.
+    """Return a decorator for a view with a form, which shows the form as it was sent with an `Invalid`.
 
     `template` is that of the view. Its values are the query as sent, and the text of the error as `problem`.
     """

@@ -43,8 +43,8 @@ class Unavailable(PlacementError):
     """The service cannot process the request now; the same request may succeed later."""
 
 
-class NoLongTurn(Unavailable):
-    """The request has become long while too many others are: it can start again with a long turn."""
+class NoLongSlot(Unavailable):
+    """The request has become long while too many others are: it can start again with a long slot."""
 
 
 class TooManyLongResponses(Unavailable):

@@ -10,5 +10,5 @@ It also returns True for a client that has closed only its sending side and stil
 two cannot be distinguished, and no HTTP library for clients does the latter.
 """
 
-TURN = "placement_svc.turn"
-"""The `placement_svc.domain.execution.deadline.Turn` of the request: its permission to compute."""
+SLOT = "placement_svc.slot"
+"""The `placement_svc.domain.execution.deadline.Slot` of the request: its permission to compute."""

@@ -110,7 +110,7 @@ def keystone_strategy(config_file: Path | None) -> AuthStrategy:
 def _bounded(verify_token: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """Return a `verify_token` of keystonemiddleware that at most `MAX_ASKING` requests run at a time.
 
-    Each run ends after so many seconds. Other requests have the turn of the request while it waits for
+    Each run ends after so many seconds. Other requests have the slot of the request while it waits for
     Keystone. It raises `Unavailable` if Keystone cannot be reached.
     """
     from keystoneauth1.exceptions import ClientException

@@ -95,7 +95,7 @@ class _Master(Arbiter):  # type: ignore[misc]
     def reexec(self) -> None:
         """Ignore SIGUSR2, at which gunicorn would start a second master, which nothing stops."""
         log.warning(
-            "SIGUSR2 is ignored: start the new version beside this one, then stop this one by SIGTERM."
+            "SIGUSR2 is ignored: start the new version while this one runs, then stop this one by SIGTERM."
         )
 
     def manage_workers(self) -> None:

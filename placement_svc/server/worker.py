@@ -2,7 +2,7 @@
 
 Gunicorn's threaded worker occupies a thread for each request from its first byte to the last byte of the
 response. In this worker, the main thread collects requests (`reception`); a thread gets one that has arrived.
-Only a few threads run the application at the same time, and short requests come first (`turns`). Threads may
+Only a few threads run the application at the same time, and short requests come first (`slots`). Threads may
 also wait for large bodies (`bodies`), and for clients to accept a response. A client that takes too long to
 send a request is disconnected.
 """
@@ -34,7 +34,7 @@ from placement_svc.server.listener import ignore_new_clients
 from placement_svc.server.parse_errors import without_contents
 from placement_svc.server.read_deadlines import ReadDeadlines
 from placement_svc.server.reception import Reception, max_connections
-from placement_svc.server.turns import READ_TURNS, STANDBY_TURNS, Turn, Turns
+from placement_svc.server.slots import READ_SLOTS, STANDBY_SLOTS, Slot, Slots
 
 BUFFER_THREADS = 250
 """Threads of a worker that receive requests and send responses, besides those that run the application."""
@@ -104,12 +104,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.settings = self.app.settings
         self.limits = Limits.of(self.cfg, self.settings.max_body)
-        # If the pool is large enough, each short turn finds a free database connection, and so does a request
-        # with a large body, which counts as long only when its first long turn has ended.
-        standby_turns = STANDBY_TURNS if self.settings.read_url else 0
-        max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_TURNS - standby_turns - 1)
-        self.turns = Turns(self.app.concurrency, max_long, reads=READ_TURNS, standby_reads=standby_turns)
-        self.turn_by_socket: dict[socket.socket, Turn] = {}
+        # If the pool is large enough, each short slot finds a free database connection, and so does a request
+        # with a large body, which counts as long only when its first long slot has ended.
+        standby_slots = STANDBY_SLOTS if self.settings.read_url else 0
+        max_long = max(1, self.settings.pool_size - self.app.concurrency - READ_SLOTS - standby_slots - 1)
+        self.slots = Slots(self.app.concurrency, max_long, reads=READ_SLOTS, standby_reads=standby_slots)
+        self.slot_by_socket: dict[socket.socket, Slot] = {}
         self.read_deadlines = ReadDeadlines(self.settings.client_timeout)
         self.keepalive_slots = BoundedSemaphore(KEEPALIVE_THREADS)
         self.probe_pool = ThreadPoolExecutor(PROBE_THREADS)
@@ -252,7 +252,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
             raise InvalidHeader("TRANSFER-ENCODING")
         conn.sock.settimeout(self.settings.client_timeout)
-        self.turn_by_socket[conn.sock] = self.turns.of_request(req.method, req.uri)
+        self.slot_by_socket[conn.sock] = self.slots.of_request(req.method, req.uri)
         source = req.body
         if codings:
             limit_chunks(source)
@@ -265,7 +265,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 error = ConnectionResetError(errno.ECONNRESET, "The client takes too long.")
             raise error from None
         finally:
-            del self.turn_by_socket[conn.sock]
+            del self.slot_by_socket[conn.sock]
             req.body = source
 
     def _body(self, req: Any, conn: Any, *, is_chunked: bool) -> BinaryIO:
@@ -286,11 +286,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return body
         req.must_close = True
         source = req.body
-        turn = self.turn_by_socket[conn.sock]
+        slot = self.slot_by_socket[conn.sock]
 
         def read() -> BinaryIO:
             # The application runs no other code while it waits for the body.
-            turn.pause()
+            slot.pause()
             try:
                 self._start_reading(conn.sock)
                 if is_expected:
@@ -298,7 +298,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 body, is_whole = read_body(source, None if is_chunked else length, self.settings.max_body)
             finally:
                 self.read_deadlines.end(conn.sock)
-                turn.resume(is_long=is_chunked or length > self.limits.body)
+                slot.resume(is_long=is_chunked or length > self.limits.body)
             req.must_close = not is_whole or _asks_to_close(req)
             return body
 
@@ -318,11 +318,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.read_deadlines.end(environ["gunicorn.socket"])
         if environ["PATH_INFO"] in probes.PATHS:
             return cast(Iterable[bytes], self.application(environ, start_response))
-        turn = self.turn_by_socket[environ["gunicorn.socket"]]
-        environ[keys.TURN] = turn
-        with turn:
+        slot = self.slot_by_socket[environ["gunicorn.socket"]]
+        environ[keys.SLOT] = slot
+        with slot:
             response: Iterable[bytes] = self.application(environ, start_response)
-        return turn.pieces(response)
+        return slot.pieces(response)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
         """Reject an invalid request, without its contents, which may be a secret."""

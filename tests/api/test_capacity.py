@@ -65,7 +65,7 @@ def keys(provider: Record, root: Record, grouping: str) -> set[str | None]:
     return {*provider[part], *root[part]} or {None}
 
 
-def walk(get: Get, path: str) -> Iterator[Record]:
+def all_pages(get: Get, path: str) -> Iterator[Record]:
     following: str | None = path
     while following is not None:
         body = get(following)
@@ -109,7 +109,7 @@ def test_sums_of_all_providers(get: Get, providers: list[Record]) -> None:
 def test_sums_of_groups_of_providers(get: Get, providers: list[Record], grouping: str) -> None:
     expected = grouped(providers, grouping)
     for limit in (1, 2, 100):
-        found = list(walk(get, f"/capacity?group_by={grouping}&limit={limit}"))
+        found = list(all_pages(get, f"/capacity?group_by={grouping}&limit={limit}"))
         assert [key_of(group, grouping) for group in found] == in_order(expected)
         assert all(group["resource_classes"] == expected[key_of(group, grouping)] for group in found)
     for attribute in ("used", "free", "ratio"):
@@ -124,7 +124,7 @@ def test_sums_of_groups_of_providers(get: Get, providers: list[Record], grouping
                 return False, sign * (ratio if attribute == "ratio" else of_class[attribute])
 
             path = f"/capacity?group_by={grouping}&limit=2&sort_by={'-' if sign < 0 else ''}{attribute}:VCPU"
-            found = [key_of(group, grouping) for group in walk(get, path)]
+            found = [key_of(group, grouping) for group in all_pages(get, path)]
             assert found == sorted(in_order(expected), key=rank), path
 
 
@@ -138,7 +138,7 @@ def test_usage_without_capacity_is_the_fullest(
     load_cloud(read("empty{VCPU8 res8}; over{VCPU8 used9}; none{VCPU8 res8 used1}; below{VCPU8 res9 used2}"))
     for limit in (1, 2, 100):
         path = f"/capacity?group_by=root&limit={limit}&sort_by={sign}ratio:VCPU"
-        assert [group["root"]["name"] for group in walk(get, path)] == names
+        assert [group["root"]["name"] for group in all_pages(get, path)] == names
 
 
 def test_usage_without_capacity_exceeds_the_greatest_ratio(get: Get, call: Callable[..., Any]) -> None:
@@ -176,10 +176,10 @@ def test_used_amounts_of_groups_of_consumers(get: Get, providers: list[Record], 
             key = get(f"/allocations/{uuid}")[grouping]
             for name, used in allocated["resources"].items():
                 expected[None if key == "unknown" else key][name]["used"] += used
-    found = list(walk(get, f"/capacity?group_by={grouping}&limit=1"))
+    found = list(all_pages(get, f"/capacity?group_by={grouping}&limit=1"))
     assert [group[grouping] for group in found] == in_order(expected)
     assert all(group["resource_classes"] == expected[group[grouping]] for group in found)
-    found = list(walk(get, f"/capacity?group_by={grouping}&limit=2&sort_by=-used:VCPU"))
+    found = list(all_pages(get, f"/capacity?group_by={grouping}&limit=2&sort_by=-used:VCPU"))
     assert [group[grouping] for group in found] == sorted(
         in_order(expected),
         key=lambda key: ("VCPU" not in expected[key], -expected[key].get("VCPU", {"used": 0})["used"]),
@@ -193,7 +193,7 @@ def test_sums_beyond_64_bits(get: Get, call: Callable[..., Any]) -> None:
         body = {"resource_provider_generation": 0, "inventories": {"VCPU": inventory}}
         call("PUT", f"/resource_providers/{uuid_of(name)}/inventories", body)
     assert get("/capacity")["resource_classes"]["VCPU"]["capacity"] == pytest.approx(12 * 10**18)
-    assert len(list(walk(get, "/capacity?group_by=trait&sort_by=free:VCPU&limit=1"))) == 1
+    assert len(list(all_pages(get, "/capacity?group_by=trait&sort_by=free:VCPU&limit=1"))) == 1
 
 
 @pytest.mark.parametrize(

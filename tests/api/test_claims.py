@@ -304,8 +304,8 @@ def test_a_lost_race_is_searched_again(
 ) -> None:
     """Only one of two hosts is free at a time, and after the search the other one is."""
     load_cloud(read("g{VCPU4}; h{VCPU4 res4}"))
-    turns: list[tuple[str, str | None]] = [("g", "h"), ("h", "g"), ("g", "h")]
-    after_each_search(swap_reserved(engine, turns[:lost]))
+    swaps: list[tuple[str, str | None]] = [("g", "h"), ("h", "g"), ("g", "h")]
+    after_each_search(swap_reserved(engine, swaps[:lost]))
 
     response = api("POST", "/claims", json=body(A))
 
@@ -319,8 +319,8 @@ def test_an_exclusive_attempt_notices_what_it_has_not_locked(
 ) -> None:
     """Between its search and its locks, the only free host changes once more."""
     load_cloud(read("g{VCPU4}; h{VCPU4 res4}"))
-    turns: list[tuple[str, str | None]] = [("g", "h"), ("h", "g"), ("g", "h"), ("h", "g")]
-    after_each_search(swap_reserved(engine, turns))
+    swaps: list[tuple[str, str | None]] = [("g", "h"), ("h", "g"), ("g", "h"), ("h", "g")]
+    after_each_search(swap_reserved(engine, swaps))
 
     response = api("POST", "/claims", json=body(A, B, request="resources=VCPU:2"))
 

@@ -41,7 +41,7 @@ def cloud(call: Callable[..., Any], get: Get, request: pytest.FixtureRequest) ->
     return [{"uuid": uuid, **get(f"/allocations/{uuid}")} for uuid in sorted(uuids)]
 
 
-def walk(get: Get, path: str, name: str) -> Iterator[list[Record]]:
+def all_pages(get: Get, path: str, name: str) -> Iterator[list[Record]]:
     """Yield the elements of each page, from the first one on."""
     following: str | None = path
     while following is not None:
@@ -53,7 +53,7 @@ def walk(get: Get, path: str, name: str) -> Iterator[list[Record]]:
 
 def test_list_shows_what_the_single_reads_show(get: Get, cloud: list[Record]) -> None:
     started = datetime.now(UTC)
-    [found] = walk(get, "/consumers?include=allocations", "consumers")
+    [found] = all_pages(get, "/consumers?include=allocations", "consumers")
     for consumer, single in zip(found, cloud, strict=True):
         times = {key: consumer.pop(key) for key in ("created_at", "updated_at")}
         assert datetime.fromisoformat(times["created_at"]) < started
@@ -62,9 +62,9 @@ def test_list_shows_what_the_single_reads_show(get: Get, cloud: list[Record]) ->
         assert consumer == single
         del consumer["allocations"]
         assert get(f"/consumers/{consumer['uuid']}") == consumer | times
-    walked = list(walk(get, "/consumers?limit=2", "consumers"))
-    assert [one["uuid"] for page in walked for one in page] == [one["uuid"] for one in cloud]
-    assert {len(page) for page in walked[:-1]} == {2}
+    found = list(all_pages(get, "/consumers?limit=2", "consumers"))
+    assert [one["uuid"] for page in found for one in page] == [one["uuid"] for one in cloud]
+    assert {len(page) for page in found[:-1]} == {2}
 
 
 @pytest.mark.parametrize("minus", ["", "-"])
@@ -81,7 +81,7 @@ def test_consumers_in_the_order_of_creation(
     times = {one["uuid"]: one["created_at"] for one in get("/consumers")["consumers"]}
     known = sorted(uuids[:2] + uuids[4:], key=lambda uuid: str(times[uuid]), reverse=minus == "-")
     for limit in (1, 3):
-        pages = walk(get, f"/consumers?sort_by={minus}created_at&limit={limit}", "consumers")
+        pages = all_pages(get, f"/consumers?sort_by={minus}created_at&limit={limit}", "consumers")
         assert [one["uuid"] for page in pages for one in page] == known + unknown
     assert {times[uuid] for uuid in unknown} == {None}
     assert [uuid for uuid in known if uuid in alike] == alike
@@ -131,13 +131,13 @@ def test_projects_have_the_sums_of_their_consumers(get: Get, cloud: list[Record]
         for allocated in one["allocations"].values():
             project["usages"].update(allocated["resources"])
     for limit in (1, 2, 10000):
-        walked = walk(get, f"/projects?limit={limit}", "projects")
-        assert [one for page in walked for one in page] == list(expected.values())
+        found = all_pages(get, f"/projects?limit={limit}", "projects")
+        assert [one for page in found for one in page] == list(expected.values())
     for name in random_cloud.CLASSES:
         for sign in (1, -1):
             ordered = sorted(expected.values(), key=lambda one: sign * one["usages"][name])
             path = f"/projects?limit=2&sort_by={'-' if sign < 0 else ''}{name}"
-            assert [one for page in walk(get, path, "projects") for one in page] == ordered
+            assert [one for page in all_pages(get, path, "projects") for one in page] == ordered
     project = next(iter(expected))
     path = f"/projects?{urlencode({'project_id': project})}"
     assert get(path) == {"projects": [expected[project]], "links": []}

@@ -10,12 +10,12 @@ from werkzeug.test import TestResponse
 from placement_svc.api import allocation_candidates
 from placement_svc.api.allocation_candidates import MANY_AMOUNTS
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
-from placement_svc.http.environ import TURN
+from placement_svc.http.environ import SLOT
 from tests.conftest import LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read
 from tests.support.service import wait_until
-from tests.support.turns import RecordedTurn
+from tests.support.slots import RecordedSlot
 
 CLAIMS = "/claims"
 PATHS = (
@@ -42,14 +42,14 @@ def ask(new_app: NewApp, load_cloud: LoadCloud) -> Ask:
     load_cloud(read("h{VCPU1000}"))
     app = new_app()
 
-    def ask(path: str, amounts: int, turn: RecordedTurn | None = None) -> TestResponse:
+    def ask(path: str, amounts: int, slot: RecordedSlot | None = None) -> TestResponse:
         groups = [f"resources_{number}=VCPU:1" for number in range(amounts)]
         headers = {
             "X-Auth-Token": "admin",
             "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
         }
         request = f"group_policy=none&{'&'.join(groups)}"
-        client, environ = app.test_client(), {TURN: turn or RecordedTurn([])}
+        client, environ = app.test_client(), {SLOT: slot or RecordedSlot([])}
         if path == CLAIMS:
             body = {"request": request, "consumers": [consumer(str(uuid4()))]}
             return client.post(path, json=body, headers=headers, environ_overrides=environ)
@@ -61,10 +61,10 @@ def ask(new_app: NewApp, load_cloud: LoadCloud) -> Ask:
 @pytest.mark.parametrize("path", PATHS)
 def test_request_with_many_amounts_is_long_from_the_beginning(ask: Ask, path: str) -> None:
     fewer: list[str] = []
-    assert ask(path, 16, RecordedTurn(fewer)).status_code == 200
+    assert ask(path, 16, RecordedSlot(fewer)).status_code == 200
     assert "become long" not in fewer
     many: list[str] = []
-    assert ask(path, 17, RecordedTurn(many)).status_code == 200
+    assert ask(path, 17, RecordedSlot(many)).status_code == 200
     assert many[:2] == ["leave", "become long"]
 
 

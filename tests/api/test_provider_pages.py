@@ -31,7 +31,7 @@ def get(call: Callable[..., Any]) -> Get:
     return lambda path: call("GET", path, version=EXTENDED)
 
 
-def walk(get: Get, path: str, name: str) -> Iterator[list[Record]]:
+def all_pages(get: Get, path: str, name: str) -> Iterator[list[Record]]:
     """Yield the elements of each page, from the first one on."""
     following: str | None = path
     while following is not None:
@@ -85,7 +85,7 @@ def test_included_parts_are_those_of_the_single_reads(get: Get, call: Callable[.
     expected = read_singly(get)
     assert get(f"/resource_providers?include={','.join(PARTS)}")["resource_providers"] == expected
     for part in PARTS:
-        [found] = walk(get, f"/resource_providers?include={part}", "resource_providers")
+        [found] = all_pages(get, f"/resource_providers?include={part}", "resource_providers")
         left_out = set(PARTS) - {part}
         assert found == [{k: v for k, v in one.items() if k not in left_out} for one in expected]
 
@@ -98,13 +98,15 @@ def test_pages_have_each_provider_once_in_order(get: Get, call: Callable[..., An
     for sort_by in [*keys, *(f"-{key}" for key in keys)]:
         expected = [one["uuid"] for one in in_order(providers, sort_by)]
         for query in ("", "&limit=1", "&limit=3", "&limit=10000"):
-            walked = list(walk(get, f"/resource_providers?sort_by={sort_by}{query}", "resource_providers"))
-            assert [one["uuid"] for page in walked for one in page] == expected, (sort_by, query)
-            assert all(walked)
+            found = list(
+                all_pages(get, f"/resource_providers?sort_by={sort_by}{query}", "resource_providers")
+            )
+            assert [one["uuid"] for page in found for one in page] == expected, (sort_by, query)
+            assert all(found)
     for limit in (1, 4, len(providers), len(providers) + 1):
-        walked = list(walk(get, f"/resource_providers?limit={limit}", "resource_providers"))
-        assert [one["uuid"] for page in walked for one in page] == [one["uuid"] for one in providers]
-        assert [len(page) for page in walked[:-1]] == [limit] * (len(walked) - 1)
+        found = list(all_pages(get, f"/resource_providers?limit={limit}", "resource_providers"))
+        assert [one["uuid"] for page in found for one in page] == [one["uuid"] for one in providers]
+        assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
 
 
 def test_filters_hold_on_every_page(get: Get, call: Callable[..., Any]) -> None:
@@ -113,14 +115,14 @@ def test_filters_hold_on_every_page(get: Get, call: Callable[..., Any]) -> None:
     for part in ("a", "%", "_", ".1", "", "A0"):
         expected = [one["uuid"] for one in providers if part in one["name"]]
         path = f"/resource_providers?name={quote(f'contains:{part}')}&limit=1"
-        walked = walk(get, path, "resource_providers")
-        assert [one["uuid"] for page in walked for one in page] == expected
+        found = all_pages(get, path, "resource_providers")
+        assert [one["uuid"] for page in found for one in page] == expected
     some = Random(0).sample([one["uuid"] for one in providers], 3)
     body = get(f"/resource_providers?uuid=in:{','.join([*some, uuid_of('unknown'), some[0]])}")
     assert [one["uuid"] for one in body["resource_providers"]] == sorted(some)
     root = providers[0]["root_provider_uuid"]
-    walked = walk(get, f"/resource_providers?in_tree={root}&limit=2&sort_by=-name", "resource_providers")
-    assert {one["uuid"] for page in walked for one in page} == {
+    found = all_pages(get, f"/resource_providers?in_tree={root}&limit=2&sort_by=-name", "resource_providers")
+    assert {one["uuid"] for page in found for one in page} == {
         one["uuid"] for one in providers if one["root_provider_uuid"] == root
     }
 

@@ -16,14 +16,14 @@ from flask import Response
 from werkzeug.test import TestResponse
 
 from placement_svc.domain.errors import SetupError
-from placement_svc.domain.execution.deadline import Turn
+from placement_svc.domain.execution.deadline import Slot
 from placement_svc.http import keystone, keystone_transport
-from placement_svc.http.environ import TURN
+from placement_svc.http.environ import SLOT
 from placement_svc.http.keystone import GROUP, keystone_strategy, read_settings
 from tests.conftest import NewApp
 from tests.support.identity import PASSWORD, USERNAME, Identity, serving, token
 from tests.support.service import wait_until
-from tests.support.turns import RecordedTurn
+from tests.support.slots import RecordedSlot
 
 PUBLIC = "https://identity.example.org"
 
@@ -71,12 +71,12 @@ def configured(new_app: NewApp, tmp_path: Path) -> Callable[..., Ask]:
             token: str | None = None,
             path: str = "/resource_classes",
             json: object = None,
-            turn: Turn | None = None,
+            slot: Slot | None = None,
             **headers: str,
         ) -> TestResponse:
             sent = {"OpenStack-API-Version": "placement 1.39"} | ({"X-Auth-Token": token} if token else {})
             method = "GET" if json is None else "POST"
-            environ = {TURN: turn} if turn else {}
+            environ = {SLOT: slot} if slot else {}
             return app.test_client().open(
                 path, method=method, json=json, headers=sent | headers, environ_overrides=environ
             )
@@ -217,16 +217,16 @@ def test_cached_token_is_validated_once(
 
 
 @pytest.mark.parametrize("sent", ["good", "unknown"])
-def test_request_gives_back_its_turn_only_while_it_asks_keystone(
+def test_request_releases_its_slot_only_while_it_asks_keystone(
     configured: Callable[..., Ask], options: dict[str, object], identity: Identity, sent: str
 ) -> None:
     identity.tokens |= {"good": token("service"), "cached": token("service")}
     ask = configured(**options | {"token_cache_time": 3600})
     ask("cached")
     events: list[str] = []
-    ask("cached", turn=RecordedTurn(events))
+    ask("cached", slot=RecordedSlot(events))
     assert events == []
-    ask(sent, turn=RecordedTurn(events))
+    ask(sent, slot=RecordedSlot(events))
     assert events == ["pause", "resume"]
 
 

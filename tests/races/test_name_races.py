@@ -52,12 +52,12 @@ def test_class_keeps_its_name_until_a_reshape_has_ended(api, provider, used, mon
     rename = threading.Thread(target=api, args=("PUT", old, new), kwargs={"version": "1.6"})
     allocate = allocations.allocate
 
-    def allocate_beside_rename(*args, **kwargs):
+    def allocate_during_rename(*args, **kwargs):
         rename.start()
         rename.join(0.5)
         return allocate(*args, **kwargs)
 
-    monkeypatch.setattr(allocations, "allocate", allocate_beside_rename)
+    monkeypatch.setattr(allocations, "allocate", allocate_during_rename)
     body = {
         "inventories": {other: inventories(1, VCPU=8)},
         "allocations": {str(uuid4()): consumer({uuid: {"resources": {"CUSTOM_OLD": 3}}})},
@@ -72,7 +72,7 @@ def test_claim_is_tried_again_if_its_class_had_another_name_meanwhile(api, provi
     uuid, consumer_uuid = provider(CUSTOM_OLD=8), str(uuid4())
     claim, outcomes = procedures.claim, []
 
-    def claim_beside_renames(*args, **kwargs):
+    def claim_during_renames(*args, **kwargs):
         if not outcomes:
             api("PUT", "/resource_classes/CUSTOM_OLD", {"name": "CUSTOM_NEW"}, version="1.6")
         outcomes.append(claim(*args, **kwargs))
@@ -80,14 +80,14 @@ def test_claim_is_tried_again_if_its_class_had_another_name_meanwhile(api, provi
             api("PUT", "/resource_classes/CUSTOM_NEW", {"name": "CUSTOM_OLD"}, version="1.6")
         return outcomes[-1]
 
-    monkeypatch.setattr(procedures, "claim", claim_beside_renames)
+    monkeypatch.setattr(procedures, "claim", claim_during_renames)
     body = consumer({uuid: {"resources": {"CUSTOM_OLD": 3}}})
     assert api("PUT", f"/allocations/{consumer_uuid}", body).status_code == 204
     assert [outcome is None for outcome in outcomes] == [False, True]
     assert used(uuid) == {"CUSTOM_OLD": 3}
 
 
-def test_claims_beside_renames_are_granted_or_name_an_unknown_class(api, provider):
+def test_claims_during_renames_are_granted_or_name_an_unknown_class(api, provider):
     api("PUT", "/resource_classes/CUSTOM_OLD")
     uuid, is_over = provider(CUSTOM_OLD=1000, VCPU=5), threading.Event()
 

@@ -107,14 +107,14 @@ def test_class_keeps_its_name_while_inventories_are_changed(api, patch, provider
     others = Thread(target=rename_and_create)
     get = inventories.get
 
-    def get_beside_others(*args):
+    def get_during_others(*args):
         found = get(*args)
         if others.ident is None:
             others.start()
             others.join(0.5)
         return found
 
-    monkeypatch.setattr(inventories, "get", get_beside_others)
+    monkeypatch.setattr(inventories, "get", get_during_others)
     assert patch(host, "inventories", {"VCPU": {"total": 6}})().status_code == 200
     others.join()
     found = api("GET", f"/resource_providers/{host}/inventories").json["inventories"]

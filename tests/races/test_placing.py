@@ -96,7 +96,7 @@ def test_one_of_several_calls_for_the_same_consumers_succeeds(api, place, provid
     assert deadlocks() == before
 
 
-def test_nobody_is_refused_beside_other_writes(api, place, provider, used, put, deadlocks):
+def test_nobody_is_refused_during_other_writes(api, place, provider, used, put, deadlocks):
     """Other clients use at most 8 VCPU of 32 at a time, and the calls at most 24."""
     before = deadlocks()
     hosts = [provider(VCPU=8) for _ in range(4)]

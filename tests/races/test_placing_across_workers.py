@@ -146,7 +146,7 @@ def test_calls_take_all_that_is_free(
 def test_stored_placements_are_those_that_were_acknowledged(
     service: Service, cloud: Cloud, placers: list[Placer]
 ) -> None:
-    """Clients claim, move and delete beside plain claims, and beside changes of providers and groups."""
+    """Clients claim, move and delete during plain claims and changes of providers and groups."""
     pools = create_pools(service.client(), cloud.racks)
     started = count()
 

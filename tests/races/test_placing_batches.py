@@ -21,14 +21,14 @@ from placement_svc.db.placing.batcher import PlacingBatcher
 from placement_svc.db.placing.search import PlacementSearchOptions, find_placements
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.placing.placements import PlacementRequest, Placements
-from placement_svc.http.environ import IS_CLIENT_GONE, TURN
+from placement_svc.http.environ import IS_CLIENT_GONE, SLOT
 from tests.conftest import ADMIN, NewApp
 from tests.races.helpers import ROUNDS, allocation, code, race, statuses
 from tests.races.helpers import consumer as allocated
 from tests.support.claims_oracle import consumer
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import wait_until
-from tests.support.turns import RecordedTurn
+from tests.support.slots import RecordedSlot
 
 CLAIM = procedures.CLAIM.partition("(")[0]
 SEARCH = "WITH examined_roots"
@@ -313,10 +313,10 @@ def test_client_of_the_leader_disconnects_during_the_search(searches, start_batc
     assert used(host) == {"VCPU": 3}
 
 
-def test_request_has_no_turn_while_it_waits(searches, start_batch, provider):
+def test_request_has_no_slot_while_it_waits(searches, start_batch, provider):
     provider(VCPU=9)
     events: list[str] = []
-    _, leader = start_batch(body(new()), leader={TURN: RecordedTurn(events)})
+    _, leader = start_batch(body(new()), leader={SLOT: RecordedSlot(events)})
     wait_until(lambda: events == ["pause"])
     searches.may_begin.set()
     assert leader.result().status_code == 200

@@ -124,7 +124,7 @@ def test_consumers_in_different_groups_do_not_deadlock(api, place, provider, gro
     assert deadlocks() == before
 
 
-def test_nobody_is_refused_and_no_rule_is_broken_beside_other_writes(
+def test_nobody_is_refused_and_no_rule_is_broken_during_other_writes(
     api, place, provider, group, put, deadlocks
 ):
     """There are as many hosts as members at a time; other consumers take half of each host."""

@@ -104,8 +104,8 @@ def write_until(service: Service, path: str, body: bytes, statuses: set[int], st
             assert connection.getresponse().status in statuses
 
 
-def p99_beside(service: Service, requests: list[Callable[[Event], None]]) -> float:
-    """Return the 99th percentile of the time of a short request beside long ones, in seconds."""
+def p99_during(service: Service, requests: list[Callable[[Event], None]]) -> float:
+    """Return the 99th percentile of the time of a short request during long ones, in seconds."""
     stop = Event()
     times = []
     with ThreadPoolExecutor(LONG_REQUESTS) as threads:
@@ -130,7 +130,7 @@ def test_long_searches_do_not_delay_short_requests(service: Service, paths: list
     def search(path: str) -> Callable[[Event], None]:
         return lambda stop: read_until(service, path, stop)
 
-    assert p99_beside(service, [search(path) for path in paths]) < 2
+    assert p99_during(service, [search(path) for path in paths]) < 2
 
 
 def test_no_request_is_refused_because_others_are_long(service: Service, database_url: str) -> None:
@@ -152,7 +152,7 @@ def test_large_bodies_do_not_delay_short_requests(service: Service, reshape: byt
         write("/reshaper", DENSE, 400),
         write("/resource_providers", LONG_NAME, 400),
     ]
-    assert p99_beside(service, requests) < 2
+    assert p99_during(service, requests) < 2
 
 
 def test_long_calls_with_large_bodies_do_not_delay_short_requests(service: Service) -> None:
@@ -162,4 +162,4 @@ def test_long_calls_with_large_bodies_do_not_delay_short_requests(service: Servi
     def place(stop: Event) -> None:
         write_until(service, "/claims", body, {409}, stop)
 
-    assert p99_beside(service, [place]) < 2
+    assert p99_during(service, [place]) < 2

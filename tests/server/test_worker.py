@@ -20,7 +20,7 @@ from placement_svc.http.log_text import MAX_LENGTH
 from placement_svc.server import logs
 from placement_svc.server.arrivals import MAX_BODY_IN_MEMORY
 from placement_svc.server.bodies import BodyOnDemand, read_body
-from placement_svc.server.turns import READ_TURNS, Turn
+from placement_svc.server.slots import READ_SLOTS, Slot
 from placement_svc.server.worker import Worker
 from tests.support.service import received
 
@@ -38,9 +38,9 @@ def worker() -> Iterator[Worker]:
 def test_database_connections_suffice(worker: Worker) -> None:
     """For the short requests, the long ones, and one with a large body that does not count as long yet."""
     long = 0
-    while worker.turns.long_requests.acquire(0):
+    while worker.slots.long_requests.acquire(0):
         long += 1
-    assert worker.settings.pool_size == worker.app.concurrency + READ_TURNS + long + 1
+    assert worker.settings.pool_size == worker.app.concurrency + READ_SLOTS + long + 1
 
 
 def buffered(body: bytes) -> BinaryIO:
@@ -277,7 +277,7 @@ def test_application_can_ask_whether_the_client_is_gone(worker: Worker) -> None:
 
     worker.application = application
     with client, server:
-        worker.turn_by_socket[server] = Turn(worker.turns)
+        worker.slot_by_socket[server] = Slot(worker.slots)
         environ = {"PATH_INFO": "/", "gunicorn.socket": server, "wsgi.input": BytesIO()}
         worker._run_application(environ | {"CONTENT_LENGTH": "0"}, print)
     assert seen == [False, True]

@@ -230,7 +230,7 @@ class StandbyReads:
     def __init__(self, primary: Database, standbys: Sequence[Standby]) -> None:
         self.standbys = standbys
         self._primary = primary
-        self._turns = count()
+        self._read_numbers = count()
         self._is_watched = not standbys
         self._lock = Lock()
 
@@ -273,7 +273,7 @@ class StandbyReads:
 
     def _usable(self) -> Iterator[Standby]:
         """Yield the standbys that can be tried; each call begins with another one."""
-        first = next(self._turns)
+        first = next(self._read_numbers)
         for number in range(len(self.standbys)):
             standby = self.standbys[(first + number) % len(self.standbys)]
             if standby.is_usable():

@@ -58,7 +58,7 @@ class BatchMember:
     """The number of snapshots that the leader has searched for it."""
 
     is_paused: bool = False
-    """Whether others have its turn."""
+    """Whether others have its slot."""
 
     is_alone: bool = False
     """Whether it searches by itself: it waits no longer, or the search of the batch has failed."""
@@ -81,13 +81,13 @@ class BatchMember:
         return not self.is_alone and (self.is_granted or self.is_refused or self.error is not None)
 
     def pause(self) -> None:
-        """Let others have the turn of the request while it waits for them."""
+        """Let others have the slot of the request while it waits for them."""
         if not self.is_paused:
             self.is_paused = True
             self.call.deadline.pause()
 
     def resume(self) -> None:
-        """Get a turn again; raise what `Deadline.resume` raises."""
+        """Get a slot again; raise what `Deadline.resume` raises."""
         if self.is_paused:
             self.is_paused = False
             self.call.deadline.resume()

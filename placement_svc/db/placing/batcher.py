@@ -44,7 +44,7 @@ class PlacingBatcher:
     each of them has arrived, and one claim. Each request gets a response that it could have got alone.
 
     The leader first waits until the batch is as large as expected, for `MAX_GATHERING` at most. Without that,
-    a few clients that send one request after the other would form two groups that take turns, and a search
+    a few clients that send one request after the other would form two groups that alternate, and a search
     would serve only half of them.
     """
 
@@ -96,7 +96,7 @@ class PlacingBatcher:
     def _wait(self, kind: Hashable, member: BatchMember) -> None:
         """Wait until a request leads or its batch has ended; withdraw it if that takes too long.
 
-        Others have its turn meanwhile, so that further requests can join the batch.
+        Others have its slot meanwhile, so that further requests can join the batch.
         """
         member.pause()
         started = perf_counter()

@@ -75,7 +75,7 @@ class _LockingQueues:
 
     Such an attempt uses two connections, so at most `max_attempts` of them run. Those for the same placement
     group, and exclusive ones, run one after the other: they would wait for the lock of the group, or for
-    the claim lock, and keep turns and connections.
+    the claim lock, and keep slots and connections.
     """
 
     def __init__(self, max_attempts: int) -> None:
@@ -86,7 +86,7 @@ class _LockingQueues:
 
     @contextmanager
     def entered(self, rule: StoredRule | None, deadline: Deadline, *, is_exclusive: bool) -> Iterator[None]:
-        """Wait in the queues, without a turn, and then run; raise what `Deadline.check` raises."""
+        """Wait in the queues, without a slot, and then run; raise what `Deadline.check` raises."""
         with ExitStack() as stack:
             queues = [self._of_group(rule.uuid)] if rule else []
             queues += [self._exclusive] if is_exclusive else []
@@ -213,8 +213,8 @@ class _Call:
             connection.execute(select(func.pg_advisory_xact_lock(CLAIM_LOCK)))
         locked = consumers.lock_and_increment(connection, wanted.consumers)
         consumer_ids = {uuid: consumer.id for uuid, consumer in locked.items()}
-        # The search does not wait for the turns of other requests, which may wait for these locks.
-        search = replace(self._options.search, deadline=replace(self.deadline, turn=None))
+        # The search does not wait for the slots of other requests, which may wait for these locks.
+        search = replace(self._options.search, deadline=replace(self.deadline, slot=None))
         options = PlacementSearchOptions(
             search=search, rule=rule, is_repeatable=spare_trees > 0, spare_trees=spare_trees
         )

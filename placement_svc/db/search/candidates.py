@@ -101,7 +101,7 @@ def find_candidates(
     neither `randomize` nor `depth_first` has an effect.
     """
     options = options.with_own_memory()
-    # The search may be a repetition, after a lost connection or to get a long turn.
+    # The search may be a repetition, after a lost connection or to get a long slot.
     request_stats.current().anchors = 0
     freed = read_freed_inventories(connection, request.ignore_consumer, options.deadline, options.memory)
     criteria = resolve_criteria(

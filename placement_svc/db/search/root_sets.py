@@ -46,7 +46,7 @@ class SetSize(Enum):
 class _RootSet(NamedTuple):
     """A set of roots: a function that returns its query, and how many roots it has if it is small.
 
-    If a set suffices, no large one is used beside it (`SearchCriteria`). `reads_class` means that the query
+    If a set suffices, no large one is used with it (`SearchCriteria`). `reads_class` means that the query
     reads all inventories of a resource class.
     """
 

@@ -1,1 +1,1 @@
-"""The work for a request: its `deadline`, `memory`, turn by a `fair_semaphore`, and `request_stats`."""
+"""The work for a request: its `deadline`, `memory`, slot by a `fair_semaphore`, and `request_stats`."""

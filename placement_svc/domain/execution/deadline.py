@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from placement_svc.domain.errors import ClientDisconnected, NoLongTurn, Unavailable
+from placement_svc.domain.errors import ClientDisconnected, NoLongSlot, Unavailable
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 from placement_svc.domain.wording import counted
 
 CLIENT_CHECK_INTERVAL = 0.1
-"""Seconds between two checks whether the client is still connected, and between two calls of `Turn.share`."""
+"""Seconds between two checks whether the client is still connected, and between two calls of `Slot.share`."""
 
 ADVICE = "ask for less, or with a limit"
 """What the client of a read can do if the time does not suffice."""
 
 MIN_WORK = CLIENT_CHECK_INTERVAL / 2
-"""Seconds of work after which a request shares its turn.
+"""Seconds of work after which a request shares its slot.
 
-On a busy machine, or beside many threads that need the interpreter lock, a request can take more than
+On a busy machine, or with many threads that need the interpreter lock, a request can take more than
 `CLIENT_CHECK_INTERVAL` although it has done almost nothing. It must not wait for those that work for long.
 """
 
@@ -28,36 +28,36 @@ CHECKED_ITEMS = 100
 T = TypeVar("T")
 
 
-class Turn(Protocol):
+class Slot(Protocol):
     """The permission of a request to compute, which the requests of a process share.
 
-    The methods that get a turn raise `Unavailable` if that takes longer than `seconds`.
+    The methods that get a slot raise `Unavailable` if that takes longer than `seconds`.
     """
 
     def share(self, seconds: float) -> None:
-        """Let other requests run if they need it, then continue; raise `NoLongTurn` if too many are long."""
+        """Let other requests run if they need it, then continue; raise `NoLongSlot` if too many are long."""
 
     def pause(self) -> None:
-        """Give back the turn: the request waits for other requests."""
+        """Release the slot: the request waits for other requests."""
 
     def resume(self, seconds: float) -> None:
-        """Get a turn again after `pause`."""
+        """Get a slot again after `pause`."""
 
     def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Give back the turn, and wait for a long one, also while too many others are long.
+        """Release the slot, and wait for a long one, also while too many others are long.
 
         The request needs no database connection meanwhile. The wait ends early if `is_over` returns True.
         """
 
     def leave(self) -> None:
-        """Give back the turn until `become_long`, and the place among long requests with a connection."""
+        """Release the slot until `become_long`, and the place among long requests with a connection."""
 
 
 @dataclass(slots=True)
 class Deadline:
     """A time limit of `seconds`, which ends at `end` (monotonic clock).
 
-    `is_abandoned` returns whether the client has disconnected (None: unknown). `turn` is the turn of the
+    `is_abandoned` returns whether the client has disconnected (None: unknown). `slot` is the slot of the
     request, None if it need not share one. `advice` is what the client can do if the time does not suffice.
     `work_seconds` returns a time that passes only while the request works.
     """
@@ -67,10 +67,10 @@ class Deadline:
     is_abandoned: Callable[[], bool] | None
     next_event: float
     """The time at which `check` has something to do: the end, or the next check of the client."""
-    turn: Turn | None = None
+    slot: Slot | None = None
     advice: str = ADVICE
     work_seconds: Callable[[], float] = time.thread_time
-    turn_started: float = 0.0
+    slot_started: float = 0.0
     """What `work_seconds` returned when the request got its turn."""
 
     @classmethod
@@ -78,27 +78,27 @@ class Deadline:
         cls,
         seconds: float,
         is_abandoned: Callable[[], bool] | None = None,
-        turn: Turn | None = None,
+        slot: Slot | None = None,
         work_seconds: Callable[[], float] = time.thread_time,
     ) -> "Deadline":
         """Return a deadline that many seconds from now."""
         end = time.monotonic() + seconds
-        deadline = cls(seconds, end, is_abandoned, end, turn, work_seconds=work_seconds)
-        deadline._turn_starts()
+        deadline = cls(seconds, end, is_abandoned, end, slot, work_seconds=work_seconds)
+        deadline._slot_starts()
         return deadline
 
     def check(self) -> None:
         """Raise `Unavailable` if the deadline has passed, `ClientDisconnected` if the client has gone.
 
-        A request that has worked for `MIN_WORK` seconds also gives back its turn, and waits for another one.
-        That raises `NoLongTurn` if too many requests are long, which only `run` may catch. A check costs a
+        A request that has worked for `MIN_WORK` seconds also releases its slot, and waits for another one.
+        That raises `NoLongSlot` if too many requests are long, which only `run` may catch. A check costs a
         tenth of a microsecond, so loops can call it at each step.
         """
         if time.monotonic() >= self.next_event:
             self.raise_if_over()
-            if self.turn is not None and self.work_seconds() - self.turn_started >= MIN_WORK:
-                self.turn.share(self.end - time.monotonic())
-                self._turn_starts()
+            if self.slot is not None and self.work_seconds() - self.slot_started >= MIN_WORK:
+                self.slot.share(self.end - time.monotonic())
+                self._slot_starts()
             else:
                 self._set_next_event()
 
@@ -112,22 +112,22 @@ class Deadline:
             raise ClientDisconnected("The client has disconnected.")
 
     def pause(self) -> None:
-        """Let others have the turn of the request, which waits for them."""
-        if self.turn is not None:
-            self.turn.pause()
+        """Let others have the slot of the request, which waits for them."""
+        if self.slot is not None:
+            self.slot.pause()
 
     def resume(self) -> None:
-        """Get a turn again after `pause`; raise what `check` raises if that takes until the deadline.
+        """Get a slot again after `pause`; raise what `check` raises if that takes until the deadline.
 
-        The request has not computed meanwhile, so `check` does not share the turn at once.
+        The request has not computed meanwhile, so `check` does not share the slot at once.
         """
         self.raise_if_over()
-        if self.turn is not None:
-            self.turn.resume(max(0.0, self.remaining()))
-        self._turn_starts()
+        if self.slot is not None:
+            self.slot.resume(max(0.0, self.remaining()))
+        self._slot_starts()
 
     def wait_for(self, semaphore: FairSemaphore) -> None:
-        """Get a semaphore; others have the turn of the request while it waits.
+        """Get a semaphore; others have the slot of the request while it waits.
 
         Raises what `check` raises if that takes until the deadline.
         """
@@ -144,26 +144,26 @@ class Deadline:
             raise
 
     def run(self, read: Callable[[], T]) -> T:
-        """Return what `read` returns; if it raises `NoLongTurn`, run it again with a long turn.
+        """Return what `read` returns; if it raises `NoLongSlot`, run it again with a long slot.
 
         `read` must change nothing, and hold nothing while it does not run.
         """
         try:
             return read()
-        except NoLongTurn:
+        except NoLongSlot:
             # The wait begins after this block, in which the error still refers to what was read.
             pass
         self._become_long()
         return read()
 
     def acquire(self, semaphore: FairSemaphore, refusal: str) -> None:
-        """Get a semaphore, without a turn meanwhile, and then a long turn; raise what `check` raises.
+        """Get a semaphore, without a slot meanwhile, and then a long slot; raise what `check` raises.
 
         Raises `Unavailable` with the message `refusal` if too many requests wait for the semaphore. The
         request has no database connection.
         """
-        if self.turn is not None:
-            self.turn.leave()
+        if self.slot is not None:
+            self.slot.leave()
         if not semaphore.acquire(self.remaining(), self.is_over):
             self.raise_if_over()
             raise Unavailable(refusal)
@@ -175,16 +175,16 @@ class Deadline:
 
     def _become_long(self) -> None:
         self.raise_if_over()
-        if self.turn is not None:
+        if self.slot is not None:
             try:
-                self.turn.become_long(self.remaining(), self.is_over)
+                self.slot.become_long(self.remaining(), self.is_over)
             except Unavailable:
                 self.raise_if_over()
                 raise
-        self._turn_starts()
+        self._slot_starts()
 
-    def _turn_starts(self) -> None:
-        self.turn_started = self.work_seconds()
+    def _slot_starts(self) -> None:
+        self.slot_started = self.work_seconds()
         self._set_next_event()
 
     def _set_next_event(self) -> None:

@@ -39,12 +39,12 @@ class Rotation:
 
     def __init__(self, combine_root: Callable[[RootSuppliers], Iterator[Candidate]]) -> None:
         self._combine = combine_root
-        self._turns = Counter[int]()
+        self._uses = Counter[int]()
         self._positions: dict[int, int] = {}
 
     def bound(self, root: RootSuppliers) -> Key:
         """Return how often the tree was used, and its position."""
-        return self._turns[root.id], self._positions.setdefault(root.id, len(self._positions))
+        return self._uses[root.id], self._positions.setdefault(root.id, len(self._positions))
 
     def candidates(self, root: RootSuppliers) -> Iterator[tuple[Key, Candidate]]:
         """Yield the candidates of a tree: all are equal."""
@@ -53,4 +53,4 @@ class Rotation:
 
     def record(self, root: RootSuppliers, amounts: ClaimAmounts) -> None:
         """Put the tree behind those that were used less often."""
-        self._turns[root.id] += 1
+        self._uses[root.id] += 1

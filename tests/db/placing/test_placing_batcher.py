@@ -25,7 +25,7 @@ from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.placing.placements import Placement, PlacementRequest, Placements, Root
 from tests.support.service import wait_until
-from tests.support.turns import RecordedTurn
+from tests.support.slots import RecordedSlot
 
 FIRST = "first"
 REQUEST = CandidatesRequest((RequestGroup("", {"VCPU": 1}),))
@@ -208,7 +208,7 @@ def test_batch_waits_until_it_is_as_large_as_the_one_before(cloud, start, monkey
     """Clients that were answered together come again one after the other."""
     monkeypatch.setattr(batcher, "MAX_GATHERING", 60)
     events: list[str] = []
-    deadline = Deadline.of(60, turn=RecordedTurn(events))
+    deadline = Deadline.of(60, slot=RecordedSlot(events))
     leader = start("c", deadline=deadline)
     wait_until(lambda: events == ["pause"])
     assert not leader.done()
@@ -232,12 +232,12 @@ def test_batch_waits_only_for_a_moment(start, monkeypatch):
     assert host_of(start("d")) == "alone d"
 
 
-def test_requests_have_no_turn_while_they_wait(cloud, start, wait_for_first):
+def test_requests_have_no_slot_while_they_wait(cloud, start, wait_for_first):
     """One whose placement is known needs none afterwards either."""
     events: list[str] = []
     waiting = wait_for_first("a")
     for number, uuid in enumerate("bc", 2):
-        deadline = Deadline.of(60, turn=RecordedTurn(events, uuid))
+        deadline = Deadline.of(60, slot=RecordedSlot(events, uuid))
         waiting.append(start(uuid, deadline=deadline))
         wait_until(lambda number=number: cloud.batcher.waiting() == number)
     cloud.hosts = cloud.hosts[:2]
@@ -249,19 +249,19 @@ def test_requests_have_no_turn_while_they_wait(cloud, start, wait_for_first):
     assert events[2:] == ["resume c"]
 
 
-def test_leader_that_gets_no_turn_does_not_fail_the_others(cloud, start, wait_for_first):
-    class NoTurn(RecordedTurn):
+def test_leader_that_gets_no_slot_does_not_fail_the_others(cloud, start, wait_for_first):
+    class NoSlot(RecordedSlot):
         def resume(self, seconds: float) -> None:
-            raise Unavailable("no turn")
+            raise Unavailable("no slot")
 
     wait_for_first("")
-    deadline = Deadline.of(60, turn=NoTurn([]))
+    deadline = Deadline.of(60, slot=NoSlot([]))
     leader = start("a", deadline=deadline)
     wait_until(lambda: cloud.batcher.waiting() == 1)
     other = start("b")
     wait_until(lambda: cloud.batcher.waiting() == 2)
     cloud.may_finish.set()
-    assert str(leader.exception()) == "no turn"
+    assert str(leader.exception()) == "no slot"
     assert host_of(other) == "alone b"
     assert not cloud.batcher._waiting
 

@@ -26,7 +26,7 @@ RARELY_DRAWN = (
     ],
 )
 
-ROOT_BESIDE_A_MEMBER = (
+ROOT_AND_A_MEMBER = (
     read(
         "a{VCPU8 DISK_GB8}@A,B; b{VCPU8 DISK_GB8}; b1<b{VCPU8 DISK_GB8}@A; c{VCPU8 DISK_GB8}@B; c1<c{VCPU8}@A"
     ),
@@ -39,7 +39,7 @@ ROOT_BESIDE_A_MEMBER = (
         Request((Group("", {"VCPU": 1}, member_of=(frozenset("A"),)), Group("1", {"DISK_GB": 1}))),
     ],
 )
-"""Roots that are no member of an aggregate, with a child that is one, beside a root that is one."""
+"""Roots that are no member of an aggregate, with a child that is one, and a root that is one."""
 
 Api = Callable[..., Any]
 Clean = Callable[[], None]
@@ -47,7 +47,7 @@ Clean = Callable[[], None]
 
 @settings(NO_DEADLINE, max_examples=examples(80))
 @example(scenario=RARELY_DRAWN)
-@example(scenario=ROOT_BESIDE_A_MEMBER)
+@example(scenario=ROOT_AND_A_MEMBER)
 @given(scenario=scenarios(NEWEST))
 def test_search_agrees_with_oracle(
     api: Api, clean_database: Clean, load_cloud: LoadCloud, scenario: tuple[Cloud, list[Request]]

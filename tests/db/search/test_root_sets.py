@@ -270,7 +270,7 @@ def test_of_many_filters_those_that_exclude_most_are_sets(
 @pytest.mark.usefixtures("merges_sets")
 @pytest.mark.parametrize("filters", [f"member_of={X}", f"required={RARE}", f"root_required={RARE}"])
 @pytest.mark.parametrize("suffices", [False, True])
-def test_no_large_set_is_read_beside_one_that_suffices(
+def test_no_large_set_is_read_with_one_that_suffices(
     new_app: NewApp,
     load_cloud: LoadCloud,
     monkeypatch: pytest.MonkeyPatch,

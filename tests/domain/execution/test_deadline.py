@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from placement_svc.domain.errors import ClientDisconnected, NoLongTurn, Unavailable
+from placement_svc.domain.errors import ClientDisconnected, NoLongSlot, Unavailable
 from placement_svc.domain.execution import deadline as module
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
-from tests.support.turns import RecordedTurn
+from tests.support.slots import RecordedSlot
 
 
 def test_deadline_that_has_not_passed_allows_work():
@@ -54,19 +54,19 @@ def test_checked_ends_at_the_deadline():
             pass
 
 
-def test_request_that_has_hardly_worked_keeps_its_turn() -> None:
+def test_request_that_has_hardly_worked_keeps_its_slot() -> None:
     events: list[str] = []
     work = itertools.accumulate([7, 0.3 * module.MIN_WORK, 0.8 * module.MIN_WORK, 0, 0.9 * module.MIN_WORK])
-    deadline = Deadline.of(60, turn=RecordedTurn(events), work_seconds=lambda: next(work))
+    deadline = Deadline.of(60, slot=RecordedSlot(events), work_seconds=lambda: next(work))
     for expected in ([], ["share"], ["share"]):
         deadline.next_event = 0.0
         deadline.check()
         assert events == expected
 
 
-def test_wait_without_the_turn_is_not_shared() -> None:
+def test_wait_without_the_slot_is_not_shared() -> None:
     events: list[str] = []
-    deadline = Deadline.of(60, turn=RecordedTurn(events))
+    deadline = Deadline.of(60, slot=RecordedSlot(events))
     deadline.pause()
     deadline.next_event = 0.0
     deadline.resume()
@@ -74,41 +74,41 @@ def test_wait_without_the_turn_is_not_shared() -> None:
     assert events == ["pause", "resume"]
 
 
-def test_wait_that_takes_until_the_deadline_needs_no_turn() -> None:
+def test_wait_that_takes_until_the_deadline_needs_no_slot() -> None:
     events: list[str] = []
-    deadline = Deadline.of(0, turn=RecordedTurn(events))
+    deadline = Deadline.of(0, slot=RecordedSlot(events))
     with pytest.raises(Unavailable):
         deadline.resume()
     assert not events
 
 
-def test_semaphore_that_is_free_is_acquired_with_the_turn() -> None:
+def test_semaphore_that_is_free_is_acquired_with_the_slot() -> None:
     events: list[str] = []
     semaphore = FairSemaphore()
-    deadline = Deadline.of(60, turn=RecordedTurn(events))
+    deadline = Deadline.of(60, slot=RecordedSlot(events))
     deadline.wait_for(semaphore)
     assert not events
     assert not semaphore.acquire(0)
 
 
-def test_others_have_the_turn_of_a_request_that_waits_for_a_semaphore() -> None:
+def test_others_have_the_slot_of_a_request_that_waits_for_a_semaphore() -> None:
     events: list[str] = []
     semaphore = FairSemaphore(0)
 
-    class Releasing(RecordedTurn):
+    class Releasing(RecordedSlot):
         def pause(self) -> None:
             super().pause()
             semaphore.release()
 
-    Deadline.of(60, turn=Releasing(events)).wait_for(semaphore)
+    Deadline.of(60, slot=Releasing(events)).wait_for(semaphore)
     assert events == ["pause", "resume"]
     assert not semaphore.acquire(0)
 
 
-def test_semaphore_is_released_if_the_turn_comes_too_late() -> None:
+def test_semaphore_is_released_if_the_slot_comes_too_late() -> None:
     semaphore = FairSemaphore(0)
 
-    class Late(RecordedTurn):
+    class Late(RecordedSlot):
         def pause(self) -> None:
             semaphore.release()
 
@@ -116,7 +116,7 @@ def test_semaphore_is_released_if_the_turn_comes_too_late() -> None:
             raise Unavailable("too late")
 
     with pytest.raises(Unavailable, match="too late"):
-        Deadline.of(60, turn=Late([])).wait_for(semaphore)
+        Deadline.of(60, slot=Late([])).wait_for(semaphore)
     assert semaphore.acquire(0)
 
 
@@ -125,68 +125,68 @@ def test_wait_for_a_semaphore_ends_at_the_deadline() -> None:
         Deadline.of(0).wait_for(FairSemaphore(0))
 
 
-def test_read_that_gets_no_long_turn_runs_again_when_one_is_free() -> None:
+def test_read_that_gets_no_long_slot_runs_again_when_one_is_free() -> None:
     events: list[str] = []
-    deadline = Deadline.of(60, turn=RecordedTurn(events))
+    deadline = Deadline.of(60, slot=RecordedSlot(events))
 
     def read() -> int:
         events.append("read")
         if events == ["read"]:
-            raise NoLongTurn("no turn")
+            raise NoLongSlot("no slot")
         return 7
 
     assert deadline.run(read) == 7
     assert events == ["read", "become long", "read"]
-    # The turn is new, so it is not shared at once.
+    # The slot is new, so it is not shared at once.
     deadline.check()
     assert events[3:] == []
 
 
-def test_read_does_not_wait_for_a_long_turn_after_the_deadline() -> None:
+def test_read_does_not_wait_for_a_long_slot_after_the_deadline() -> None:
     events: list[str] = []
-    deadline = Deadline.of(0, turn=RecordedTurn(events))
+    deadline = Deadline.of(0, slot=RecordedSlot(events))
 
     def read() -> None:
-        raise NoLongTurn("no turn")
+        raise NoLongSlot("no slot")
 
     with pytest.raises(Unavailable, match="takes longer than 0 seconds"):
         deadline.run(read)
     assert not events
 
 
-def test_client_that_disconnects_ends_the_wait_for_a_long_turn() -> None:
+def test_client_that_disconnects_ends_the_wait_for_a_long_slot() -> None:
     is_gone = False
 
-    class Waiting(RecordedTurn):
+    class Waiting(RecordedSlot):
         def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
             nonlocal is_gone
             assert not is_over()
             is_gone = True
             assert is_over()
-            raise Unavailable("no turn")
+            raise Unavailable("no slot")
 
     def read() -> None:
-        raise NoLongTurn("no turn")
+        raise NoLongSlot("no slot")
 
     deadline = Deadline.of(60, lambda: is_gone, Waiting([]))
     with pytest.raises(ClientDisconnected):
         deadline.run(read)
 
 
-def test_request_has_no_turn_while_it_waits_for_a_semaphore() -> None:
+def test_request_has_no_slot_while_it_waits_for_a_semaphore() -> None:
     events: list[str] = []
     semaphore = FairSemaphore(1)
-    Deadline.of(60, turn=RecordedTurn(events)).acquire(semaphore, "busy")
+    Deadline.of(60, slot=RecordedSlot(events)).acquire(semaphore, "busy")
     assert events == ["leave", "become long"]
     assert not semaphore.acquire(0)
 
 
-def test_semaphore_is_free_again_if_the_request_gets_no_long_turn() -> None:
-    class NoTurn(RecordedTurn):
+def test_semaphore_is_free_again_if_the_request_gets_no_long_slot() -> None:
+    class NoSlot(RecordedSlot):
         def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
-            raise Unavailable("no turn")
+            raise Unavailable("no slot")
 
     semaphore = FairSemaphore(1)
-    with pytest.raises(Unavailable, match="no turn"):
-        Deadline.of(60, turn=NoTurn([])).acquire(semaphore, "busy")
+    with pytest.raises(Unavailable, match="no slot"):
+        Deadline.of(60, slot=NoSlot([])).acquire(semaphore, "busy")
     assert semaphore.acquire(0)

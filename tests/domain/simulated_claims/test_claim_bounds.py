@@ -105,7 +105,7 @@ def test_required_traits_of_many_clauses() -> None:
     assert held.deadline.most < MOST_LOOKUPS
 
 
-def test_suppliers_of_many_groups_beside_a_split_class() -> None:
+def test_suppliers_of_many_groups_and_a_split_class() -> None:
     held = inventories()
     rules = CombinationRules((Demand("", (("SPLIT", 3),)), *groups(alike=False)), splittable=frozenset({0}))
     run(held, rules, [2 + n for n in range(CHILDREN)], alike=False)

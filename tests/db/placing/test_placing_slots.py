@@ -16,15 +16,15 @@ from placement_svc.db.placing import service as placing
 from placement_svc.db.placing.service import CLAIM_LOCK, PlacingOptions, PlacingService
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.errors import NoLongTurn, Unavailable
-from placement_svc.domain.execution.deadline import Deadline, Turn
+from placement_svc.domain.errors import NoLongSlot, Unavailable
+from placement_svc.domain.execution.deadline import Deadline, Slot
 from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.placing.placements import PlacementRequest
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read
 from tests.support.service import wait_until
-from tests.support.turns import RecordedTurn
+from tests.support.slots import RecordedSlot
 
 WRITERS = text("""
     SELECT count(*) FROM pg_stat_activity
@@ -45,13 +45,13 @@ def read_waiting(engine: Engine) -> int:
 
 
 class SharingDeadline(Deadline):
-    """A deadline that shares the turn at each check."""
+    """A deadline that shares the slot at each check."""
 
     __slots__ = ()
 
     def check(self) -> None:
-        if self.turn is not None:
-            self.turn.share(self.remaining())
+        if self.slot is not None:
+            self.slot.share(self.remaining())
 
 
 def wanted() -> PlacementRequest:
@@ -61,8 +61,8 @@ def wanted() -> PlacementRequest:
     return PlacementRequest(request=request, consumers=[claim], min_count=1, explanation="")
 
 
-def search(turn: Turn) -> SearchOptions:
-    return SearchOptions(deadline=SharingDeadline.of(60, turn=turn), memory=MemoryBudget(1 << 20))
+def search(slot: Slot) -> SearchOptions:
+    return SearchOptions(deadline=SharingDeadline.of(60, slot=slot), memory=MemoryBudget(1 << 20))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def group(api: Api, load_cloud: LoadCloud) -> str:
 
 
 @pytest.mark.parametrize(("in_group", "is_exclusive"), [(False, False), (True, False), (False, True)])
-def test_turn_is_shared_only_without_locks(
+def test_slot_is_shared_only_without_locks(
     database: Database,
     engine: Engine,
     group: str,
@@ -87,13 +87,13 @@ def test_turn_is_shared_only_without_locks(
         monkeypatch.setattr(placing, "MAX_UNLOCKED_ATTEMPTS", 0)
     writers: list[int] = []
 
-    class WatchedTurn(RecordedTurn):
+    class WatchedSlot(RecordedSlot):
         def share(self, seconds: float) -> None:
             with engine.connect() as connection:
                 writers.append(connection.execute(WRITERS).scalar_one())
 
     rule = PlacementGroupRule(group) if in_group else None
-    options = PlacingOptions(search=search(WatchedTurn([])), rule=rule)
+    options = PlacingOptions(search=search(WatchedSlot([])), rule=rule)
     result = PlacingService(database, ClaimService(database)).place(wanted(), options)
     assert len(result.placements.placed) == 1
     assert set(writers) == {0}
@@ -108,7 +108,7 @@ def test_exclusive_attempt_searches_what_the_one_before_has_left(
     with ThreadPoolExecutor(2) as threads:
         with engine.begin() as connection:
             connection.execute(select(func.pg_advisory_xact_lock(CLAIM_LOCK)))
-            options = PlacingOptions(search=search(RecordedTurn([])))
+            options = PlacingOptions(search=search(RecordedSlot([])))
             placed = [threads.submit(service.place, wanted(), options) for _ in range(2)]
             wait_until(lambda: read_waiting(engine) == 1)
             # The other attempt waits in this process, without a connection.
@@ -120,53 +120,53 @@ def test_exclusive_attempt_searches_what_the_one_before_has_left(
 
 
 @pytest.mark.parametrize("is_dry_run", [False, True])
-def test_search_that_gets_no_long_turn_waits_without_a_connection(
+def test_search_that_gets_no_long_slot_waits_without_a_connection(
     database: Database, load_cloud: LoadCloud, *, is_dry_run: bool
 ) -> None:
     load_cloud(read("h{VCPU8}"))
     in_use: list[int] = []
 
-    class LateTurn(RecordedTurn):
+    class LateSlot(RecordedSlot):
         def share(self, seconds: float) -> None:
             if not in_use:
-                raise NoLongTurn("no turn")
+                raise NoLongSlot("no slot")
 
         def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
             in_use.append(database.engine.pool.checkedout())  # type: ignore[attr-defined]
 
     service = PlacingService(database, ClaimService(database))
     call = service.find if is_dry_run else service.place
-    result = call(wanted(), PlacingOptions(search=search(LateTurn([]))))
+    result = call(wanted(), PlacingOptions(search=search(LateSlot([]))))
     assert len(result.placements.placed) == 1
     assert in_use == [0]
 
 
-def test_claims_into_a_group_wait_for_each_other_without_a_turn_and_a_connection(
+def test_claims_into_a_group_wait_for_each_other_without_a_slot_and_a_connection(
     database: Database, engine: Engine, group: str
 ) -> None:
     service = PlacingService(database, ClaimService(database))
-    turns: list[list[str]] = [[] for _ in range(4)]
+    slots: list[list[str]] = [[] for _ in range(4)]
 
     def place(events: list[str]) -> int:
-        options = PlacingOptions(search=search(RecordedTurn(events)), rule=PlacementGroupRule(group))
+        options = PlacingOptions(search=search(RecordedSlot(events)), rule=PlacementGroupRule(group))
         return len(service.place(wanted(), options).placements.placed)
 
-    with ThreadPoolExecutor(len(turns)) as threads:
+    with ThreadPoolExecutor(len(slots)) as threads:
         with engine.begin() as connection:
             placement_groups.lock(connection, group)
-            placed = [threads.submit(place, events) for events in turns]
-            wait_until(lambda: sum("pause" in events for events in turns) == len(turns) - 1)
+            placed = [threads.submit(place, events) for events in slots]
+            wait_until(lambda: sum("pause" in events for events in slots) == len(slots) - 1)
             # The first one may get its connection only now; the others have given theirs back.
             wait_until(lambda: database.engine.pool.checkedout() == 1)  # type: ignore[attr-defined]
-        assert [each.result() for each in placed] == [1] * len(turns)
-    assert sum("resume" in events for events in turns) == len(turns) - 1
+        assert [each.result() for each in placed] == [1] * len(slots)
+    assert sum("resume" in events for events in slots) == len(slots) - 1
 
 
 def test_claim_into_a_group_waits_at_most_until_its_deadline(
     database: Database, engine: Engine, group: str
 ) -> None:
     service = PlacingService(database, ClaimService(database))
-    first = PlacingOptions(search=search(RecordedTurn([])), rule=PlacementGroupRule(group))
+    first = PlacingOptions(search=search(RecordedSlot([])), rule=PlacementGroupRule(group))
     late = SearchOptions(deadline=Deadline.of(0.2), memory=MemoryBudget(1 << 20))
     with ThreadPoolExecutor(1) as threads:
         with engine.begin() as connection:

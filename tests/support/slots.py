@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 
-class RecordedTurn:
-    """A `Turn` that is always free, and appends the names of the calls to `events`."""
+class RecordedSlot:
+    """A `Slot` that is always free, and appends the names of the calls to `events`."""
 
     def __init__(self, events: list[str], name: str = "") -> None:
         self.events = events

@@ -1,22 +1,22 @@
-"""The order in which the requests of a worker run.
+"""The execution slots of a worker: which of its requests run, and in which order.
 
 Most requests take milliseconds. A few, such as a search for all candidates of a large cloud, compute for
 seconds. The threads of a process share one interpreter lock, so several of these would delay each step of
 the others, and they would occupy all threads that run the application.
 
-A request begins with a short turn, of which there are as many as threads. A request that has taken 0.1 s,
-and has computed or waited for statements for half of it, needs the long turn to continue, and gives back its
-short turn. A request with a large body needs it once the body is read. The requests that need the long turn
+A request begins with a short slot, of which there are as many as threads. A request that has taken 0.1 s,
+and has computed or waited for statements for half of it, needs the long slot to continue, and releases its
+short slot. A request with a large body needs it once the body is read. The requests that need the long slot
 get it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so
-that short requests always find a connection. One more keeps its short turn for a while, as long as others are
-free: on a busy machine, statements take so long that small requests seem long. Then it gets `NoLongTurn`: it
-drops what it has, waits without a connection until it is its turn, and starts again.
+that short requests always find a connection. One more keeps its short slot for a while, as long as others are
+free: on a busy machine, statements take so long that small requests seem long. Then it gets `NoLongSlot`: it
+drops what it has, waits without a connection until a long slot is free, and starts again.
 
-A request that waits for others of its worker gives back its turn, and gets one again within its deadline.
+A request that waits for others of its worker releases its slot, and gets one again within its deadline.
 
-Only requests that read get the last short turns. Otherwise commits that wait for a standby, or for a lock,
+Only requests that read get the last short slots. Otherwise commits that wait for a standby, or for a lock,
 could hold all of them, and nothing could be read. If there are standbys, requests that they can answer have
-more short turns and a long turn for themselves: they do not wait for requests that a frozen primary delays.
+more short slots and a long slot for themselves: they do not wait for requests that a frozen primary delays.
 """
 
 import math
@@ -25,42 +25,42 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from threading import BoundedSemaphore
 
-from placement_svc.domain.errors import NoLongTurn, Unavailable
+from placement_svc.domain.errors import NoLongSlot, Unavailable
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 
-READ_TURNS = 1
-"""The number of short turns of a worker that only reads can have."""
+READ_SLOTS = 1
+"""The number of short slots of a worker that only reads can have."""
 
-STANDBY_TURNS = 2
-"""The number of short turns of a worker that only reads on standbys can have, if there are standbys."""
+STANDBY_SLOTS = 2
+"""The number of short slots of a worker that only reads on standbys can have, if there are standbys."""
 
 MAX_WAITING = 100
 """Requests of a worker that may wait, each in a thread, because too many others are long."""
 
 MAX_EXTENSIONS = 10
-"""How often a request keeps its short turn, for 0.1 s more, because too many others are long."""
+"""How often a request keeps its short slot, for 0.1 s more, because too many others are long."""
 
 SENDING_SECONDS = 0.1
-"""Seconds for which a long response is generated in one turn."""
+"""Seconds for which a long response is generated in one slot."""
 
 MAX_SENDING_BYTES = 1024 * 1024
-"""Bytes at which that turn ends; they are in memory until the client has read them."""
+"""Bytes at which that slot ends; they are in memory until the client has read them."""
 
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
 _STANDBY_READ = re.compile(r"^/console(?![^/?])|[?&]stale=ok(?![^&#])")
 """The URIs of reads that standbys answer if there are any."""
 
-_TURNS_ARE_TAKEN = "Other requests took the time of this one: try again later."
+_SLOTS_ARE_TAKEN = "Other requests took the time of this one: try again later."
 
-_LONG_TURNS_ARE_TAKEN = "Other long requests took the time of this one: ask for less, or with a limit."
+_LONG_SLOTS_ARE_TAKEN = "Other long requests took the time of this one: ask for less, or with a limit."
 
 
-class Turns:
-    """The turns of a worker: `concurrency` short ones for any request, more for reads, and two long ones.
+class Slots:
+    """The slots of a worker: `concurrency` short ones for any request, more for reads, and two long ones.
 
-    `reads` short turns are for reads only, and `standby_reads` more for reads on standbys only. These have a
-    long turn of their own. At most `max_long` requests use or wait for a long turn while they have a database
+    `reads` short slots are for reads only, and `standby_reads` more for reads on standbys only. These have a
+    long slot of their own. At most `max_long` requests use or wait for a long slot while they have a database
     connection.
     """
 
@@ -73,25 +73,25 @@ class Turns:
         self.long_requests = FairSemaphore(max_long, max_waiting=MAX_WAITING)
         self._has_standbys = standby_reads > 0
 
-    def of_request(self, method: str, uri: str) -> "Turn":
-        """Return the turn of a request."""
+    def of_request(self, method: str, uri: str) -> "Slot":
+        """Return the slot of a request."""
         is_read = method in READ_METHODS
         on_standby = is_read and self._has_standbys and _STANDBY_READ.search(uri) is not None
-        return Turn(self, is_write=not is_read, on_standby=on_standby)
+        return Slot(self, is_write=not is_read, on_standby=on_standby)
 
 
-class Turn:
-    """The turn of one request; a context in which it runs.
+class Slot:
+    """The slot of one request; a context in which it runs.
 
     `on_standby` is true for a read that a standby can answer.
     """
 
-    def __init__(self, turns: Turns, *, is_write: bool = False, on_standby: bool = False) -> None:
-        self._turns = turns
-        self._long = turns.long_standby if on_standby else turns.long
-        primary = [] if on_standby else [turns.short_primary]
-        self._short = [*([turns.short_writes] if is_write else []), *primary, turns.short]
-        """The semaphores that a short turn acquires, in this order."""
+    def __init__(self, slots: Slots, *, is_write: bool = False, on_standby: bool = False) -> None:
+        self._slots = slots
+        self._long = slots.long_standby if on_standby else slots.long
+        primary = [] if on_standby else [slots.short_primary]
+        self._short = [*([slots.short_writes] if is_write else []), *primary, slots.short]
+        """The semaphores that a short slot acquires, in this order."""
         self._release: Callable[[], None] | None = None
         self._is_counted = False
         self._extensions = 0
@@ -99,7 +99,7 @@ class Turn:
         """Whether the response has begun, so that the request has no database connection any more."""
         self.is_long = False
 
-    def __enter__(self) -> "Turn":
+    def __enter__(self) -> "Slot":
         self._acquire()
         return self
 
@@ -107,21 +107,21 @@ class Turn:
         self.leave()
 
     def leave(self) -> None:
-        """Give back the turn, and the request's place among the long ones with a database connection."""
+        """Release the slot, and the request's place among the long ones with a database connection."""
         self.pause()
         if self._is_counted:
             self._is_counted = False
-            self._turns.long_requests.release()
+            self._slots.long_requests.release()
 
     def _acquire(self, seconds: float = math.inf) -> None:
-        """Get a turn within that many seconds; raise `Unavailable` after that."""
+        """Get a slot within that many seconds; raise `Unavailable` after that."""
         if not self.is_long:
             self._acquire_short(seconds)
             self._release = self._release_short
         elif self._long.acquire(seconds):
             self._release = self._long.release
         else:
-            raise Unavailable(_LONG_TURNS_ARE_TAKEN)
+            raise Unavailable(_LONG_SLOTS_ARE_TAKEN)
 
     def _acquire_short(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -130,14 +130,14 @@ class Turn:
             if not part.acquire(timeout=timeout):
                 for acquired in self._short[:number]:
                     acquired.release()
-                raise Unavailable(_TURNS_ARE_TAKEN)
+                raise Unavailable(_SLOTS_ARE_TAKEN)
 
     def _release_short(self) -> None:
         for part in self._short:
             part.release()
 
-    def _is_short_turn_free(self) -> bool:
-        """Return whether another request like this one would get a short turn at once."""
+    def _is_short_slot_free(self) -> bool:
+        """Return whether another request like this one would get a short slot at once."""
         try:
             self._acquire_short(0)
         except Unavailable:
@@ -146,21 +146,21 @@ class Turn:
         return True
 
     def pause(self) -> None:
-        """Give back the turn."""
+        """Release the slot."""
         if self._release is not None:
             self._release()
             self._release = None
 
     def share(self, seconds: float) -> None:
-        """Let other requests run; continue in a long turn within that many seconds.
+        """Let other requests run; continue in a long slot within that many seconds.
 
-        If too many requests share the long turns, keep a short turn up to `MAX_EXTENSIONS` times, as long as
-        others are free; then raise `NoLongTurn`. Raises `Unavailable` if the time is over.
+        If too many requests share the long slots, keep a short slot up to `MAX_EXTENSIONS` times, as long as
+        others are free; then raise `NoLongSlot`. Raises `Unavailable` if the time is over.
         """
         if not self._is_counted and not self._has_response:
-            if not self._turns.long_requests.acquire(0):
-                if self._extensions == MAX_EXTENSIONS or self.is_long or not self._is_short_turn_free():
-                    raise NoLongTurn(_LONG_TURNS_ARE_TAKEN)
+            if not self._slots.long_requests.acquire(0):
+                if self._extensions == MAX_EXTENSIONS or self.is_long or not self._is_short_slot_free():
+                    raise NoLongSlot(_LONG_SLOTS_ARE_TAKEN)
                 self._extensions += 1
                 return
             self._is_counted = True
@@ -169,19 +169,19 @@ class Turn:
         self._acquire(seconds)
 
     def become_long(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Wait for a long turn, which the request needs to start again; it has no database connection.
+        """Wait for a long slot, which the request needs to start again; it has no database connection.
 
         Raises `Unavailable` if the time or `is_over` ends the wait, or if too many requests wait so.
         """
         self.pause()
         end = time.monotonic() + seconds
-        if not self._turns.long_requests.acquire(seconds, is_over):
-            raise Unavailable(_LONG_TURNS_ARE_TAKEN)
+        if not self._slots.long_requests.acquire(seconds, is_over):
+            raise Unavailable(_LONG_SLOTS_ARE_TAKEN)
         self._is_counted = self.is_long = True
         self._acquire(max(0.0, end - time.monotonic()))
 
     def resume(self, seconds: float = math.inf, *, is_long: bool = False) -> None:
-        """Get a turn again after `pause`, a long one if the last one was or `is_long` is true.
+        """Get a slot again after `pause`, a long one if the last one was or `is_long` is true.
 
         Raises `Unavailable` after that many seconds.
         """
@@ -189,7 +189,7 @@ class Turn:
         self._acquire(seconds)
 
     def pieces(self, response: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the pieces of a response; those of a long one are generated in turns, and sent without."""
+        """Yield the pieces of a response; those of a long one are generated in slots, and sent without."""
         self._has_response = True
         pieces = iter(response)
         try:

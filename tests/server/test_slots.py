@@ -1,4 +1,4 @@
-"""Requests of a worker take turns: short ones, and one long one at a time."""
+"""The slots of a worker: short ones, and one for long requests."""
 
 import time
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from threading import Event
 
 import pytest
 
-from placement_svc.domain.errors import NoLongTurn, Unavailable
+from placement_svc.domain.errors import NoLongSlot, Unavailable
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
-from placement_svc.server import turns as module
-from placement_svc.server.turns import MAX_EXTENSIONS, Turn, Turns
+from placement_svc.server import slots as module
+from placement_svc.server.slots import MAX_EXTENSIONS, Slot, Slots
 from tests.support.service import TIMEOUT, wait_until
 
 
@@ -18,10 +18,10 @@ def never() -> bool:
     return False
 
 
-def long_response(turn: Turn) -> Iterator[bytes]:
+def long_response(slot: Slot) -> Iterator[bytes]:
     """Yield a response that has taken long after its first piece."""
     yield b"1"
-    turn.share(TIMEOUT)
+    slot.share(TIMEOUT)
     yield b"2"
 
 
@@ -51,23 +51,23 @@ def test_semaphore_that_is_not_released_in_time() -> None:
     assert lock.acquire(0)
 
 
-def test_long_request_gives_back_its_short_turn() -> None:
-    turns = Turns(concurrency=1, max_long=1)
-    with Turn(turns) as first:
+def test_long_request_releases_its_short_slot() -> None:
+    slots = Slots(concurrency=1, max_long=1)
+    with Slot(slots) as first:
         first.share(TIMEOUT)
-        with Turn(turns) as second:
+        with Slot(slots) as second:
             assert not second.is_long
         assert first.is_long
 
 
 def test_long_requests_run_one_at_a_time() -> None:
-    turns = Turns(concurrency=4, max_long=2)
+    slots = Slots(concurrency=4, max_long=2)
     running, stop = [], Event()
 
     def compute(name: str) -> None:
-        with Turn(turns) as turn:
+        with Slot(slots) as slot:
             while not stop.is_set():
-                turn.share(TIMEOUT)
+                slot.share(TIMEOUT)
                 running.append(name)
                 time.sleep(0.01)
                 running.append(name)
@@ -87,55 +87,55 @@ def test_semaphore_has_as_many_holders_as_its_value() -> None:
     assert [semaphore.acquire(0) for _ in range(2)] == [True, False]
 
 
-def test_request_that_becomes_long_beside_too_many_others_waits_and_starts_again() -> None:
-    turns = Turns(concurrency=2, max_long=1)
+def test_request_that_becomes_long_while_too_many_are_waits_and_starts_again() -> None:
+    slots = Slots(concurrency=2, max_long=1)
     order: list[str] = []
 
-    def wait(turn: Turn, name: str) -> None:
-        turn.become_long(TIMEOUT, never)
-        turn.share(TIMEOUT)
+    def wait(slot: Slot, name: str) -> None:
+        slot.become_long(TIMEOUT, never)
+        slot.share(TIMEOUT)
         order.append(name)
-        turn.__exit__()
+        slot.__exit__()
 
     with ThreadPoolExecutor(2) as threads:
-        with Turn(turns) as first:
+        with Slot(slots) as first:
             first.share(TIMEOUT)
-            others = [Turn(turns) for _ in range(2)]
+            others = [Slot(slots) for _ in range(2)]
             for number, other in enumerate(others):
                 with other:
                     for _ in range(MAX_EXTENSIONS):
                         other.share(TIMEOUT)
-                    with pytest.raises(NoLongTurn):
+                    with pytest.raises(NoLongSlot):
                         other.share(TIMEOUT)
                 threads.submit(wait, other, "ab"[number])
-                wait_until(lambda number=number: len(turns.long_requests._waiting) == number + 1)
-            # Those that wait hold no short turn.
-            with Turn(turns), Turn(turns):
+                wait_until(lambda number=number: len(slots.long_requests._waiting) == number + 1)
+            # Those that wait hold no short slot.
+            with Slot(slots), Slot(slots):
                 pass
         wait_until(lambda: order == ["a", "b"])
-    with Turn(turns) as last:
+    with Slot(slots) as last:
         last.share(TIMEOUT)
 
 
-def test_request_beside_too_many_long_ones_keeps_its_short_turn_only_if_others_are_free() -> None:
-    turns = Turns(concurrency=2, max_long=1)
-    with Turn(turns) as first:
+def test_request_that_becomes_long_while_too_many_are_keeps_its_short_slot_only_if_others_are_free() -> None:
+    slots = Slots(concurrency=2, max_long=1)
+    with Slot(slots) as first:
         first.share(TIMEOUT)
-        with Turn(turns) as second:
+        with Slot(slots) as second:
             second.share(TIMEOUT)
             assert not second.is_long
-            with Turn(turns), pytest.raises(NoLongTurn):
+            with Slot(slots), pytest.raises(NoLongSlot):
                 second.share(TIMEOUT)
 
 
-def test_request_with_a_large_body_counts_as_long_once_it_shares_its_turn() -> None:
-    turns = Turns(concurrency=2, max_long=1)
-    first, second = Turn(turns), Turn(turns)
+def test_request_with_a_large_body_counts_as_long_once_it_shares_its_slot() -> None:
+    slots = Slots(concurrency=2, max_long=1)
+    first, second = Slot(slots), Slot(slots)
     first.resume(is_long=True)
     first.share(TIMEOUT)
     first.pause()
     second.resume(is_long=True)
-    with pytest.raises(NoLongTurn):
+    with pytest.raises(NoLongSlot):
         second.share(TIMEOUT)
     first.leave()
     second.share(TIMEOUT)
@@ -154,47 +154,47 @@ def test_semaphore_for_which_too_many_wait() -> None:
     assert lock.acquire(0)
 
 
-def test_wait_for_a_long_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_a_long_slot_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the time limit, when it is over for another reason, and at once if too many wait."""
     monkeypatch.setattr(module, "MAX_WAITING", 1)
-    turns = Turns(concurrency=4, max_long=1)
-    with Turn(turns) as first, Turn(turns) as second:
+    slots = Slots(concurrency=4, max_long=1)
+    with Slot(slots) as first, Slot(slots) as second:
         first.share(TIMEOUT)
         for seconds, is_over in ((0.01, never), (TIMEOUT, lambda: True)):
             with pytest.raises(Unavailable):
                 second.become_long(seconds, is_over)
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(turns.long_requests.acquire, TIMEOUT)
-            wait_until(lambda: turns.long_requests._waiting)
+            waiting = threads.submit(slots.long_requests.acquire, TIMEOUT)
+            wait_until(lambda: slots.long_requests._waiting)
             with pytest.raises(Unavailable):
                 second.become_long(TIMEOUT, never)
             assert not waiting.done()
             first.leave()
             assert waiting.result()
-    turns.long_requests.release()
-    assert turns.long_requests.acquire(0)
+    slots.long_requests.release()
+    assert slots.long_requests.acquire(0)
 
 
-def test_response_that_takes_long_is_sent_beside_too_many_long_requests() -> None:
-    turns = Turns(concurrency=1, max_long=1)
-    sending = Turn(turns)
+def test_long_response_is_sent_while_too_many_requests_are_long() -> None:
+    slots = Slots(concurrency=1, max_long=1)
+    sending = Slot(slots)
 
-    with Turn(turns) as long:
+    with Slot(slots) as long:
         long.share(TIMEOUT)
         long.pause()
         assert list(sending.pieces(long_response(sending))) == [b"1", b"2"]
 
 
 def test_waiting_counts_against_the_deadline() -> None:
-    turns = Turns(concurrency=4, max_long=2)
-    with Turn(turns) as first, Turn(turns) as second:
+    slots = Slots(concurrency=4, max_long=2)
+    with Slot(slots) as first, Slot(slots) as second:
         first.share(TIMEOUT)
         with pytest.raises(Unavailable, match="Other long requests took the time"):
             second.share(0.01)
 
 
-def test_pieces_of_a_long_response_are_sent_without_a_turn() -> None:
-    turns = Turns(concurrency=1, max_long=1)
+def test_pieces_of_a_long_response_are_sent_without_a_slot() -> None:
+    slots = Slots(concurrency=1, max_long=1)
     closed = Event()
 
     class Response:
@@ -205,81 +205,81 @@ def test_pieces_of_a_long_response_are_sent_without_a_turn() -> None:
         def close(self) -> None:
             closed.set()
 
-    with Turn(turns) as turn:
-        turn.share(TIMEOUT)
-    pieces = turn.pieces(Response())
+    with Slot(slots) as slot:
+        slot.share(TIMEOUT)
+    pieces = slot.pieces(Response())
     for expected in (b"1", b"2"):
         assert next(pieces) == expected
-        assert turns.long.acquire(0)
-        turns.long.release()
+        assert slots.long.acquire(0)
+        slots.long.release()
     assert next(pieces, None) is None
     assert closed.is_set()
 
 
 def test_request_that_becomes_long_while_its_response_is_sent() -> None:
-    turns = Turns(concurrency=1, max_long=1)
-    turn = Turn(turns)
+    slots = Slots(concurrency=1, max_long=1)
+    slot = Slot(slots)
 
-    for _ in turn.pieces(long_response(turn)):
-        assert turns.long.acquire(0)
-        turns.long.release()
-    assert turn.is_long
-    with Turn(turns) as other:
+    for _ in slot.pieces(long_response(slot)):
+        assert slots.long.acquire(0)
+        slots.long.release()
+    assert slot.is_long
+    with Slot(slots) as other:
         other.share(TIMEOUT)
 
 
-def test_writes_leave_a_turn_for_reads() -> None:
-    turns = Turns(concurrency=2, max_long=1, reads=1)
+def test_writes_leave_a_slot_for_reads() -> None:
+    slots = Slots(concurrency=2, max_long=1, reads=1)
     with (
         ThreadPoolExecutor(1) as threads,
-        Turn(turns, is_write=True),
-        Turn(turns) as read,
+        Slot(slots, is_write=True),
+        Slot(slots) as read,
     ):
-        with Turn(turns, is_write=True):
+        with Slot(slots, is_write=True):
             read.pause()
-            third = Turn(turns, is_write=True)
+            third = Slot(slots, is_write=True)
             waiting = threads.submit(third.__enter__)
-            with Turn(turns):
+            with Slot(slots):
                 assert not waiting.done()
         waiting.result(TIMEOUT)
         third.pause()
 
 
-def test_paused_request_continues_when_a_turn_is_free() -> None:
-    turns = Turns(concurrency=1, max_long=1, reads=1)
-    with Turn(turns, is_write=True) as first:
+def test_paused_request_continues_when_a_slot_is_free() -> None:
+    slots = Slots(concurrency=1, max_long=1, reads=1)
+    with Slot(slots, is_write=True) as first:
         first.pause()
-        with Turn(turns, is_write=True):
+        with Slot(slots, is_write=True):
             with pytest.raises(Unavailable):
                 first.resume(0.01)
-            with Turn(turns):
+            with Slot(slots):
                 pass
         first.resume(TIMEOUT)
-        assert not turns.short_writes.acquire(blocking=False)
+        assert not slots.short_writes.acquire(blocking=False)
         assert not first.is_long
-    assert turns.short_writes.acquire(blocking=False)
+    assert slots.short_writes.acquire(blocking=False)
 
 
-def test_paused_request_that_waits_for_reads_leaves_the_turn_of_writes() -> None:
-    turns = Turns(concurrency=1, max_long=1)
-    first = Turn(turns, is_write=True)
-    with Turn(turns):
+def test_paused_request_that_waits_for_reads_leaves_the_slot_of_writes() -> None:
+    slots = Slots(concurrency=1, max_long=1)
+    first = Slot(slots, is_write=True)
+    with Slot(slots):
         with pytest.raises(Unavailable):
             first.resume(0.01)
-        assert turns.short_writes.acquire(blocking=False)
+        assert slots.short_writes.acquire(blocking=False)
 
 
-def test_long_request_continues_in_the_long_turn_after_a_pause() -> None:
-    turns = Turns(concurrency=1, max_long=2)
-    with Turn(turns) as first:
+def test_long_request_continues_in_the_long_slot_after_a_pause() -> None:
+    slots = Slots(concurrency=1, max_long=2)
+    with Slot(slots) as first:
         first.share(TIMEOUT)
         first.pause()
-        assert turns.long.acquire(0)
+        assert slots.long.acquire(0)
         with pytest.raises(Unavailable):
             first.resume(0.01)
-        turns.long.release()
+        slots.long.release()
         first.resume(TIMEOUT)
-        assert not turns.long.acquire(0)
+        assert not slots.long.acquire(0)
 
 
 @pytest.mark.parametrize(
@@ -297,43 +297,43 @@ def test_long_request_continues_in_the_long_turn_after_a_pause() -> None:
         ("PUT", "/traits/CUSTOM_A?stale=ok", False),
     ],
 )
-def test_reads_on_standbys_run_while_the_primary_holds_all_other_turns(
+def test_reads_on_standbys_run_while_the_primary_holds_all_other_slots(
     method: str, uri: str, on_standby: bool
 ) -> None:
-    turns = Turns(concurrency=1, max_long=1, reads=1, standby_reads=1)
-    with turns.of_request("PUT", "/traits/CUSTOM_A"), turns.of_request("GET", "/traits"):
-        turn = turns.of_request(method, uri)
+    slots = Slots(concurrency=1, max_long=1, reads=1, standby_reads=1)
+    with slots.of_request("PUT", "/traits/CUSTOM_A"), slots.of_request("GET", "/traits"):
+        slot = slots.of_request(method, uri)
         if on_standby:
-            turn.resume(0)
-            turn.pause()
+            slot.resume(0)
+            slot.pause()
         else:
             with pytest.raises(Unavailable):
-                turn.resume(0.01)
+                slot.resume(0.01)
 
 
 def test_a_long_read_on_a_standby_does_not_wait_for_one_on_the_primary() -> None:
-    turns = Turns(concurrency=1, max_long=3, standby_reads=1)
+    slots = Slots(concurrency=1, max_long=3, standby_reads=1)
     on_standby = "/traits?stale=ok"
-    with turns.of_request("GET", "/traits") as primary, turns.of_request("GET", on_standby) as standby:
+    with slots.of_request("GET", "/traits") as primary, slots.of_request("GET", on_standby) as standby:
         primary.share(0.01)
         standby.share(0.01)
-        with turns.of_request("GET", on_standby) as other, pytest.raises(Unavailable):
+        with slots.of_request("GET", on_standby) as other, pytest.raises(Unavailable):
             other.share(0.01)
 
 
-def test_without_standbys_all_reads_have_the_same_turns() -> None:
-    turns = Turns(concurrency=1, max_long=1)
-    with turns.of_request("GET", "/traits"), pytest.raises(Unavailable):
-        turns.of_request("GET", "/traits?stale=ok").resume(0.01)
+def test_without_standbys_all_reads_have_the_same_slots() -> None:
+    slots = Slots(concurrency=1, max_long=1)
+    with slots.of_request("GET", "/traits"), pytest.raises(Unavailable):
+        slots.of_request("GET", "/traits?stale=ok").resume(0.01)
 
 
-def test_pieces_of_a_long_response_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others have the turn after so many bytes, or so much time, and while the response is sent."""
+def test_pieces_of_a_long_response_share_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have the slot after so many bytes, or so much time, and while the response is sent."""
     monkeypatch.setattr(module, "MAX_SENDING_BYTES", 3)
     monkeypatch.setattr(module, "SENDING_SECONDS", TIMEOUT)
-    turns = Turns(concurrency=1, max_long=1)
-    turn = Turn(turns)
-    turn.is_long = True
+    slots = Slots(concurrency=1, max_long=1)
+    slot = Slot(slots)
+    slot.is_long = True
     generated: list[int] = []
 
     def response() -> Iterator[bytes]:
@@ -342,11 +342,11 @@ def test_pieces_of_a_long_response_share_a_turn(monkeypatch: pytest.MonkeyPatch)
             yield b"x"
 
     counts = []
-    for _ in turn.pieces(response()):
-        assert turns.long.acquire(0)
-        turns.long.release()
+    for _ in slot.pieces(response()):
+        assert slots.long.acquire(0)
+        slots.long.release()
         counts.append(len(generated))
     assert counts == [3, 3, 3, 6, 6, 6, 7]
     monkeypatch.setattr(module, "SENDING_SECONDS", 0)
     generated.clear()
-    assert [len(generated) for _ in turn.pieces(response())] == [1, 2, 3, 4, 5, 6, 7]
+    assert [len(generated) for _ in slot.pieces(response())] == [1, 2, 3, 4, 5, 6, 7]
