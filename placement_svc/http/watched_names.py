@@ -9,6 +9,7 @@ import yaml  # type: ignore[import-untyped]
 
 from placement_svc.domain.errors import Invalid, SetupError
 from placement_svc.domain.limits import MAX_NAME_LENGTH
+from placement_svc.domain.wording import short_reason
 from placement_svc.http.watched_file import read_regular_file
 
 MAX_NAMES = 100
@@ -58,7 +59,9 @@ class WatchedNames:
         try:
             return parse(text)
         except Invalid as error:
-            raise self._error(path, f"has an invalid {self.kind} for {name}: {error}") from error
+            raise self._error(
+                path, f"has an invalid {self.kind} for {name}: {short_reason(str(error))}"
+            ) from error
 
     def _error(self, path: Path, problem: str) -> SetupError:
         return SetupError(f"The file of watched {self.kind}s {path} {problem}")
