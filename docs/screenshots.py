@@ -23,6 +23,11 @@ VIEWS = {
 }
 """The path of each picture, which works in every cloud with the common resource classes."""
 
+EMPTY_SEARCH = "/allocation_candidates?resources=VCPU:4000"
+"""A search without candidates, which the overview lists a moment later."""
+
+HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
+
 SECTIONS = {"ask": "#candidates", "explanation": "#explanation"}
 """The headings at which pictures of long pages begin."""
 
@@ -34,6 +39,8 @@ def main(url: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         page = browser.new_page(viewport=SIZE, base_url=url, color_scheme="light")
+        page.request.get(EMPTY_SEARCH, headers=HEADERS)
+        page.wait_for_timeout(3000)
         for name, path in VIEWS.items():
             page.goto(path)
             _picture(page, name)
