@@ -81,7 +81,7 @@ class BatchMember:
         return not self.is_alone and (self.is_granted or self.is_refused or self.error is not None)
 
     def pause(self) -> None:
-        """Let others have the slot of the request while it waits for them."""
+        """Release the slot of the request while it waits for others."""
         if not self.is_paused:
             self.is_paused = True
             self.call.deadline.pause()

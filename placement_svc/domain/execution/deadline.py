@@ -112,7 +112,7 @@ class Deadline:
             raise ClientDisconnected("The client has disconnected.")
 
     def pause(self) -> None:
-        """Let others have the slot of the request, which waits for them."""
+        """Release the slot of the request while it waits for others."""
         if self.slot is not None:
             self.slot.pause()
 
