@@ -154,7 +154,7 @@ def _shorten_errors() -> Iterator[None]:
     """Shorten the errors of the block that no engine has shortened, such as those of the driver itself."""
     try:
         yield
-    except DBAPIError as error:
+    except SQLAlchemyError as error:
         shorten_texts(error)
         raise
 
