@@ -8,15 +8,19 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, func, literal, select, true, union_all
 from sqlalchemy.types import Integer
 
-from placement_svc.db.connections.engine import each_driver_row
 from placement_svc.db.filters import in_each_aggregate_set
-from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
+from placement_svc.db.prepared import CompiledQuery, each_row
+from placement_svc.db.repeated import RepeatedCache
+from placement_svc.db.search.criteria import MAX_COMMON_DEMANDS, SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS, demand_rows, is_supplier
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import provider_aggregates, provider_traits, resource_providers
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
+
+STATEMENT_CACHE_SIZE = 128
+"""Searches whose statements are cached: schedulers repeat their requests."""
 
 SUPPLY_SIZE = 500
 """Bytes of memory that a `SharedSupply` needs, with its part of the statements, approximately."""
@@ -69,24 +73,17 @@ def find_shared_supplies(
     """
     if criteria.sharing_trait_id is None:
         return {}
-    distinct = [each for each in dict.fromkeys(criteria.by_demand) if each.allows_sharing_providers]
+    distinct = tuple(each for each in dict.fromkeys(criteria.by_demand) if each.allows_sharing_providers)
     if not distinct:
         return {}
-    # Only the providers of one tree share a demand among them.
-    numbered = {number: each.whole or each for number, each in enumerate(distinct)}
-    if len(distinct) > MAX_SUBQUERY_DEMANDS:
-        query: Any = _select_by_rows(numbered)
-    else:
-        query = union_all(*(_select_shared_supplies(*each) for each in numbered.items()))
-    statement = query.order_by("number", "provider_id")
-    values = {"sharing_trait_id": criteria.sharing_trait_id}
+    build = _cached_statement if len(distinct) <= MAX_COMMON_DEMANDS else _build_statement
+    statement = build(distinct, criteria.sharing_trait_id)
     preferred = criteria.ordering.preferred if criteria.ordering else frozenset[int]()
     relevant = preferred.union(*criteria.rules.unsuffixed_required)
     supplies: defaultdict[SupplierCriteria, list[SharedSupply]] = defaultdict(list)
-    for number, provider_id, root_id, aggregate_ids, trait_ids in each_driver_row(
-        connection, statement, values
+    for number, provider_id, root_id, aggregate_ids, trait_ids in deadline.checked(
+        each_row(connection, statement)
     ):
-        deadline.check()
         memory.reserve(SUPPLY_SIZE + AGGREGATE_ID_SIZE * len(aggregate_ids))
         supply = SharedSupply(provider_id, root_id, tuple(aggregate_ids), relevant.intersection(trait_ids))
         supplies[distinct[number]].append(supply)
@@ -106,6 +103,22 @@ def aggregates_serving_required(shared_supplies: SharedSupplies, any_of: frozens
         if not any_of.isdisjoint(supply.trait_ids)
         for aggregate_id in supply.aggregate_ids
     }
+
+
+def _build_statement(distinct: tuple[SupplierCriteria, ...], sharing_trait_id: int) -> str:
+    """Return the SQL for the sharing providers that can supply these criteria, with their numbers."""
+    # Only the providers of one tree share a demand among them.
+    numbered = {number: each.whole or each for number, each in enumerate(distinct)}
+    if len(distinct) > MAX_SUBQUERY_DEMANDS:
+        query: Any = _select_by_rows(numbered)
+    else:
+        query = union_all(*(_select_shared_supplies(*each) for each in numbered.items()))
+    ordered = query.order_by("number", "provider_id")
+    return CompiledQuery.of(ordered).with_literals({"sharing_trait_id": sharing_trait_id})
+
+
+# Building a statement costs more than running it.
+_cached_statement = RepeatedCache(_build_statement, STATEMENT_CACHE_SIZE)
 
 
 def _select_shared_supplies(number: int, criteria: SupplierCriteria) -> Select[Any]:
