@@ -1,5 +1,7 @@
 """The checks that every request passes before routing, in their order (`docs/spec/http.md 1`)."""
 
+from http import HTTPStatus
+
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
@@ -8,6 +10,8 @@ from placement_svc.http import auth, microversion, request_id
 from placement_svc.http.cors import Cors
 from placement_svc.http.hosts import AllowedHosts
 from placement_svc.http.routes import MethodRule, Routes
+
+_STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
 
 def _check_body_headers() -> None:
@@ -44,6 +48,13 @@ def _set_version_headers(response: Response) -> Response:
     if microversion.current() is not None:
         response.headers["openstack-api-version"] = g.version_header
         response.headers["vary"] = "openstack-api-version"
+    return response
+
+
+def _use_standard_reason(response: Response) -> Response:
+    """Replace the reason of Werkzeug, which is in capitals, as in `404 NOT FOUND`; clients show it."""
+    if response.status_code != HTTPStatus.OK and (line := _STATUS_LINES.get(response.status_code)):
+        response.status = line
     return response
 
 
@@ -84,7 +95,7 @@ def install(
 
     @app.after_request
     def set_headers(response: Response) -> Response:
-        _set_version_headers(_drop_content_type(response))
+        _set_version_headers(_drop_content_type(_use_standard_reason(response)))
         if cors and request.method != "OPTIONS":
             cors.add_headers(request, response)
         return request_id.set_header(response)

@@ -108,6 +108,20 @@ def test_mount_point_without_slash_has_one_method(send):
 # Methods
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "line"),
+    [
+        ("GET", "/", ADMIN, "200 OK"),
+        ("PUT", "/traits/CUSTOM_A", ADMIN, "201 Created"),
+        ("DELETE", "/traits/CUSTOM_A", ADMIN, "404 Not Found"),
+        ("HEAD", "/traits", ADMIN, "405 Method Not Allowed"),
+        ("GET", "/traits", {}, "401 Unauthorized"),
+    ],
+)
+def test_status_line_has_the_standard_reason(method, path, headers, line, send):
+    assert send(method, path, headers=headers).status == line
+
+
 def test_method_in_lower_case_is_not_allowed(send):
     response = send("get", "/resource_providers")
     assert "The method get is not allowed for this resource." in error_of(response, 405)["detail"]
