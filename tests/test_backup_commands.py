@@ -29,9 +29,9 @@ from tests.support.soundness import audit_faults
 
 
 def placement_svc(*arguments: str | Path, **settings: str | Path) -> Result:
-    """Run a command."""
+    """Run a command with no other settings for the database."""
     env = {f"PLACEMENT_{name.upper()}": str(value) for name, value in settings.items()}
-    return CliRunner().invoke(main, [*map(str, arguments)], env=env)
+    return CliRunner(env={"PLACEMENT_DATABASE_URL": None}).invoke(main, [*map(str, arguments)], env=env)
 
 
 def refusal(*arguments: str | Path, url: str) -> str:
