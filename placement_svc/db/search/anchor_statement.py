@@ -33,7 +33,7 @@ from placement_svc.db.search.demand_rows import (
     supplier_id_lists,
 )
 from placement_svc.db.search.root_selection import RootSelection, Strategy
-from placement_svc.db.search.serving import ServingSet, is_served, serving_sets_of, with_serving_sets
+from placement_svc.db.search.serving import ServingSet, is_served, serving_sets_of, with_serving_aggregates
 from placement_svc.db.search.sharing import SharedSupplies, Supplies
 from placement_svc.db.search.suppliers import supplier_lists_query, supplier_query
 from placement_svc.db.search.tree_conditions import (
@@ -76,7 +76,7 @@ class AnchorStatement:
     `id_list_of_demand` holds the index of the supplier criteria of each demand.
 
     If sharing providers can supply a demand, the lists have the suppliers in the anchor's own tree only, and
-    the last column has the numbers of the `serving_sets` that serve each anchor.
+    the last column has the aggregates of the `serving_sets` that serve each anchor.
     """
 
     query: CompiledQuery
@@ -165,7 +165,7 @@ def _build_statement(
     if len(distinct) > MAX_SUBQUERY_DEMANDS:
         demands = _demand_rows(distinct, shared_supplies)
     examined_roots = _examined_roots(criteria, shared_supplies, demands, selection)
-    roots = with_serving_sets(examined_roots, serving_sets) if serving_sets else examined_roots
+    roots = with_serving_aggregates(examined_roots, serving_sets) if serving_sets else examined_roots
     # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
     # `selective_lookup` has these conditions itself.
@@ -186,7 +186,7 @@ def _build_statement(
         )
         texts = [_comma_separated(anchors.c[name]) for name in id_lists]
     if serving_sets:
-        texts.append(_comma_separated(anchors.c.serving_sets))
+        texts.append(_comma_separated(anchors.c.serving_aggregates))
     query = _select_rows(examined_roots, anchors, texts)
     number_of = {each: number for number, each in enumerate(distinct)}
     id_list_of_demand = tuple(map(number_of.__getitem__, criteria.by_demand))

@@ -1,6 +1,6 @@
 """Sharing providers in the statements that find anchors.
 
-A statement returns the numbers of the sets of sharing providers that serve a root, not the ids of these
+A statement returns the aggregates through which sharing providers serve a root, not the ids of these
 providers: with 3,000 hosts and 1,500 sharing providers in one aggregate, these would be 4,500,000 ids.
 """
 
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, FromClause, column, func, literal, select
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
 from placement_svc.db.filters import is_any
@@ -50,43 +49,35 @@ def serving_sets_of(
     return tuple(ServingSet(ids, dict(suppliers)) for suppliers, ids in aggregates_by_suppliers.items())
 
 
-def with_serving_sets(examined_roots: FromClause, serving_sets: Sequence[ServingSet]) -> FromClause:
-    """Return the examined roots with the column `serving_sets`: the numbers of the sets that serve each.
+def with_serving_aggregates(examined_roots: FromClause, serving_sets: Sequence[ServingSet]) -> FromClause:
+    """Return the examined roots with the column `serving_aggregates`: those that serve the tree of each.
 
-    The numbers are ascending; the column is null if no set serves the root. One join for all roots and
-    demands, because each demand would otherwise scan all aggregates for each root.
+    PostgreSQL computes it root by root, and for no further root once it has found as many anchors as are
+    needed: 2,000 of 4,100 with limit 1000, where each second root is a host (9 ms instead of 21). The OFFSET
+    keeps it from looking up each of thousands of aggregates in the index of each tree.
     """
-    pairs = [(number, id_) for number, each in enumerate(serving_sets) for id_ in each.aggregate_ids]
-    columns = (literal(list(values), ARRAY(Integer)) for values in zip(*pairs, strict=True))
-    aggregate = func.unnest(*columns).table_valued("number", "aggregate_id").render_derived()
-    return (
-        select(
-            examined_roots.c.id,
-            examined_roots.c.position,
-            func.array_agg(aggregate.c.number.distinct())
-            .filter(aggregate.c.number.is_not(None))
-            .label("serving_sets"),
-        )
-        .select_from(
-            examined_roots.outerjoin(
-                tree_aggregates.join(aggregate, aggregate.c.aggregate_id == tree_aggregates.c.aggregate_id),
-                tree_aggregates.c.root_id == examined_roots.c.id,
-            )
-        )
-        .group_by(examined_roots.c.position, examined_roots.c.id)
-        .order_by(examined_roots.c.position)
-        .subquery("served_roots")
+    ids = {id_ for each in serving_sets for id_ in each.aggregate_ids}
+    of_tree = (
+        select(tree_aggregates.c.aggregate_id)
+        .where(tree_aggregates.c.root_id == examined_roots.c.id)
+        .correlate(examined_roots)
+        .offset(0)
+        .subquery("of_tree")
     )
+    serving = select(of_tree.c.aggregate_id).where(is_any(of_tree.c.aggregate_id, ids)).distinct()
+    aggregates = func.array(serving.scalar_subquery()).label("serving_aggregates")
+    return select(examined_roots.c.id, examined_roots.c.position, aggregates).subquery("served_roots")
 
 
 def is_served(root: FromClause, serving_sets: Sequence[ServingSet], demand: int) -> ColumnElement[bool]:
     """Return the condition that one of the sets that serve a root can supply the demand with this index."""
-    numbers = [number for number, each in enumerate(serving_sets) if demand in each.supplier_ids]
-    if len(numbers) == len(serving_sets):
-        return root.c.serving_sets.is_not(None)
-    unnested = func.unnest(root.c.serving_sets).table_valued(column("number", Integer))
+    able = [each for each in serving_sets if demand in each.supplier_ids]
+    if len(able) == len(serving_sets):
+        return func.cardinality(root.c.serving_aggregates) > 0
+    unnested = func.unnest(root.c.serving_aggregates).table_valued(column("aggregate_id", Integer))
     serving = unnested.render_derived(name="serving")
-    return select(literal(1)).where(is_any(serving.c.number, numbers)).exists()
+    ids = {id_ for each in able for id_ in each.aggregate_ids}
+    return select(literal(1)).where(is_any(serving.c.aggregate_id, ids)).exists()
 
 
 class SharingSuppliers:
@@ -97,16 +88,23 @@ class SharingSuppliers:
 
     def __init__(self, serving_sets: Sequence[ServingSet], memory: MemoryBudget) -> None:
         self._sets = serving_sets
+        self._number_of = {
+            id_: number for number, each in enumerate(serving_sets) for id_ in each.aggregate_ids
+        }
         self._memory = memory
         self._by_numbers: dict[tuple[int, ...], Mapping[int, tuple[int, ...]]] = {}
 
-    def lists(self, numbers: Sequence[int] | None) -> Mapping[int, tuple[int, ...]]:
-        """Return the ascending ids in these sets by the index of each demand that one of them can supply."""
+    def lists(self, aggregate_ids: Iterable[int]) -> Mapping[int, tuple[int, ...]]:
+        """Return the ascending ids in the sets of these aggregates.
+
+        They are by the index of each demand that one of them can supply.
+        """
+        numbers = {self._number_of[id_] for id_ in aggregate_ids}
         if not numbers:
             return {}
         if len(numbers) == 1:
-            return self._sets[numbers[0]].supplier_ids
-        key = tuple(numbers)
+            return self._sets[numbers.pop()].supplier_ids
+        key = tuple(sorted(numbers))
         lists = self._by_numbers.get(key)
         if lists is None:
             lists = _united([self._sets[number] for number in key])

@@ -76,7 +76,7 @@ def test_sharing_providers_do_not_multiply_the_rows(engine: Engine, new_app: New
     assert response.json is not None
     assert len(response.json["allocation_requests"]) == HOSTS * SHARING
     with engine.connect() as connection:
-        [statement] = [each for each in sent if "serving_sets" in each.text]
+        [statement] = [each for each in sent if "serving_aggregates" in each.text]
         command = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}"
         [plan] = connection.exec_driver_sql(command, statement.parameters).scalar_one()
     pairs = (HOSTS + SHARING) * AGGREGATES
