@@ -8,6 +8,7 @@ from placement_svc.schemas.base import Schema
 from placement_svc.schemas.candidate_extensions import MAX_IGNORED_CONSUMERS, MAX_PREFERRED
 from placement_svc.schemas.groups import IN_TREE, MEMBER_OF, REQUIRED, RESOURCES, ROOT_REQUIRED
 from placement_svc.schemas.scalars import String, Version
+from placement_svc.schemas.staleness import STALE_KEYS
 
 SUFFIX = rf"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}"
 """The pattern of a request group's suffix (since 1.33)."""
@@ -171,7 +172,7 @@ class ExtendedRequestQuery(WholeRequestQuery):
 GROUP_KEYS = tuple(GroupQuery().fields)
 GROUP_KEY = re.compile(rf"({'|'.join(GROUP_KEYS)})(.*)")
 
-EXTENSION_KEYS = frozenset(["stale", *ExtendedRequestQuery().fields]) - frozenset(WholeRequestQuery().fields)
+EXTENSION_KEYS = STALE_KEYS.union(ExtendedRequestQuery().fields).difference(WholeRequestQuery().fields)
 """The keys that only a request which may use extensions has."""
 
 

@@ -59,7 +59,7 @@ def uses_extensions(pairs: Pairs) -> bool:
     """Return whether a query for resource providers has a key or a value that is an extension."""
     query = dict(pairs)
     return (
-        any(key in query for key in ("include", "limit", "marker", "sort_by"))
+        not ProviderQuery.extension_keys.isdisjoint(query)
         or query.get("uuid", "").startswith(_IN)
         or query.get("name", "").startswith(_CONTAINS)
     )

@@ -17,6 +17,7 @@ from placement_svc.schemas.groups import (
 )
 from placement_svc.schemas.query import Pairs, values_of
 from placement_svc.schemas.scalars import DASHED_UUID, UUID, String, Version
+from placement_svc.schemas.staleness import STALE_KEYS
 
 
 class NewProvider(Schema):
@@ -37,7 +38,7 @@ class ChangedProvider(Schema):
 class ProviderQuery(Schema):
     """The query parameters of GET /resource_providers."""
 
-    extension_keys = frozenset(["include", "limit", "marker", "sort_by", "stale"])
+    extension_keys = STALE_KEYS.union(["include", "limit", "marker", "sort_by"])
 
     name = String(metadata={"description": "The name of a provider."})
     uuid = String(uuid=DASHED_UUID, metadata={"description": "The uuid of a provider."})

@@ -19,6 +19,9 @@ class StaleQuery(Schema):
 
 _QUERY = StaleQuery()
 
+STALE_KEYS = frozenset(_QUERY.fields)
+"""The keys of `StaleQuery`, for the `extension_keys` of the queries that can have them."""
+
 
 def split_stale(pairs: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], bool]:
     """Return the pairs without the key `stale`, and whether it is there; raise `Invalid` for its value."""

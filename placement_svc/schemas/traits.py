@@ -8,6 +8,7 @@ from placement_svc.domain.traits import TraitFilter
 from placement_svc.schemas.base import Array, Schema
 from placement_svc.schemas.patches import EXPECTED_GENERATION
 from placement_svc.schemas.scalars import CUSTOM_NAME, Integer, String, matches
+from placement_svc.schemas.staleness import STALE_KEYS
 
 
 class TraitNames(Array):
@@ -35,7 +36,7 @@ class PatchedTraits(Schema):
 class TraitQuery(Schema):
     """The query parameters of GET /traits."""
 
-    extension_keys = frozenset(["stale"])
+    extension_keys = STALE_KEYS
 
     name = String(
         metadata={

@@ -3,12 +3,13 @@
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.scalars import String
+from placement_svc.schemas.staleness import STALE_KEYS
 
 
 class UsagesQuery(Schema):
     """The query parameters of GET /usages."""
 
-    extension_keys = frozenset(["stale"])
+    extension_keys = STALE_KEYS
 
     project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
     user_id = String(min_length=1, max_length=MAX_ID_LENGTH)

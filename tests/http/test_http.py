@@ -15,8 +15,10 @@ from placement_svc.api import candidates_response
 from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
+from placement_svc.domain.wording import EXTENSIONS_HEADER
 from placement_svc.http import json as http_json
 from placement_svc.http.endpoint import get_info
+from placement_svc.http.microversion import EXTENSION_VERSIONS, NEWEST
 from placement_svc.http.request_id import RequestIdFilter
 from tests.conftest import ADMIN
 from tests.support.cloud import read, uuid_of
@@ -464,6 +466,11 @@ def test_key_that_is_an_extension_is_explained(path, versions, named, send):
         assert detail.endswith(
             f"{named}: send the header OpenStack-API-Version: placement 1.39, placement-svc 1.0.  "
         )
+
+
+def test_header_of_extensions_names_the_newest_versions():
+    versions = f"placement {NEWEST}, placement-svc {EXTENSION_VERSIONS[-1]}"
+    assert f"OpenStack-API-Version: {versions}" == EXTENSIONS_HEADER
 
 
 @pytest.mark.parametrize(
