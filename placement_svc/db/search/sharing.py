@@ -11,7 +11,7 @@ from sqlalchemy.types import Integer
 from placement_svc.db.filters import in_each_aggregate_set
 from placement_svc.db.prepared import CompiledQuery, each_row
 from placement_svc.db.repeated import RepeatedCache
-from placement_svc.db.search.criteria import MAX_COMMON_DEMANDS, SearchCriteria, SupplierCriteria
+from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS, demand_rows, is_supplier
 from placement_svc.db.search.suppliers import supplier_query
 from placement_svc.db.shared_clauses import shared
@@ -76,7 +76,7 @@ def find_shared_supplies(
     distinct = tuple(each for each in dict.fromkeys(criteria.by_demand) if each.allows_sharing_providers)
     if not distinct:
         return {}
-    build = _cached_statement if len(distinct) <= MAX_COMMON_DEMANDS else _build_statement
+    build = _cached_statement if criteria.is_common else _build_statement
     statement = build(distinct, criteria.sharing_trait_id)
     preferred = criteria.ordering.preferred if criteria.ordering else frozenset[int]()
     relevant = preferred.union(*criteria.rules.unsuffixed_required)
