@@ -117,13 +117,13 @@ def _bounded(verify_token: Callable[..., Any], seconds: float) -> Callable[..., 
 
     from placement_svc.http.keystone_transport import time_limit
 
-    slots = BoundedSemaphore(MAX_ASKING)
+    asking = BoundedSemaphore(MAX_ASKING)
 
     def ask(token: str, retry: bool = True, **options: Any) -> Any:
         if not retry:
             # keystonemiddleware repeats a call within the first one, if Keystone rejects the service.
             return verify_token(token, retry, **options)
-        if not slots.acquire(blocking=False):
+        if not asking.acquire(blocking=False):
             raise Unavailable(f"{UNAVAILABLE} Too many requests wait for it.")
         try:
             g.deadline.pause()
@@ -132,7 +132,7 @@ def _bounded(verify_token: Callable[..., Any], seconds: float) -> Callable[..., 
         except ClientException as error:
             raise _unreachable(error) from error
         finally:
-            slots.release()
+            asking.release()
             g.deadline.resume()
         return data
 

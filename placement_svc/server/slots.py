@@ -4,7 +4,7 @@ Most requests take milliseconds. A few, such as a search for all candidates of a
 seconds. The threads of a process share one interpreter lock, so several of these would delay each step of
 the others, and they would occupy all threads that run the application.
 
-A request begins with a short slot, of which there are as many as threads. A request that has taken 0.1 s,
+A request begins in a short slot; there are as many of these as threads. A request that has taken 0.1 s,
 and has computed or waited for statements for half of it, needs the long slot to continue, and releases its
 short slot. A request with a large body needs it once the body is read. The requests that need the long slot
 get it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so

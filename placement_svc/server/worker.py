@@ -111,7 +111,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.slots = Slots(self.app.concurrency, max_long, reads=READ_SLOTS, standby_reads=standby_slots)
         self.slot_by_socket: dict[socket.socket, Slot] = {}
         self.read_deadlines = ReadDeadlines(self.settings.client_timeout)
-        self.keepalive_slots = BoundedSemaphore(KEEPALIVE_THREADS)
+        self.keepalive_threads = BoundedSemaphore(KEEPALIVE_THREADS)
         self.probe_pool = ThreadPoolExecutor(PROBE_THREADS)
         # One more than may wait for a body, so that the next one can end the oldest.
         self.body_pool = ThreadPoolExecutor(MAX_BODY_READERS + 1)
@@ -230,12 +230,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         try:
             if arrival.is_complete():
                 return True
-            if not self.keepalive_slots.acquire(blocking=False):
+            if not self.keepalive_threads.acquire(blocking=False):
                 return False
             try:
                 return arrival.receive_all(conn.sock)
             finally:
-                self.keepalive_slots.release()
+                self.keepalive_threads.release()
         finally:
             unreader.unread(bytes(arrival.data))
 
