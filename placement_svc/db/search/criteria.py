@@ -60,8 +60,8 @@ class SupplierCriteria:
     If several providers of a tree may supply the demand, its amount is `ANY_PART`, and `whole` has the
     criteria for a provider that supplies it alone, as sharing providers of other trees must.
 
-    `is_rare` means that fewer than `RARITY_THRESHOLD` inventories can give one of the amounts of the group;
-    `has_rare_traits`, that fewer providers have each of the traits of one of the sets that it requires.
+    `is_rare` means that fewer than `RARITY_THRESHOLD` inventories can give one of the amounts, and
+    `has_rare_traits` that fewer providers have each of the traits of one of the sets that it requires.
     `max_joined_classes` is the number of its resource classes that may become joins.
     """
 

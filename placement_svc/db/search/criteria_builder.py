@@ -153,7 +153,8 @@ class _ResolvedGroup:
     in_tree: int | None
     not_in_tree: frozenset[int]
     has_rare_traits: bool
-    is_rare: bool
+    rare_classes: frozenset[str]
+    """The classes of which fewer than `RARITY_THRESHOLD` inventories can give the amount."""
 
     @classmethod
     def of(cls, names: NamesLookup, group: RequestGroup, request: CandidatesRequest) -> "_ResolvedGroup":
@@ -164,7 +165,7 @@ class _ResolvedGroup:
         in_tree = None if group.in_tree is None else names.root_ids.get(group.in_tree, UNKNOWN_TREE)
         has_rare_traits = any(any_of.isdisjoint(names.frequent_traits) for any_of in required.any_of)
         amounts = request.least_amounts(group).items()
-        counts = (names.inventories_by_amount.get(resource, 0) for resource in amounts)
+        counts = ((item[0], names.inventories_by_amount.get(item, 0)) for item in amounts)
         return cls(
             class_ids=class_ids,
             required=required,
@@ -174,7 +175,7 @@ class _ResolvedGroup:
                 names.root_ids[uuid] for uuid in group.not_in_tree if uuid in names.root_ids
             ),
             has_rare_traits=has_rare_traits,
-            is_rare=any(count < RARITY_THRESHOLD for count in counts),
+            rare_classes=frozenset(name for name, count in counts if count < RARITY_THRESHOLD),
         )
 
     def supplier_criteria(self, demand: Demand, freed: FreedInventories) -> SupplierCriteria:
@@ -187,7 +188,7 @@ class _ResolvedGroup:
             not_in_tree=self.not_in_tree,
             is_unsuffixed=not demand.suffix,
             has_rare_traits=self.has_rare_traits and bool(demand.suffix),
-            is_rare=self.is_rare,
+            is_rare=any(name in self.rare_classes for name, _ in demand.resources),
             added=providers_fitting_only_without(freed, demand.resources) if freed else frozenset(),
         )
 

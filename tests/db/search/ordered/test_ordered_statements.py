@@ -131,6 +131,18 @@ def test_hosts_with_the_same_sharing_providers_are_combined_once(
         assert request_stats.current().anchors == 1
 
 
+def test_few_sharing_providers_make_no_other_class_rare(
+    api: Api, load_cloud: LoadCloud, forbid_lookup: Callable[..., None]
+) -> None:
+    """Three pools serve 250 hosts; those with the most VCPU are found without a lookup in the whole cloud."""
+    pools = [f"s{n}{{DISK_GB90}}$@A{n}" for n in range(3)]
+    load_cloud(read("; ".join([*pools, *(f"h{n}{{VCPU{n + 1}}}@A{n % 3}" for n in range(250))])))
+    forbid_lookup()
+    path = "/allocation_candidates?resources=VCPU:1,DISK_GB:1&order_by=spread:VCPU&limit=1"
+    [candidate] = api("GET", path, version=EXTENDED).json["allocation_requests"]
+    assert candidate["allocations"].keys() == {uuid_of("h249"), uuid_of("s0")}
+
+
 @pytest.mark.parametrize(
     "full_host",
     [
