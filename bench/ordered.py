@@ -1,24 +1,26 @@
 """Hosts of which a part is used, and one request in each order of `order_by`.
 
-The hosts are those of the scenarios `filters` and `filters-nested`, so that the request has one candidate in
-each host.
+The hosts are those of the scenarios `filters`, `filters-nested` and `shared`, so that the request has one
+candidate in each host.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
 
-from bench import filters
+from bench import clouds, filters
 from bench.clouds import Cloud, Consumer, Provider
 
 UNORDERED = "no order"
 
-ORDERS = {
-    UNORDERED: "",
-    "spread": "&order_by=spread:VCPU",
-    "pack": "&order_by=pack:VCPU",
-    "random": "&order_by=random",
-}
-"""The part of the query of each order."""
+
+def orders(resource_class: str) -> Mapping[str, str]:
+    """Return the part of the query of each order, those by what is free by that of this class."""
+    return {
+        UNORDERED: "",
+        "spread": f"&order_by=spread:{resource_class}",
+        "pack": f"&order_by=pack:{resource_class}",
+        "random": "&order_by=random",
+    }
 
 
 def flat(hosts: int) -> Cloud:
@@ -29,6 +31,11 @@ def flat(hosts: int) -> Cloud:
 def nested(hosts: int) -> Cloud:
     """Return hosts of four providers, of which each is partly used."""
     return _partly_used(filters.nested(hosts).providers)
+
+
+def shared(hosts: int) -> Cloud:
+    """Return hosts without disks and storage pools, of which each is partly used."""
+    return _partly_used(clouds.shared(hosts).providers)
 
 
 def _partly_used(providers: tuple[Provider, ...]) -> Cloud:

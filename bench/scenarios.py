@@ -80,11 +80,11 @@ def _filtered(query: str, all_filters: Iterable[Filter]) -> tuple[Request, ...]:
     )
 
 
-def _ordered(query: str) -> tuple[Request, ...]:
-    """Return the query in each order; it has one candidate in each host."""
+def _ordered(query: str, resource_class: str = "VCPU") -> tuple[Request, ...]:
+    """Return the query in each order, by what is free of a class; it has one candidate in each host."""
     return tuple(
         Request(name, query + order, lambda hosts: hosts, compared_with=ordered.UNORDERED)
-        for name, order in ordered.ORDERS.items()
+        for name, order in ordered.orders(resource_class).items()
     )
 
 
@@ -133,6 +133,13 @@ SCENARIOS = (
         "ordered-nested",
         ordered.nested,
         _ordered(NESTED.query),
+        with_reference=False,
+        version=VERSION_WITH_EXTENSIONS,
+    ),
+    Scenario(
+        "ordered-shared",
+        ordered.shared,
+        _ordered(SMALL, "DISK_GB"),
         with_reference=False,
         version=VERSION_WITH_EXTENSIONS,
     ),

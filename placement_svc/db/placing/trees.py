@@ -131,6 +131,8 @@ class PlacementTrees:
                 deadline=self._deadline,
                 memory=self._memory,
             )
+        # With `pack`, a claim from a sharing provider makes the keys of many trees better.
+        delivers_all = self.criteria.ordering.packs and bool(self._supplies)
         source = AnchorSource(
             self._connection,
             self.criteria,
@@ -138,12 +140,10 @@ class PlacementTrees:
             self._supplies,
             self._deadline,
             self._memory,
-            limit,
+            None if delivers_all else limit,
             self._freed,
         )
         self.facts, self.text_of = source.facts, source.text_of
-        # With `pack`, a claim from a sharing provider makes the keys of many trees better.
-        delivers_all = self.criteria.ordering.packs and bool(self._supplies)
         return OrderedBatches(source, limit=limit, delivers_all=delivers_all)
 
     def _read(self, anchors: Sequence[Anchor]) -> Sequence[RootSuppliers]:

@@ -12,7 +12,9 @@ from placement_svc.db.search.criteria import SearchCriteria, requiring_score
 from placement_svc.db.search.ignored_consumers import FreedInventories
 from placement_svc.db.search.ordered.batches import BatchSizes, max_roots_per_tree, max_useless
 from placement_svc.db.search.ordered.facts import FactsReader
+from placement_svc.db.search.ordered.own_roots import OwnInventories, OwnRoots
 from placement_svc.db.search.ordered.roots import OrderedRoots
+from placement_svc.db.search.ordered.served_roots import ServedRoots, served_keys
 from placement_svc.db.search.ordered.sets import OrderedSets
 from placement_svc.db.search.ordered.subtrees import OrderedSubtrees
 from placement_svc.db.search.root_sets import facts_about_sets
@@ -55,8 +57,8 @@ class AnchorSource:
     Few trees have one: for each score, the first batch has the roots of all of them, besides the first roots
     in order.
 
-    All anchors come in one batch without a limit, if a criterion is rare, if sharing providers can supply the
-    class of `order_by`, or if the trees with wrong amounts are many. The result is the same.
+    All anchors come in one batch without a limit, if a criterion is rare, or if the trees with wrong amounts
+    are many. The result is the same.
     """
 
     def __init__(
@@ -86,7 +88,6 @@ class AnchorSource:
         """The id of the class of `order_by`."""
         self._least_amount = min((amount for _, amount in amounts), default=0)
         """The least amount of it that a demand asks for."""
-        self._roots = OrderedRoots(connection, ordering, self._class_id, self._least_amount, deadline)
         freed_of_class = freed.get(ordering.resource_class or "", {})
         self._freed_roots = frozenset(each.root_id for each in freed_of_class.values())
         """The roots of the trees with wrong amounts."""
@@ -96,7 +97,33 @@ class AnchorSource:
         )
         self.facts = self._reader.facts
         self._orders_roots = limit is not None and self._can_order_roots()
+        self._shared_of_class = {
+            supply.provider_id: supply
+            for demand in ordering.class_demands
+            for supply in shared_supplies.get(criteria.by_demand[demand], ())
+        }
+        """The sharing providers that can supply the class of `order_by`."""
+        self._roots = self._ordered_roots()
         self._begin_score(len(ordering.preferred) if self._orders_roots else 0)
+
+    def _ordered_roots(self) -> OrderedRoots:
+        """Return the roots in their order."""
+        shared, spreads = self._shared_of_class if self._orders_roots else {}, self.ordering.spreads
+        self._reader.read_free(shared.keys())
+        own = None
+        if self._class_id is not None:
+            # The tree of a sharing provider is one of those that it serves.
+            inventories = OwnInventories(
+                class_id=self._class_id,
+                least_amount=self._least_amount,
+                excluded=frozenset(shared),
+                spreads=spreads,
+            )
+            own = OwnRoots(self._connection, inventories)
+        keys = served_keys(shared.values(), self.facts.free, spreads=spreads)
+        served = ServedRoots(self._connection, keys, self.criteria.root_count)
+        is_random = self.ordering.is_random
+        return OrderedRoots(self._connection, own, served, self.deadline, is_random=is_random)
 
     def _begin_score(self, score: int) -> None:
         """Deliver the trees that can have this score next; those with a higher one are delivered."""
@@ -134,6 +161,8 @@ class AnchorSource:
             self._sizes.first_roots_per_tree = max(self._sizes.first_roots_per_tree, roots_per_anchor)
         elif self._may_restrict:
             self._restrict()
+        elif self._shared_of_class:
+            self._is_in_order = False
 
     def _listing_cost(self) -> float:
         """Return how many roots can be examined while the roots in sets are listed with their keys.
@@ -147,11 +176,11 @@ class AnchorSource:
 
     @property
     def _may_restrict(self) -> bool:
-        """Whether the roots in sets may precede others.
+        """Whether the roots in sets may precede others, and can be ordered by their own inventories.
 
         With a random order and preferred traits, their trees would also precede others with the same score.
         """
-        return not (self.ordering.is_random and self.ordering.preferred)
+        return not (self.ordering.is_random and self.ordering.preferred) and not self._shared_of_class
 
     def _restrict(self) -> None:
         """Order only the roots in sets from now on."""
@@ -231,13 +260,8 @@ class AnchorSource:
             self._is_in_order = not self._is_restricted and after < max_useless(self.criteria.root_count)
 
     def _can_order_roots(self) -> bool:
-        """Return whether the keys of trees depend on their own inventories, and many trees fit.
-
-        The stored amounts of the class of `order_by` must also be right for most trees.
-        """
-        demands = self.ordering.class_demands
-        is_shared = any(self.criteria.by_demand[demand] in self.shared_supplies for demand in demands)
-        if is_shared or len(self._freed_roots) > max_useless(self.criteria.root_count):
+        """Return whether many trees fit, and the stored amounts of the class are right for most trees."""
+        if len(self._freed_roots) > max_useless(self.criteria.root_count):
             return False
         return not self.criteria.has_rare_criterion(self.shared_supplies.keys())
 

@@ -100,6 +100,11 @@ class FactsReader:
             self._known |= wanted
             self._fetch(wanted, of_class)
 
+    def read_free(self, provider_ids: Collection[int]) -> None:
+        """Read what these providers have free of the class."""
+        if provider_ids:
+            self._fetch((), provider_ids)
+
     def _union(self, lists: Iterable[Sequence[int]]) -> set[int]:
         """Return the members of all lists; trees that the same providers serve share some of these."""
         union: set[int] = set()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
-from placement_svc.db.search.ordered import anchors, batches, roots, search
+from placement_svc.db.search.ordered import anchors, batches, own_roots, search
+from placement_svc.db.search.ordered.served_roots import ServedRoots
 from placement_svc.domain.combining import ordered_candidates
 from tests.conftest import Api, LoadCloud, examples
 from tests.db.search.test_candidates_property import NO_DEADLINE
@@ -34,7 +35,7 @@ WAYS = (
 )
 """The ways to find the anchors; the last two are "in order" if filters do not limit the roots to sets.
 
-The third one tests roots by uuid for an amount, instead of reading those that have it.
+The third one tests roots by uuid for an amount, or for being served, instead of reading those that are.
 """
 
 
@@ -56,9 +57,11 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(batches, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
         patch.setattr(batches, "MAX_ORDERED_BATCHES", 10_000)
         patch.setattr(batches, "MIN_USELESS_LIMIT", 10_000)
+        patch.setattr(ServedRoots, "_most_listed", lambda *_: 10_000)
         patch.setattr(search, "CHUNK_GROWTH", 1)
         if way == "in order, tested by uuid":
-            patch.setattr(roots, "MIN_TESTED", 1)
+            patch.setattr(own_roots, "MIN_TESTED", 1)
+            patch.setattr(ServedRoots, "_most_listed", lambda *_: -1)
             # The same order also results if the best combination of a tree is tried before all others.
             patch.setattr(ordered_candidates, "MAX_SORTED_SUPPLIERS", 0)
         leaves = way == "in order, then all at once"

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 
 from bench import large_cloud
 from placement_svc.db.search.ordered import batches
+from placement_svc.db.search.ordered.served_roots import ServedRoots
 from placement_svc.db.search.ordered.subtrees import MAX_LEVELS, SAMPLE
 from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
@@ -141,6 +142,47 @@ def test_few_sharing_providers_make_no_other_class_rare(
     path = "/allocation_candidates?resources=VCPU:1,DISK_GB:1&order_by=spread:VCPU&limit=1"
     [candidate] = api("GET", path, version=EXTENDED).json["allocation_requests"]
     assert candidate["allocations"].keys() == {uuid_of("h249"), uuid_of("s0")}
+
+
+@pytest.mark.parametrize(
+    ("pool", "host"),
+    [("{0}", ""), ("50", ""), ("{0}", ",DISK_GB1{0}"), ("50", ",DISK_GB50")],
+    ids=["different", "alike", "different-and-own-disks", "alike-and-own-disks"],
+)
+def test_hosts_come_in_the_order_of_their_sharing_providers(
+    app: Flask,
+    api: Api,
+    load_cloud: LoadCloud,
+    forbid_lookup: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    pool: str,
+    host: str,
+) -> None:
+    """Ten hosts use each of 30 pools. Only the first are examined, without a lookup in the whole cloud.
+
+    Their roots are listed, or the roots of the cloud are tested for being served. Hosts without any disk, and
+    most pools, are not examined.
+    """
+    pools = [f"s{n}{{DISK_GB{pool.format(20 + n)}}}$@A{n}" for n in range(30)]
+    hosts = [f"h{n}{{VCPU8{host.format(n % 60)}}}@A{n % 30}" for n in range(300)]
+    load_cloud(read("; ".join([*pools, *hosts, *(f"n{n}{{VCPU8}}" for n in range(100))])))
+    paths = [
+        f"/allocation_candidates?resources=VCPU:1,DISK_GB:1&order_by={order}:DISK_GB"
+        for order in ("spread", "pack")
+    ]
+    every = [api("GET", path, version=EXTENDED).json["allocation_requests"] for path in paths]
+    forbid_lookup()
+    for most_listed in (-1, 10_000):
+        monkeypatch.setattr(ServedRoots, "_most_listed", lambda *_, most=most_listed: most)
+        for path, expected in zip(paths, every, strict=True):
+            with sent_statements(app.extensions["database"].engine) as statements:
+                limited = api("GET", f"{path}&limit=25", version=EXTENDED).json["allocation_requests"]
+            assert limited == expected[:25]
+            assert len(statements) <= FEW_STATEMENTS
+            assert request_stats.current().anchors == 25
+            # The second statement with roots reads the trees.
+            examined, *_ = filter(None, ((each.parameters or {}).get("root_ids") for each in statements))
+            assert len(examined.split(",")) <= 55
 
 
 @pytest.mark.parametrize(
