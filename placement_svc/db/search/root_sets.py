@@ -123,12 +123,14 @@ def has_set(criteria: SearchCriteria, shared_supplies: SharedSupplies, size: Set
 class SetFacts(NamedTuple):
     """How many sets a search has, how large the smallest one is, and how many read a whole class.
 
-    The size is None if no set is small.
+    The size is None if no set is small. `amount_count` is the number of sets of amounts, which are not
+    counted among the others; each reads a class.
     """
 
     set_count: int
     least_size: int | None
     class_reads: int
+    amount_count: int
 
 
 def facts_about_sets(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> SetFacts:
@@ -138,7 +140,8 @@ def facts_about_sets(criteria: SearchCriteria, shared_supplies: SharedSupplies) 
         *_trait_sets(criteria, shared_supplies, SetSize.ANY),
     ]
     least_size = min((each.size for each in sets if each.size is not None), default=None)
-    return SetFacts(len(sets), least_size, sum(each.reads_class for each in sets))
+    amount_count = sum(1 for _ in _amount_sets(criteria, shared_supplies))
+    return SetFacts(len(sets), least_size, sum(each.reads_class for each in sets), amount_count)
 
 
 def _aggregate_sets(

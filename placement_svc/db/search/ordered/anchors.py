@@ -47,7 +47,7 @@ class AnchorSource:
     the first batches are roots in the order of the best key that their trees can have. The roots with the
     best keys are often no anchors, or have a worse key themselves: the fullest hosts lack another class. So
     the batches grow. Schedulers repeat their requests, so the first batch has as many roots for each tree
-    that is wanted as the last search with the same criteria examined. If filters exclude most of the roots,
+    that is wanted as the last search with the same criteria examined. If most of the roots are not anchors,
     and it takes less time, only those in sets are ordered; with small sets, from the start. If most of these
     are not anchors either, or many roots have been examined, all trees that can have the score follow at
     once.
@@ -134,8 +134,8 @@ class AnchorSource:
         self.horizon = (-best_score, -math.inf, "")
         self._roots.restart(excluded=self._freed_roots)
         self._is_in_order = self._orders_roots
-        self._is_restricted = False
-        """Whether only the roots in sets are ordered."""
+        self._is_restricted = self._uses_amounts = False
+        """Whether only the roots in sets are ordered, and whether these include sets of amounts."""
         self._search_key = self._score_criteria, self.ordering
         self._sets = facts_about_sets(self._score_criteria, self.shared_supplies)
         root_count = self.criteria.root_count
@@ -161,8 +161,6 @@ class AnchorSource:
             self._sizes.first_roots_per_tree = max(self._sizes.first_roots_per_tree, roots_per_anchor)
         elif self._may_restrict:
             self._restrict()
-        elif self._shared_of_class:
-            self._is_in_order = False
 
     def _listing_cost(self) -> float:
         """Return how many roots can be examined while the roots in sets are listed with their keys.
@@ -176,15 +174,15 @@ class AnchorSource:
 
     @property
     def _may_restrict(self) -> bool:
-        """Whether the roots in sets may precede others, and can be ordered by their own inventories.
+        """Whether the roots in sets may precede others.
 
         With a random order and preferred traits, their trees would also precede others with the same score.
         """
-        return not (self.ordering.is_random and self.ordering.preferred) and not self._shared_of_class
+        return not (self.ordering.is_random and self.ordering.preferred)
 
-    def _restrict(self) -> None:
-        """Order only the roots in sets from now on."""
-        self._is_restricted = True
+    def _restrict(self, *, uses_amounts: bool = False) -> None:
+        """Order only the roots in sets from now on, with `uses_amounts` also in those of amounts."""
+        self._is_restricted, self._uses_amounts = True, uses_amounts
         self._roots.restrict(
             OrderedSets(
                 criteria=self._score_criteria,
@@ -193,6 +191,8 @@ class AnchorSource:
                 least_amount=self._least_amount,
                 spreads=self.ordering.spreads,
                 is_random=self.ordering.is_random,
+                uses_amounts=uses_amounts,
+                is_served=bool(self._shared_of_class),
             )
         )
         self._sizes = replace(self._sizes, intersects_sets=False)
@@ -251,13 +251,28 @@ class AnchorSource:
         """Continue with the roots in sets, or with all anchors, if that is faster than so many roots.
 
         Listing the roots in sets is worthwhile once it takes less time than to examine as many roots as
-        probably are left. If there are no sets, all anchors are found at once instead.
+        probably are left: first those in the sets of filters, then those in the sets of amounts as well.
+        Otherwise, all anchors are found at once.
         """
-        if self._sets.set_count and self._may_restrict and not self._is_restricted:
-            if self._listing_cost() <= after:
-                self._restrict()
+        cost, amounts_cost = self._listing_cost(), self._amounts_cost()
+        if self._may_restrict and self._sets.set_count and not self._is_restricted:
+            # A set that reads a class has most roots, and to read their keys takes longer than the amounts.
+            uses_amounts = amounts_cost < math.inf and self._sets.class_reads > 0
+            if cost <= after:
+                self._restrict(uses_amounts=uses_amounts or cost + amounts_cost <= after)
+        elif self._may_restrict and not self._uses_amounts and amounts_cost <= after:
+            self._restrict(uses_amounts=True)
         else:
             self._is_in_order = not self._is_restricted and after < max_useless(self.criteria.root_count)
+
+    def _amounts_cost(self) -> float:
+        """Return how many roots can be examined while the sets of amounts are read; infinite if none is used.
+
+        With a small set, none is used.
+        """
+        if self._sets.least_size is not None or not self._sets.amount_count:
+            return math.inf
+        return CLASS_COST * self.criteria.root_count * self._sets.amount_count
 
     def _can_order_roots(self) -> bool:
         """Return whether many trees fit, and the stored amounts of the class are right for most trees."""

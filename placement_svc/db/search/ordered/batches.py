@@ -35,7 +35,7 @@ A batch can also have as many roots as all batches before it, if that is more.
 """
 
 MIN_ANCHOR_RATIO = 1 / 20
-"""The part of the roots of a batch that must be anchors; otherwise filters exclude most roots."""
+"""The part of the roots of a batch that must be anchors; otherwise only roots in sets are worth examining."""
 
 MIN_SAMPLE = 30
 """The least number of roots of such a batch: fewer roots say little about the others."""
@@ -118,6 +118,5 @@ class BatchSizes:
         return max(0, max_useless(self.root_count) - (self.examined - self.before_horizon))
 
     def excludes_most(self, anchor_count: int) -> bool:
-        """Return whether filters exclude most roots, after a batch with so many anchors."""
-        are_few = self.last_batch >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * self.last_batch
-        return are_few and self.has_filters
+        """Return whether most roots are no anchors, after a batch with so many anchors."""
+        return self.last_batch >= MIN_SAMPLE and anchor_count < MIN_ANCHOR_RATIO * self.last_batch

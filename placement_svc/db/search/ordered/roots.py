@@ -162,7 +162,12 @@ class OrderedRoots:
     def _next_in_sets(self, sets: OrderedSets, size: int) -> Sequence[int]:
         """Return the next roots in sets by key."""
         key, text = self._after_in_sets
-        values = {"after_key": key, "after_text": text, "seed": self._seed}
+        values = {
+            "after_key": key,
+            "after_text": text,
+            "seed": self._seed,
+            "served_keys": self._served.keys_as_json,
+        }
         rows = fetch_rows(self._connection, sets.statement(size), values)
         if rows:
             self._after_in_sets = rows[-1][1:]

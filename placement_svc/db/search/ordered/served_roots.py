@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import Any
 
+import orjson
 from sqlalchemy import (
     Connection,
     FromClause,
@@ -84,6 +85,12 @@ class ServedRoots:
         self._root_count = root_count
         self._by_uuid = UuidCursor(connection)
         self.restart()
+
+    @cached_property
+    def keys_as_json(self) -> str:
+        """A JSON object with the key of each aggregate by its id."""
+        by_aggregate = {str(id_): each.key for each in self._keys for id_ in each.aggregate_ids}
+        return orjson.dumps(by_aggregate).decode()
 
     def restart(self) -> None:
         """Return all roots again, the first ones first."""

@@ -6,13 +6,27 @@ It reads all roots of the sets (`root_sets`), and returns those that come next.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, String, bindparam, func, literal, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    String,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal,
+    select,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import JSONB
 
 from placement_svc.db.filters import free_amount
 from placement_svc.db.prepared import FixedStatement
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.root_sets import SetSize, roots_in_sets
 from placement_svc.db.search.sharing import Supplies
+from placement_svc.db.search.tree_conditions import tree_aggregates
 from placement_svc.db.tables import inventories, resource_providers
 
 STATEMENT_CACHE_SIZE = 64
@@ -30,7 +44,9 @@ class OrderedSets:
 
     The key is what is free of the class `class_id` in an inventory with at least `least_amount`: with
     `spreads`, the negative of the greatest amount, otherwise the least one. Roots of the same key are in the
-    order of a text: the uuid, or with `is_random` a hash of the id. Without a class, all keys are 0.
+    order of a text: the uuid, or with `is_random` a hash of the id. Without a class, all keys are 0. With
+    `uses_amounts`, the trees also have the amounts of each demand. With `is_served`, the key can also be that
+    of a sharing provider.
     """
 
     criteria: SearchCriteria
@@ -39,19 +55,22 @@ class OrderedSets:
     least_amount: int
     spreads: bool
     is_random: bool
+    uses_amounts: bool
+    is_served: bool
 
     def statement(self, count: int) -> FixedStatement:
         """Return the statement for the next `count` roots; the search must have a set.
 
         Its rows have the id, the key and the text of each root. The parameters `after_key` and `after_text`
-        are those of the last root before, and `seed` is an integer that the hashes depend on.
+        are those of the last root before, and `seed` is an integer that the hashes depend on. `served_keys`
+        is a JSON object with the best key of the sharing providers of each aggregate, by its id.
         """
         build = _cached_statement if self.criteria.is_common else _build_statement
         return build(self, count)
 
 
 def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
-    in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), SetSize.ANY)
+    in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), SetSize.ANY, uses_amounts=sets.uses_amounts)
     assert in_sets is not None
     # The OFFSET makes PostgreSQL compute the key and the text of each root once.
     roots = (
@@ -70,7 +89,9 @@ def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
         .order_by(roots.c.key, roots.c.text)
         .limit(count)
     )
-    types = {"after_key": "bigint", "after_text": "text"} | ({"seed": "bigint"} if sets.is_random else {})
+    types = {"after_key": "bigint", "after_text": "text"}
+    types |= {"seed": "bigint"} if sets.is_random else {}
+    types |= {"served_keys": "jsonb"} if sets.is_served else {}
     return FixedStatement(query, types, prepares_at_first_use=False)
 
 
@@ -83,7 +104,7 @@ def _key(sets: OrderedSets, in_sets: FromClause) -> ColumnElement[int]:
     if sets.class_id is None:
         return literal(0, BigInteger)
     best = -func.max(_free) if sets.spreads else func.min(_free)
-    return (
+    own = (
         select(best)
         .where(
             _inventory.root_id == in_sets.c.root_id,
@@ -92,6 +113,15 @@ def _key(sets: OrderedSets, in_sets: FromClause) -> ColumnElement[int]:
         )
         .scalar_subquery()
     )
+    return func.least(own, _served_key(in_sets)) if sets.is_served else own
+
+
+def _served_key(in_sets: FromClause) -> ColumnElement[int]:
+    """Return the best key of the sharing providers that serve the tree of a root; null if there is none."""
+    keys = cast(bindparam("served_keys", type_=String), JSONB)
+    key = cast(keys.op("->>")(cast(tree_aggregates.c.aggregate_id, Text)), BigInteger)
+    in_tree = select(func.min(key)).where(tree_aggregates.c.root_id == in_sets.c.root_id)
+    return in_tree.correlate(in_sets).scalar_subquery()
 
 
 def _uuid(in_sets: FromClause) -> ColumnElement[str]:

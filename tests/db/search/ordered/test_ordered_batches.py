@@ -53,12 +53,10 @@ def test_the_last_batch_has_no_more_roots_than_may_be_examined_in_vain() -> None
 @pytest.mark.parametrize(
     ("root_count", "anchor_count", "excludes"), [(100, 4, True), (100, 5, False), (29, 0, False)]
 )
-def test_few_anchors_of_a_sample_show_that_filters_exclude_most_roots(
+def test_few_anchors_of_a_sample_show_that_most_roots_are_excluded(
     root_count: int, anchor_count: int, excludes: bool
 ) -> None:
-    filtered = replace(SIZES, has_filters=True)
-    assert after_batches((root_count, 0), sizes=filtered).excludes_most(anchor_count) is excludes
-    assert not after_batches((root_count, 0)).excludes_most(anchor_count)
+    assert after_batches((root_count, 0)).excludes_most(anchor_count) is excludes
 
 
 def test_a_remembered_number_of_roots_is_bounded() -> None:

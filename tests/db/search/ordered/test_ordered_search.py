@@ -1,5 +1,6 @@
 """Ordered searches: each way of finding the anchors gives the same answer, which agrees with the oracle."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,8 +33,9 @@ WAYS = (
     "in order, then all at once",
     "in small sets",
     "in order, then in sets",
+    "in order, then in sets of amounts",
 )
-"""The ways to find the anchors; the last two are "in order" if filters do not limit the roots to sets.
+"""The ways to find the anchors; two are "in order" if filters do not limit the roots to sets.
 
 The third one tests roots by uuid for an amount, or for being served, instead of reading those that are.
 """
@@ -54,7 +56,9 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(batches, "BATCH_GROWTH", 1)
         patch.setattr(batches, "MIN_SAMPLE", 0)
         patch.setattr(anchors.AnchorSource, "_listing_cost", lambda _: 0)
-        patch.setattr(batches, "MIN_ANCHOR_RATIO", 2 if way == "in order, then in sets" else 0)
+        uses_amounts = way == "in order, then in sets of amounts"
+        patch.setattr(anchors, "CLASS_COST", 0 if uses_amounts else math.inf)
+        patch.setattr(batches, "MIN_ANCHOR_RATIO", 2 if way.startswith("in order, then in sets") else 0)
         patch.setattr(batches, "MAX_ORDERED_BATCHES", 10_000)
         patch.setattr(batches, "MIN_USELESS_LIMIT", 10_000)
         patch.setattr(ServedRoots, "_most_listed", lambda *_: 10_000)

@@ -208,6 +208,24 @@ def test_fullest_hosts_lack_another_class(
     assert len(statements) <= FEW_STATEMENTS
 
 
+@pytest.mark.parametrize("pools", ["", "; s{DISK_GB9}$@A"], ids=["own-disks", "shared-disks"])
+def test_if_most_hosts_lack_an_amount_those_that_have_it_are_read(
+    app: Flask, api: Api, load_cloud: LoadCloud, forbid_lookup: Callable[..., None], pools: str
+) -> None:
+    """The 300 fullest hosts have no memory; few of them are examined."""
+    forbid_lookup()
+    disk = "}@A" if pools else ",DISK_GB9}"
+    hosts = [f"h{n}{{VCPU2{disk}" for n in range(300)] + [f"g{n}{{VCPU4,MEMORY_MB8{disk}" for n in range(210)]
+    load_cloud(read("; ".join(hosts) + pools))
+    for order in ("pack:VCPU", "pack:DISK_GB"):
+        path = f"/allocation_candidates?resources=VCPU:1,MEMORY_MB:1,DISK_GB:1&order_by={order}&limit=10"
+        with sent_statements(app.extensions["database"].engine) as statements:
+            response = api("GET", path, version=EXTENDED)
+        assert len(response.json["allocation_requests"]) == 10
+        *examined, _ = filter(None, ((each.parameters or {}).get("root_ids") for each in statements))
+        assert sum(len(each.split(",")) for each in examined) <= 150
+
+
 def test_anchors_of_a_batch_are_not_counted_as_useless(
     api: Api, load_cloud: LoadCloud, forbid_lookup: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
