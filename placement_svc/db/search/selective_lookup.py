@@ -4,7 +4,7 @@ It reads the index on (resource_class_id, max_allocatable), that of a trait, or 
 requests that few trees can satisfy, and searches all roots that are left.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, islice
 from typing import Any
 
@@ -40,6 +40,7 @@ from placement_svc.db.search.tree_conditions import (
     has_unsuffixed_required,
     is_after_cursor,
     is_allowed_root,
+    or_is_served,
     position_column,
     roots,
     sharing_aggregates,
@@ -143,20 +144,31 @@ def _joined_count(rare_first: Sequence[SupplierCriteria]) -> int:
 def _same_subtree(
     root: FromClause, criteria: SearchCriteria, shared_supplies: SharedSupplies
 ) -> Iterable[ColumnElement[bool]]:
-    """Yield the condition that the root's own tree has a subtree for each `same_subtree`.
+    """Yield the condition that one tree has a subtree for each `same_subtree`.
 
-    This is an extra filter, which excludes roots early. `placement_svc.domain.combining.constraints` checks
-    every `same_subtree` while combining, also those that are left out here because a sharing provider, whose
-    subtree is in another tree, could supply one of the demands, or because the filter would have more than
-    `MAX_FILTERED_JOINS`.
+    This is the root's own tree, or that of sharing providers that serve it, if these can supply all demands
+    of the set. It is an extra filter, which excludes roots early.
+    `placement_svc.domain.combining.constraints` checks every `same_subtree` while combining, also those that
+    are left out here because the filter would have more than `MAX_FILTERED_JOINS`.
     """
     filtered = 0
     for demands in criteria.rules.same_subtree:
         all_criteria = list(dict.fromkeys(criteria.by_demand[demand] for demand in sorted(demands)))
         joins = count_joins(all_criteria)
-        if shared_supplies.keys().isdisjoint(all_criteria) and filtered + joins <= MAX_FILTERED_JOINS:
+        if filtered + joins <= MAX_FILTERED_JOINS:
             filtered += joins
-            yield _has_subtree(root, all_criteria)
+            aggregate_ids = _aggregates_serving_all(all_criteria, shared_supplies)
+            yield or_is_served(_has_subtree(root, all_criteria), root, aggregate_ids)
+
+
+def _aggregates_serving_all(
+    all_criteria: Collection[SupplierCriteria], shared_supplies: SharedSupplies
+) -> set[int]:
+    """Return the aggregates of the sharing providers in trees that have one for each of these demands."""
+    supplies = [shared_supplies.get(criteria, ()) for criteria in all_criteria]
+    root_ids = set.intersection(*({each.root_id for each in of_demand} for of_demand in supplies))
+    serving = (each for of_demand in supplies for each in of_demand if each.root_id in root_ids)
+    return {aggregate_id for each in serving for aggregate_id in each.aggregate_ids}
 
 
 def _has_subtree(root: FromClause, all_criteria: Sequence[SupplierCriteria]) -> ColumnElement[bool]:

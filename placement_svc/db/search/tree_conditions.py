@@ -91,10 +91,10 @@ def has_supplier(
 
     A sharing provider serves it if the tree has a member in one of the aggregates `aggregate_ids`.
     """
-    return _or_is_served(matching.query.where(matching.root_id == root.c.id).exists(), root, aggregate_ids)
+    return or_is_served(matching.query.where(matching.root_id == root.c.id).exists(), root, aggregate_ids)
 
 
-def _or_is_served(
+def or_is_served(
     condition: ColumnElement[bool], root: FromClause, aggregate_ids: Collection[int]
 ) -> ColumnElement[bool]:
     """Return that a condition is met, or that a tree has a member in one of these aggregates, if any."""
@@ -138,7 +138,7 @@ def has_unsuffixed_required(
     has_each = []
     for any_of in required[:MAX_SINGLE_CONDITIONS]:
         aggregate_ids = aggregates_serving_required(shared_supplies, any_of)
-        has_each.append(_or_is_served(has_supplier_with([any_of]), root, aggregate_ids))
+        has_each.append(or_is_served(has_supplier_with([any_of]), root, aggregate_ids))
     if len(has_each) < 2:
         yield from has_each
     else:
@@ -158,7 +158,7 @@ def has_amounts_to_split(
             continue
         is_enough = allocatable_in_tree(root, class_id) >= literal(amount, BigInteger)
         aggregate_ids = sharing_aggregates(shared_supplies, criteria.by_demand[demand])
-        yield _or_is_served(is_enough, root, aggregate_ids)
+        yield or_is_served(is_enough, root, aggregate_ids)
 
 
 def allocatable_in_tree(root: FromClause, class_id: int) -> ColumnElement[int]:

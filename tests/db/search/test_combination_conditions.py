@@ -71,3 +71,20 @@ def test_ignored_consumer_frees_the_sum(api: Api, load_cloud: LoadCloud) -> None
     ignored = f"{TOGETHER}&ignore_consumer={uuid_of('consumer')}"
     response = api("GET", f"/allocation_candidates?{ignored}", version=EXTENDED)
     assert [list(each["allocations"]) for each in response.json["allocation_requests"]] == [[uuid_of("h")]]
+
+
+@pytest.mark.parametrize(
+    ("last", "found"), [("s{IPV4_ADDRESS9}$@A", 0), ("s{IPV4_ADDRESS9}$@A; t<s{VCPU9}$@A", 1)]
+)
+def test_lookup_finds_a_subtree_of_sharing_providers_only_in_one_tree(
+    api: Api, load_cloud: LoadCloud, caplog: pytest.LogCaptureFixture, last: str, found: int
+) -> None:
+    """Each host has VCPU, and is served with the other class; no host has a provider of both."""
+    cloud = f"{'; '.join(f'h{number}{{VCPU8}}@A' for number in range(HOSTS))}; {last}"
+    load_cloud(read(cloud))
+    caplog.set_level(logging.DEBUG, candidates.log.name)
+    groups = "resources_A=IPV4_ADDRESS:1&resources_B=VCPU:1&group_policy=none&same_subtree=_A,_B"
+    response = api("GET", f"/allocation_candidates?{groups}&limit=2", version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == found
+    anchors = re.findall(r"lookup for at most \d+ anchors found (\d+)", caplog.text)
+    assert sum(map(int, anchors)) <= (HOSTS + 1 if found else 2)
