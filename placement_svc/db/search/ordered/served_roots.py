@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 from sqlalchemy import (
+    BigInteger,
     Connection,
     FromClause,
     Integer,
@@ -178,13 +179,13 @@ def _served() -> FromClause:
 def _count_statement() -> FixedStatement:
     """Return the statement for the number of members of each key; it reads `most` index entries at most."""
     served = _served()
-    most = bindparam("most", type_=Integer)
+    most = bindparam("most", type_=BigInteger)
     of_aggregate = (
         select(_members.root_id).where(_members.aggregate_id == served.c.aggregate_id).limit(most).lateral()
     )
     counted = select(served.c.number).join(of_aggregate, true()).limit(most).subquery()
     query = select(counted.c.number, func.count()).group_by(counted.c.number)
-    return FixedStatement(query, _TYPES | {"most": "integer"})
+    return FixedStatement(query, _TYPES | {"most": "bigint"})
 
 
 def _list_statement() -> FixedStatement:
@@ -206,9 +207,9 @@ def _list_statement() -> FixedStatement:
         select(listed.number, listed.uuid, listed.root_id)
         .where(or_(listed.number > 0, listed.uuid > bindparam("after_uuid", type_=String)))
         .order_by(listed.number, listed.uuid)
-        .limit(bindparam("size", type_=Integer))
+        .limit(bindparam("size", type_=BigInteger))
     )
-    return FixedStatement(query, _TYPES | {"after_uuid": "text", "size": "integer"})
+    return FixedStatement(query, _TYPES | {"after_uuid": "text", "size": "bigint"})
 
 
 _MEMBER_COUNTS = _count_statement()

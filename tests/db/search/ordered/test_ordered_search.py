@@ -157,6 +157,18 @@ def test_limit_may_be_beyond_the_integers_of_the_database(
     assert (response.status_code, len(response.json["allocation_requests"])) == (200, 36)
 
 
+@pytest.mark.parametrize("most_listed", [-1, 10_000], ids=["tested", "listed"])
+def test_limit_of_hosts_with_sharing_providers_may_be_beyond_the_integers(
+    api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch, most_listed: int
+) -> None:
+    monkeypatch.setattr(SearchCriteria, "has_rare_criterion", lambda *_: False)
+    monkeypatch.setattr(ServedRoots, "_most_listed", lambda *_: most_listed)
+    load_cloud(read("s{DISK_GB9}$@A; t{DISK_GB8}$@A; h{VCPU8}@A; i{VCPU8}@A"))
+    query = "resources=VCPU:1,DISK_GB:1&order_by=spread:DISK_GB&limit=1000000000000"
+    response = api("GET", f"/allocation_candidates?{query}", version=EXTENDED)
+    assert (response.status_code, len(response.json["allocation_requests"])) == (200, 4)
+
+
 def test_random_order_lists_each_sharing_provider_once(
     api: Callable[..., Any], load_cloud: LoadCloud
 ) -> None:
