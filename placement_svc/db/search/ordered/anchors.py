@@ -17,6 +17,7 @@ from placement_svc.db.search.ordered.roots import OrderedRoots
 from placement_svc.db.search.ordered.served_roots import ServedRoots, served_keys
 from placement_svc.db.search.ordered.sets import OrderedSets
 from placement_svc.db.search.ordered.subtrees import OrderedSubtrees
+from placement_svc.db.search.ordered.uuid_order import MAX_CACHED_IDS
 from placement_svc.db.search.root_sets import facts_about_sets
 from placement_svc.db.search.sharing import SharedSupplies
 from placement_svc.domain.combining.ordering import Ordering, Rank, TreePosition, best_rank
@@ -112,11 +113,11 @@ class AnchorSource:
         self._reader.read_free(shared.keys())
         own = None
         if self._class_id is not None:
-            # The tree of a sharing provider is one of those that it serves.
+            # A sharing provider also serves its own tree, so its inventory is not needed here.
             inventories = OwnInventories(
                 class_id=self._class_id,
                 least_amount=self._least_amount,
-                excluded=frozenset(shared),
+                excluded=frozenset(shared) if len(shared) <= MAX_CACHED_IDS else frozenset(),
                 spreads=spreads,
             )
             own = OwnRoots(self._connection, inventories)

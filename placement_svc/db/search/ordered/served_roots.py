@@ -29,6 +29,7 @@ from placement_svc.db.filters import ids_text, is_any
 from placement_svc.db.prepared import FixedStatement, fetch_rows
 from placement_svc.db.search.ordered.uuid_order import (
     AFTER_ALL,
+    MAX_CACHED_IDS,
     STATEMENT_CACHE_SIZE,
     Position,
     UuidCursor,
@@ -131,7 +132,8 @@ class ServedRoots:
     def _next_tested(self, size: int) -> Sequence[int]:
         """Return the next roots of the current key; those of all keys are tested one by one."""
         current = self._keys[self._number]
-        root_ids = self._by_uuid.next(_tested(current.aggregate_ids, size), size)
+        build = _cached_tested if len(current.aggregate_ids) <= MAX_CACHED_IDS else _tested
+        root_ids = self._by_uuid.next(build(current.aggregate_ids, size), size)
         if self._by_uuid.exhausted:
             self._begin_key(self._number + 1)
         else:
@@ -216,7 +218,6 @@ _MEMBER_COUNTS = _count_statement()
 _LISTED = _list_statement()
 
 
-@lru_cache(STATEMENT_CACHE_SIZE)
 def _tested(aggregate_ids: tuple[int, ...], size: int) -> FixedStatement:
     """Return the statement for the next roots by uuid that one of these aggregates serves.
 
@@ -231,3 +232,6 @@ def _tested(aggregate_ids: tuple[int, ...], size: int) -> FixedStatement:
     )
     is_served = select(of_tree.c.aggregate_id).where(is_any(of_tree.c.aggregate_id, aggregate_ids)).exists()
     return by_uuid_statement(in_order_of_uuids(size, is_served))
+
+
+_cached_tested = lru_cache(STATEMENT_CACHE_SIZE)(_tested)

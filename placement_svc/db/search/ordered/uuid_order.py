@@ -12,6 +12,9 @@ from placement_svc.db.tables import resource_providers
 STATEMENT_CACHE_SIZE = 64
 """Statements of one kind whose texts are cached: schedulers repeat the requests for the same flavors."""
 
+MAX_CACHED_IDS = 1000
+"""The most ids of sharing providers, or of their aggregates, in a text that is cached."""
+
 INDEX_PLANS = f"{SERIAL_PLANS}; SET LOCAL random_page_cost = 1.1"
 """The SQL before a statement for the next roots by uuid: it prefers indexes until the end of the transaction.
 
