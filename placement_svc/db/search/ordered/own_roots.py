@@ -55,7 +55,7 @@ class OwnInventories:
     spreads: bool
 
     @property
-    def are_allowed(self) -> Iterator[ColumnElement[bool]]:
+    def conditions(self) -> Iterator[ColumnElement[bool]]:
         """The conditions on an inventory, apart from the least amount."""
         yield _inventory.resource_class_id == self.class_id
         if self.excluded:
@@ -154,7 +154,7 @@ def _by_free(own: OwnInventories, after: int | None, last: int | None, size: int
 
     It contains all values: without them, PostgreSQL would expect a few inventories, and sort them.
     """
-    query = select(_inventory.root_id, _free).where(*own.are_allowed, _free >= own.least_amount)
+    query = select(_inventory.root_id, _free).where(*own.conditions, _free >= own.least_amount)
     spreads = own.spreads
     if after is not None:
         query = query.where(_free < after if spreads else _free > after)
@@ -192,4 +192,4 @@ def _by_uuid_of_free(own: OwnInventories, free: int, size: int) -> FixedStatemen
 
 def _with_free(own: OwnInventories, free: int) -> Select[tuple[int]]:
     """Return the query for the inventories of a root with so much free."""
-    return select(_inventory.root_id).where(_inventory.root_id == root.id, *own.are_allowed, _free == free)
+    return select(_inventory.root_id).where(_inventory.root_id == root.id, *own.conditions, _free == free)
