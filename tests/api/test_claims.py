@@ -16,6 +16,7 @@ from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.claims_oracle import consumer
 from tests.support.cloud import read, uuid_of
+from tests.support.small_batches import small_batches
 from tests.support.statements import sent_statements
 
 A, B, C = map(uuid_of, ["consumer a", "consumer b", "consumer c"])
@@ -471,6 +472,20 @@ def test_each_consumer_gets_the_best_of_what_is_left(
     assert [claim["root"]["name"] for claim in response.json["claims"]] == roots
 
 
+def test_packing_a_sharing_provider_makes_the_trees_that_it_serves_better(
+    api: Api, load_cloud: LoadCloud
+) -> None:
+    """Three hosts have the same key until the pool of the first one has less free, and the third one too."""
+    first, second, third = sorted("ghi", key=uuid_of)
+    pools = "s{DISK_GB10}$@A; t{DISK_GB10}$@B"
+    load_cloud(read(f"{pools}; {first}{{VCPU1}}@A; {second}{{VCPU1}}@B; {third}{{VCPU1}}@A"))
+    uuids = [uuid_of(f"server {number}") for number in range(3)]
+    request = "resources=VCPU:1,DISK_GB:4&order_by=pack:DISK_GB"
+    with small_batches():
+        response = api("POST", "/claims", json=body(*uuids, request=request))
+    assert [claim["root"]["name"] for claim in response.json["claims"]] == [first, third, second]
+
+
 @pytest.mark.parametrize("order_by", ["random", "spread:VCPU", "pack:VCPU"])
 def test_preferred_traits_come_before_the_order(api: Api, load_cloud: LoadCloud, order_by: str) -> None:
     load_cloud(read("g{VCPU8}; h{VCPU6}#HW_NUMA_ROOT; i{VCPU4}"))
@@ -496,6 +511,28 @@ def test_all_candidates_are_used_when_a_preferred_provider_of_all_trees_is_full(
     suppliers = [provider for claim in response.json["claims"] for provider in claim["allocations"]]
     assert suppliers[0] == uuid_of("s")
     assert sorted(suppliers[1:]) == sorted([uuid_of("g"), uuid_of("h")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("order_by", "count", "most"),
+    [
+        ("pack:VCPU", 1, 40),
+        ("pack:VCPU", 3, 40),
+        ("spread:DISK_GB", 3, 40),
+        ("pack:DISK_GB", 1, 40),
+        # All 50 hosts of the fullest pool, as its first claim puts them before all others.
+        ("pack:DISK_GB", 3, 90),
+    ],
+)
+def test_claims_of_hosts_with_shared_storage_read_few_trees(
+    api: Api, load_cloud: LoadCloud, order_by: str, count: int, most: int
+) -> None:
+    pools = [f"s{n}{{DISK_GB{90 + n}}}$@A{n}" for n in range(5)]
+    load_cloud(read("; ".join([*pools, *(f"h{n}{{VCPU{n + 1}}}@A{n % 5}" for n in range(250))])))
+    uuids = [uuid_of(f"server {number}") for number in range(count)]
+    request = f"resources=VCPU:1,DISK_GB:1&order_by={order_by}"
+    assert api("POST", "/claims", json=body(*uuids, request=request)).status_code == 200
+    assert request_stats.current().anchors <= most
 
 
 @pytest.mark.parametrize("options", ["", "&order_by=random", "&preferred=HW_NUMA_ROOT"])

@@ -118,15 +118,12 @@ class UnorderedBatches:
 
 
 class OrderedBatches:
-    """Anchors in the order of the best rank that their trees can have.
+    """Anchors in the order of the best rank that their trees can have."""
 
-    With `delivers_all`, the first batch has all of them.
-    """
-
-    def __init__(self, source: AnchorSource, *, limit: int, delivers_all: bool) -> None:
+    def __init__(self, source: AnchorSource, *, limit: int) -> None:
         self._source = source
         self._limit = limit
-        self._chunk = None if delivers_all else limit
+        self._chunk: int | None = limit
         self._numbers = count()
         self._pending: list[tuple[TreePosition, int, Anchor]] = []
         """A heap of anchors by the positions that their trees do not precede."""
@@ -139,7 +136,11 @@ class OrderedBatches:
 
     def among(self, root_ids: Collection[int]) -> Sequence[Anchor]:
         """Return the anchors among these roots; they are not delivered again."""
-        return self._source.anchors_among(root_ids)
+        ids = frozenset(root_ids)
+        pending = [each for each in self._pending if each[2].id in ids]
+        self._pending = [each for each in self._pending if each[2].id not in ids]
+        heapq.heapify(self._pending)
+        return [*(anchor for _, _, anchor in pending), *self._source.anchors_among(root_ids)]
 
     def next(self, placed: int) -> Sequence[Anchor] | None:
         """Return the anchors with the best positions, None if no anchor is left.

@@ -200,6 +200,8 @@ class _PlacementSearch:
             if placed is None:
                 break
             found.append(placed)
+            if len(found) < len(self._consumers):
+                placer.add(self._usable(self.trees.read_improved(placed.candidate)))
         return found
 
     def _next(

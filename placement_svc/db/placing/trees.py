@@ -1,7 +1,8 @@
 """The trees among which a search places consumers, read in batches as they are needed."""
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
@@ -13,14 +14,17 @@ from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
 from placement_svc.db.search.ordered.anchors import AnchorSource
 from placement_svc.db.search.random_root import random_root_uuid
-from placement_svc.db.search.sharing import find_shared_supplies
+from placement_svc.db.search.serving import served_root_ids
+from placement_svc.db.search.sharing import SharedSupply, find_shared_supplies
 from placement_svc.db.search.simulated_suppliers import (
     SimulatedSuppliers,
     read_suppliers,
     shuffled_suppliers,
     suppliers_by_uuid,
 )
+from placement_svc.domain.combining.candidates import Candidate
 from placement_svc.domain.combining.ordering import SupplierFacts
+from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.execution import request_stats
 from placement_svc.domain.groups import CandidatesRequest, OrderMethod
 from placement_svc.domain.placing.tree_orders import Key
@@ -59,6 +63,8 @@ class PlacementTrees:
         self.criteria = resolve_criteria(connection, request, one_provider_per_tree=False, freed=self._freed)
         self._supplies = find_shared_supplies(connection, self.criteria, self._deadline, self._memory)
         self._sharing_roots = {supply.root_id for supplies in self._supplies.values() for supply in supplies}
+        self._packed = self._packed_supplies()
+        """The sharing providers whose claims make other trees better, until these have been read."""
         self.suppliers = SimulatedSuppliers()
         """The suppliers around the roots that have been read."""
         self.roots: list[RootSuppliers] = []
@@ -71,7 +77,7 @@ class PlacementTrees:
         """What decides between roots of the same rank, by the id of a root."""
         self._batches = self._anchor_batches(limit)
         self.reserved_by_batches = 0
-        """The bytes of the memory budget that `read_next` has reserved."""
+        """The bytes of the memory budget that `read_next` and `read_improved` have reserved."""
 
     @property
     def has_sharing_supplier(self) -> bool:
@@ -96,15 +102,43 @@ class PlacementTrees:
         """Read all trees that are left."""
         self._read(self._batches.remaining())
 
+    def read_improved(self, candidate: Candidate) -> Sequence[RootSuppliers]:
+        """Read the trees whose keys the claim of a candidate has made better, and return their roots.
+
+        With `pack`, these are the trees that a sharing provider of the class serves, which has less free now.
+        """
+        _, supplier_ids = divided(self.criteria.rules.demands, candidate)
+        claimed = [self._packed.pop(id_) for id_ in self._packed.keys() & set(supplier_ids)]
+        if not claimed or self.is_complete:
+            return []
+        aggregate_ids = {id_ for supply in claimed for id_ in supply.aggregate_ids}
+        with self._batch():
+            root_ids = served_root_ids(self._connection, aggregate_ids)
+            return self._read(self._batches.among(root_ids))
+
+    def _packed_supplies(self) -> dict[int, SharedSupply]:
+        """Return the sharing providers of the class of `pack`, by their ids."""
+        ordering = self.criteria.ordering
+        if ordering is None or not ordering.packs:
+            return {}
+        return {
+            supply.provider_id: supply
+            for demand in ordering.class_demands
+            for supply in self._supplies.get(self.criteria.by_demand[demand], ())
+        }
+
     def read_next(self, placed: int) -> Sequence[RootSuppliers] | None:
         """Read a batch, and return its roots, None if none is left; so many consumers have been placed."""
+        with self._batch():
+            anchors = self._batches.next(placed)
+            return None if anchors is None else self._read(anchors)
+
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """Count what the memory budget reserves in the block as that of batches."""
         reserved = self._memory.reserved
-        anchors = self._batches.next(placed)
-        if anchors is None:
-            return None
-        roots = self._read(anchors)
+        yield
         self.reserved_by_batches += self._memory.reserved - reserved
-        return roots
 
     def around(self, root_ids: frozenset[int]) -> Sequence[RootSuppliers]:
         """Return the roots that have been read and around which there can be candidates with these roots."""
@@ -131,8 +165,6 @@ class PlacementTrees:
                 deadline=self._deadline,
                 memory=self._memory,
             )
-        # With `pack`, a claim from a sharing provider makes the keys of many trees better.
-        delivers_all = self.criteria.ordering.packs and bool(self._supplies)
         source = AnchorSource(
             self._connection,
             self.criteria,
@@ -140,11 +172,11 @@ class PlacementTrees:
             self._supplies,
             self._deadline,
             self._memory,
-            None if delivers_all else limit,
+            limit,
             self._freed,
         )
         self.facts, self.text_of = source.facts, source.text_of
-        return OrderedBatches(source, limit=limit, delivers_all=delivers_all)
+        return OrderedBatches(source, limit=limit)
 
     def _read(self, anchors: Sequence[Anchor]) -> Sequence[RootSuppliers]:
         """Read the suppliers of further anchors, and return the roots with them."""

@@ -5,10 +5,10 @@ providers: with 3,000 hosts and 1,500 sharing providers in one aggregate, these 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, FromClause, column, func, literal, select
+from sqlalchemy import ColumnElement, Connection, FromClause, column, func, literal, select
 from sqlalchemy.types import Integer
 
 from placement_svc.db.filters import is_any
@@ -70,6 +70,12 @@ def with_serving_aggregates(examined_roots: FromClause, serving_sets: Sequence[S
     )
     aggregates = func.array(serving.scalar_subquery()).label("serving_aggregates")
     return select(examined_roots.c.id, examined_roots.c.position, aggregates).subquery("served_roots")
+
+
+def served_root_ids(connection: Connection, aggregate_ids: Collection[int]) -> Sequence[int]:
+    """Return the roots of the trees that the sharing providers of some aggregates serve."""
+    is_member = is_any(tree_aggregates.c.aggregate_id, aggregate_ids)
+    return connection.scalars(select(tree_aggregates.c.root_id).where(is_member).distinct()).all()
 
 
 def is_served(root: FromClause, serving_sets: Sequence[ServingSet], demand: int) -> ColumnElement[bool]:
