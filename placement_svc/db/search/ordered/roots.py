@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
+from typing import Any
 
 from sqlalchemy import Connection, select
 
@@ -43,6 +44,9 @@ MAX_RATIO_DRAWN = 1 / 2
 Draws may repeat earlier ones. To find almost all of 1,000 hosts in smaller draws took 50 statements.
 """
 
+MIN_LISTED = 1000
+"""The least number of roots in sets that are read at once: reading few of them takes as long."""
+
 MAX_READS = 5
 """How many statements may find the roots of a batch; some of those found may have been returned before."""
 
@@ -72,7 +76,9 @@ class OrderedRoots:
         self._by_uuid = UuidCursor(connection)
         self._sets: OrderedSets | None = None
         """The sets whose roots alone are returned."""
-        self._after_in_sets = BEFORE_ALL
+        self._listed: list[tuple[Any, ...]] = []
+        """The ids, keys and texts of roots in the sets that have been read and are not returned yet."""
+        self._all_listed = False
         self._seed = random.getrandbits(63)
         self._returned = set[int]()
         """The roots that have been returned, or are excluded."""
@@ -101,7 +107,8 @@ class OrderedRoots:
 
         In a random order, they follow those that have been returned, so `restart` must not follow.
         """
-        self._sets, self._after_in_sets, self.exhausted = sets, BEFORE_ALL, False
+        self._sets, self.exhausted, self.next_position = sets, False, BEFORE_ALL
+        self._listed, self._all_listed = [], False
 
     def next(self, size: int, enough: int) -> Collection[int]:
         """Return about `size` further roots; fewer than `enough` only if few are left, or hard to find."""
@@ -161,21 +168,28 @@ class OrderedRoots:
 
     def _next_in_sets(self, sets: OrderedSets, size: int) -> Sequence[int]:
         """Return the next roots in sets by key."""
-        key, text = self._after_in_sets
+        if len(self._listed) < size and not self._all_listed:
+            self._list_more(sets, max(size, MIN_LISTED))
+        chosen, self._listed = self._listed[:size], self._listed[size:]
+        self.exhausted = self._all_listed and not self._listed
+        if chosen:
+            self.next_position = chosen[-1][1:]
+        if sets.is_random:
+            self.drawn.update((id_, text) for id_, _, text in chosen)
+        return [id_ for id_, _, _ in chosen]
+
+    def _list_more(self, sets: OrderedSets, count: int) -> None:
+        """Read the next roots in sets; each time, PostgreSQL computes the keys of all."""
+        after_key, after_text = self._listed[-1][1:] if self._listed else self.next_position
         values = {
-            "after_key": key,
-            "after_text": text,
+            "after_key": after_key,
+            "after_text": after_text,
             "seed": self._seed,
             "served_keys": self._served.keys_as_json,
         }
-        rows = fetch_rows(self._connection, sets.statement(size), values)
-        if rows:
-            self._after_in_sets = rows[-1][1:]
-        self.exhausted = len(rows) < size
-        self.next_position = self._after_in_sets
-        if sets.is_random:
-            self.drawn.update((id_, text) for id_, _, text in rows)
-        return [id_ for id_, _, _ in rows]
+        rows = fetch_rows(self._connection, sets.statement(count), values)
+        self._all_listed = len(rows) < count
+        self._listed += rows
 
     def _next_by_uuid(self, size: int) -> Sequence[int]:
         """Return the next roots by uuid; the index on the uuids of roots has them in order."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.name_lookup import NamesLookup
-from placement_svc.db.search.ordered import anchors, batches, own_roots, search
+from placement_svc.db.search.ordered import anchors, batches, own_roots, roots, search
 from placement_svc.db.search.ordered.served_roots import ServedRoots
 from placement_svc.domain.combining import ordered_candidates
 from tests.conftest import Api, LoadCloud, examples
@@ -62,6 +62,7 @@ def forced(way: str, *, batch: int = 2) -> Iterator[None]:
         patch.setattr(batches, "MAX_ORDERED_BATCHES", 10_000)
         patch.setattr(batches, "MIN_USELESS_LIMIT", 10_000)
         patch.setattr(ServedRoots, "_most_listed", lambda *_: 10_000)
+        patch.setattr(roots, "MIN_LISTED", 1)
         patch.setattr(search, "CHUNK_GROWTH", 1)
         if way == "in order, tested by uuid":
             patch.setattr(own_roots, "MIN_TESTED", 1)

@@ -8,6 +8,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from bench import large_cloud
+from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.db.search.ordered import batches
 from placement_svc.db.search.ordered.served_roots import ServedRoots
 from placement_svc.db.search.ordered.subtrees import MAX_LEVELS, SAMPLE
@@ -17,6 +18,7 @@ from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.statements import sent_statements
 
 EXTENDED = "1.39, placement-svc 1.0"
+TRAIT = "HW_CPU_X86_SGX"
 
 NODE_WITH_CARD = (
     "/allocation_candidates?resources_C=VCPU:1&resources_N=SRIOV_NET_VF:1&same_subtree=_C,_N"
@@ -224,6 +226,20 @@ def test_if_most_hosts_lack_an_amount_those_that_have_it_are_read(
         assert len(response.json["allocation_requests"]) == 10
         *examined, _ = filter(None, ((each.parameters or {}).get("root_ids") for each in statements))
         assert sum(len(each.split(",")) for each in examined) <= 150
+
+
+def test_roots_in_a_small_set_are_listed_once(
+    app: Flask, api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several batches of roots are examined, as the 300 fullest hosts of the set have no memory."""
+    monkeypatch.setattr(NamesLookup, "is_small_trait_set", lambda *_: True)
+    hosts = [f"h{n}{{VCPU2}}" for n in range(300)] + [f"g{n}{{VCPU4,MEMORY_MB8}}" for n in range(210)]
+    load_cloud(read("; ".join(f"{host}#{TRAIT}" for host in hosts)))
+    path = "/allocation_candidates?resources_N=VCPU:1,MEMORY_MB:1&order_by=pack:VCPU&limit=10"
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = api("GET", f"{path}&root_required={TRAIT}", version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == 10
+    assert sum("after_key" in (each.parameters or {}) for each in statements) == 1
 
 
 def test_anchors_of_a_batch_are_not_counted_as_useless(
