@@ -15,7 +15,7 @@ from placement_svc.db.search.ignored_consumers import read_freed_inventories
 from placement_svc.db.search.ordered.anchors import AnchorSource
 from placement_svc.db.search.random_root import random_root_uuid
 from placement_svc.db.search.serving import served_root_ids
-from placement_svc.db.search.sharing import SharedSupply, find_shared_supplies
+from placement_svc.db.search.sharing import find_shared_supplies, supplies_of_class
 from placement_svc.db.search.simulated_suppliers import (
     SimulatedSuppliers,
     read_suppliers,
@@ -63,7 +63,8 @@ class PlacementTrees:
         self.criteria = resolve_criteria(connection, request, one_provider_per_tree=False, freed=self._freed)
         self._supplies = find_shared_supplies(connection, self.criteria, self._deadline, self._memory)
         self._sharing_roots = {supply.root_id for supplies in self._supplies.values() for supply in supplies}
-        self._packed = self._packed_supplies()
+        packs = self.criteria.ordering is not None and self.criteria.ordering.packs
+        self._packed = supplies_of_class(self.criteria, self._supplies) if packs else {}
         """The sharing providers whose claims make other trees better, until these have been read."""
         self.suppliers = SimulatedSuppliers()
         """The suppliers around the roots that have been read."""
@@ -115,17 +116,6 @@ class PlacementTrees:
         with self._batch():
             root_ids = served_root_ids(self._connection, aggregate_ids)
             return self._read(self._batches.among(root_ids))
-
-    def _packed_supplies(self) -> dict[int, SharedSupply]:
-        """Return the sharing providers of the class of `pack`, by their ids."""
-        ordering = self.criteria.ordering
-        if ordering is None or not ordering.packs:
-            return {}
-        return {
-            supply.provider_id: supply
-            for demand in ordering.class_demands
-            for supply in self._supplies.get(self.criteria.by_demand[demand], ())
-        }
 
     def read_next(self, placed: int) -> Sequence[RootSuppliers] | None:
         """Read a batch, and return its roots, None if none is left; so many consumers have been placed."""

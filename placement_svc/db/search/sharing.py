@@ -125,6 +125,15 @@ def _supplies(texts: Iterable[str], relevant: frozenset[int], memory: MemoryBudg
         yield SharedSupply(provider_id, root_id, ids, trait_ids)
 
 
+def supplies_of_class(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> dict[int, SharedSupply]:
+    """Return the sharing providers that can supply the class of `order_by`, by their ids."""
+    return {
+        supply.provider_id: supply
+        for demand in (criteria.ordering.class_demands if criteria.ordering else ())
+        for supply in shared_supplies.get(criteria.by_demand[demand], ())
+    }
+
+
 def aggregates_serving_required(shared_supplies: SharedSupplies, any_of: frozenset[int]) -> set[int]:
     """Return the aggregates through which a supplier of the unsuffixed group has one of these traits.
 

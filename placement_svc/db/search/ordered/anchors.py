@@ -19,7 +19,7 @@ from placement_svc.db.search.ordered.sets import OrderedSets
 from placement_svc.db.search.ordered.subtrees import OrderedSubtrees
 from placement_svc.db.search.ordered.uuid_order import MAX_CACHED_IDS
 from placement_svc.db.search.root_sets import facts_about_sets
-from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.db.search.sharing import SharedSupplies, supplies_of_class
 from placement_svc.domain.combining.ordering import Ordering, Rank, TreePosition, best_rank
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
@@ -98,12 +98,7 @@ class AnchorSource:
         )
         self.facts = self._reader.facts
         self._orders_roots = limit is not None and self._can_order_roots()
-        self._shared_of_class = {
-            supply.provider_id: supply
-            for demand in ordering.class_demands
-            for supply in shared_supplies.get(criteria.by_demand[demand], ())
-        }
-        """The sharing providers that can supply the class of `order_by`."""
+        self._shared_of_class = supplies_of_class(criteria, shared_supplies)
         self._roots = self._ordered_roots()
         self._begin_score(len(ordering.preferred) if self._orders_roots else 0)
 

@@ -97,14 +97,13 @@ class ServedRoots:
     def restart(self) -> None:
         """Return all roots again, the first ones first."""
         self._begin_key(0)
-        self._tests_roots = False
-        """Whether the next roots by uuid are tested for being served at the current key."""
 
     def _begin_key(self, number: int) -> None:
         """Continue with the first root of a key."""
         self._number = number
         self._by_uuid.restart()
         self._tests_roots = False
+        """Whether the next roots by uuid are tested for being served at the current key."""
         self.exhausted = number == len(self._keys)
         self.next_position: Position = AFTER_ALL if self.exhausted else (self._keys[number].key, "")
 
