@@ -40,12 +40,9 @@ from placement_svc.db.search.ordered.uuid_order import (
 )
 from placement_svc.db.search.sharing import SharedSupply
 from placement_svc.db.search.tree_conditions import tree_aggregates
-from placement_svc.db.tables import provider_aggregates
 
 MAX_KEYS = 100
 """The most keys whose roots are read at once."""
-
-_members = provider_aggregates.alias("members").c
 
 
 @dataclass(frozen=True)
@@ -182,7 +179,10 @@ def _count_statement() -> FixedStatement:
     served = _served()
     most = bindparam("most", type_=BigInteger)
     of_aggregate = (
-        select(_members.root_id).where(_members.aggregate_id == served.c.aggregate_id).limit(most).lateral()
+        select(tree_aggregates.c.root_id)
+        .where(tree_aggregates.c.aggregate_id == served.c.aggregate_id)
+        .limit(most)
+        .lateral()
     )
     counted = select(served.c.number).join(of_aggregate, true()).limit(most).subquery()
     query = select(counted.c.number, func.count()).group_by(counted.c.number)
@@ -197,7 +197,10 @@ def _list_statement() -> FixedStatement:
     served = _served()
     # The OFFSETs keep PostgreSQL from reading the members of all aggregates, or all roots.
     of_aggregate = (
-        select(_members.root_id).where(_members.aggregate_id == served.c.aggregate_id).offset(0).lateral()
+        select(tree_aggregates.c.root_id)
+        .where(tree_aggregates.c.aggregate_id == served.c.aggregate_id)
+        .offset(0)
+        .lateral()
     )
     distinct = (
         select(served.c.number, of_aggregate.c.root_id).join(of_aggregate, true()).distinct().subquery()
