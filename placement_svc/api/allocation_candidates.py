@@ -7,7 +7,8 @@ from flask import Blueprint, Response, g
 
 from placement_svc.api.candidates_response import CandidatesResponse
 from placement_svc.api.context import load_pairs, reader, request_deadline, settings
-from placement_svc.db.search.candidates import SearchOptions, find_candidates
+from placement_svc.db.connections.engine import Transaction
+from placement_svc.db.search.candidates import SearchOptions, candidate_search
 from placement_svc.db.search.demand_rows import MAX_SUBQUERY_DEMANDS
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
 from placement_svc.domain.execution.memory import MEGABYTE, MemoryBudget
@@ -43,8 +44,18 @@ def list_candidates() -> Response:
     candidates_request = parse_request(pairs, g.microversion, extended=allows_extensions())
     check_ignored_consumers(candidates_request)
     with one_at_a_time(candidates_request):
-        result = reader().read(find_candidates, candidates_request, search_options(candidates_request))
-        return caching.set_cache_headers(respond(CandidatesResponse(result).pieces()), caching.now())
+        found = reader().read(read_candidates, candidates_request, search_options(candidates_request))
+        return caching.set_cache_headers(respond(found.pieces()), caching.now())
+
+
+def read_candidates(
+    connection: Transaction, candidates_request: CandidatesRequest, options: SearchOptions
+) -> CandidatesResponse:
+    """Return the response to a request for candidates, part of which is generated during the last fetch."""
+    with candidate_search(connection, candidates_request, options) as result:
+        response = CandidatesResponse(result)
+        response.generate_while_fetching()
+        return response
 
 
 def check_ignored_consumers(candidates_request: CandidatesRequest) -> None:

@@ -5,7 +5,7 @@ together from parts that are JSON already or need no escaping.
 """
 
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, islice
 from operator import itemgetter
@@ -16,7 +16,7 @@ from placement_svc.db.search.trees import ClassInventories, TraitSet, TreeProvid
 from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.demands import Demand, allocations_of, mappings_of
 from placement_svc.domain.execution import request_stats
-from placement_svc.http.json import dumps
+from placement_svc.http.json import STREAMING_THRESHOLD, dumps
 from placement_svc.http.microversion import since
 
 ITEMS_PER_PIECE = 100
@@ -41,7 +41,10 @@ the uuids of the suppliers.
 
 
 class CandidatesResponse:
-    """The response in the format of the current request's microversion."""
+    """The response in the format of the current request's microversion.
+
+    Its allocation requests can be generated while the inventories of the summaries are being fetched.
+    """
 
     def __init__(self, result: SearchResult) -> None:
         self._result = result
@@ -49,20 +52,28 @@ class CandidatesResponse:
         self._shows_mappings = since("1.34")
         self._shows_traits = since("1.17")
         self._shows_trees = since("1.29")
+        self._supplier_ids: set[int] = set()
+        """The ids of the providers that supply anything in the allocation requests generated so far."""
+        self._allocation_requests = _comma_separated(self._allocation_request_texts(self._supplier_ids))
+        self._generated: list[bytes] = []
+
+    def generate_while_fetching(self) -> None:
+        """Generate allocation requests until the inventories are there; keep no more than `respond` does."""
+        while self._result.is_fetching() and len(self._generated) < STREAMING_THRESHOLD:
+            piece = next(self._allocation_requests, None)
+            if piece is None:
+                return
+            self._generated.append(piece)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the text."""
         yield b'{"allocation_requests":['
-        supplier_ids = yield from self._allocation_requests()
+        yield from self._generated
+        yield from self._allocation_requests
         yield b'],"provider_summaries":{'
-        yield from self._summaries(supplier_ids)
+        # All allocation requests have been generated.
+        yield from self._summaries(self._supplier_ids)
         yield b"}}"
-
-    def _allocation_requests(self) -> Generator[bytes, None, set[int]]:
-        """Yield the allocation requests; return the ids of the providers that supply anything in them."""
-        supplier_ids: set[int] = set()
-        yield from _comma_separated(self._allocation_request_texts(supplier_ids))
-        return supplier_ids
 
     def _allocation_request_texts(self, supplier_ids: set[int]) -> Iterator[str]:
         """Yield the JSON of each allocation request, and add its suppliers to `supplier_ids`."""

@@ -2,7 +2,8 @@
 
 import logging
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -75,14 +76,16 @@ class SearchOptions:
 class SearchResult:
     """The candidates of a request, in the order of their generation, and their provider trees.
 
-    `may_split` is whether a `SplitSupplier` may be in a candidate.
+    `may_split` is whether a `SplitSupplier` may be in a candidate. `is_fetching` returns whether inventories
+    of the trees are still being fetched: see `candidate_search`.
     """
 
     demands: Sequence[Demand]
     candidates: Iterable[Candidate]
     trees: Trees
     deadline: Deadline
-    may_split: bool = False
+    may_split: bool
+    is_fetching: Callable[[], bool]
 
 
 def find_candidates(
@@ -92,13 +95,25 @@ def find_candidates(
 
     Without `preferred` and `order_by`, four statements: names, sharing providers (omitted if no provider
     shares), anchors and their trees; one more if amounts of several groups have to be summed, one if classes
-    may be split, and one if there are many trees and combining needs their providers. The statements after
-    the first two run again for each further batch, of which there are at most three. A request that ignores
-    consumers has one more, at the start. A search in random order draws roots now and then. More groups or
-    candidates make a statement larger, but add none.
+    may be split, and one if there are many trees. The statements after the first two run again for each
+    further batch, of which there are at most three. A request that ignores consumers has one more, at the
+    start. A search in random order draws roots now and then. More groups or candidates make a statement
+    larger, but add none.
 
     Without a limit, the candidates are not generated yet when this returns. With `preferred` or `order_by`,
     neither `randomize` nor `depth_first` has an effect.
+    """
+    with candidate_search(connection, request, options) as result:
+        return result
+
+
+@contextmanager
+def candidate_search(
+    connection: Connection, request: CandidatesRequest, options: SearchOptions
+) -> Iterator[SearchResult]:
+    """Yield what `find_candidates` returns, at whose end the inventories of all trees have been fetched.
+
+    Until then, the caller can use the candidates and the providers, but not the connection.
     """
     options = options.with_own_memory()
     # The search may be a repetition, after a lost connection or to get a long slot.
@@ -133,8 +148,10 @@ def find_candidates(
             )
             search = OrderedSearch(source, fetcher)
         candidates = search.find_all() if limit is None else search.find(limit)
+        fetcher.wait_for_providers()
+        may_split = bool(rules.splittable)
+        yield SearchResult(rules.demands, candidates, trees, options.deadline, may_split, fetcher.is_fetching)
         fetcher.wait()
-        return SearchResult(rules.demands, candidates, trees, options.deadline, bool(rules.splittable))
 
 
 class CandidateSearch:
@@ -155,8 +172,8 @@ class CandidateSearch:
         self._fetcher = fetcher
         self._repeated = RepeatedCandidates(shared_supplies, options.deadline, options.memory)
         self._may_skip_combining = not (shared_supplies or options.randomize)
-        """Whether `first_combination` is the first candidate of an anchor, and no other one has it, if
-        `is_surely_candidate`.
+        """Whether `first_combination` is the first candidate of an anchor, and no other one has it, if it is
+        surely a candidate.
         """
 
     def find_all(self) -> Iterator[Candidate]:
@@ -237,10 +254,11 @@ class CandidateSearch:
     ) -> Iterator[tuple[Candidate | None, Iterator[Candidate]]]:
         """Yield for each anchor its first candidate, None if it has none, and a generator of the others."""
         rules, trees = self._criteria.rules, self._fetcher.trees
+        has_rules = bool(rules.may_exclude or rules.splittable)
         for anchor in self._options.deadline.checked(anchors):
             if self._may_skip_combining:
                 first = first_combination(anchor.supplier_ids)
-                if is_surely_candidate(rules, first, trees):
+                if not has_rules or is_surely_candidate(rules, first, trees):
                     # Most hosts have no others, and most searches want none, so combining waits until then.
                     is_single = {1}.issuperset(map(len, anchor.supplier_ids))
                     yield first, iter(()) if is_single else self._others(anchor)

@@ -205,7 +205,8 @@ class TreeFetcher:
     """Fetches trees by one connection, which it may leave in use by a thread; a context that ends the thread.
 
     `combining_needs_providers` is whether combining needs the providers with their traits; it never needs the
-    inventories. Before anything else uses the connection or the rest of `trees`, call `wait`.
+    inventories. Before anything else uses the connection or the inventories, call `wait`, and before anything
+    uses providers that combining does not need, `wait_for_providers`.
     """
 
     def __init__(self, connection: Connection, trees: Trees, combining_needs_providers: bool) -> None:
@@ -213,7 +214,8 @@ class TreeFetcher:
         self._connection = connection
         self._combining_needs_providers = combining_needs_providers
         self._executor: Executor | None = None
-        self._fetching: Future[list[TreeRow]] | None = None
+        self._providers: Future[list[TreeRow]] | None = None
+        self._inventories: Future[list[TreeRow]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -225,28 +227,48 @@ class TreeFetcher:
     def fetch(self, root_ids: Iterable[int]) -> None:
         """Fetch the trees with these roots, except those already fetched.
 
-        If they are many, a thread fetches what combining does not need while the caller combines suppliers.
+        If they are many, a thread fetches the providers, then the inventories, while the caller combines
+        suppliers; if combining needs the providers, this waits for them.
         """
         new = [id_ for id_ in root_ids if id_ not in self.trees.providers]
         if not new:
             return
-        if len(new) < MIN_TREES_FOR_THREAD:
-            now, later = TREES, None
-        elif self._combining_needs_providers:
-            now, later = PROVIDERS, INVENTORIES
-        else:
-            now, later = None, TREES
-        if now is not None:
-            self.trees.add(self.trees.fetch_rows(self._connection, now, new))
         self.trees.fetch_amounts(self._connection, new)
-        if later is not None:
-            self._executor = self._executor or ThreadPoolExecutor(1)
-            # In this context, so that the statement counts in the statistics of this request.
-            run, fetch_rows = copy_context().run, self.trees.fetch_rows
-            self._fetching = self._executor.submit(run, fetch_rows, self._connection, later, new)
+        if len(new) < MIN_TREES_FOR_THREAD:
+            self.trees.add(self.trees.fetch_rows(self._connection, TREES, new))
+            return
+        self._providers = self._start(PROVIDERS, new)
+        self._inventories = self._start(INVENTORIES, new, after=self._providers)
+        if self._combining_needs_providers:
+            self.wait_for_providers()
+
+    def is_fetching(self) -> bool:
+        """Return whether a thread still uses the connection."""
+        return self._inventories is not None and not self._inventories.done()
+
+    def wait_for_providers(self) -> None:
+        """Wait until a thread has fetched the providers, and add them."""
+        if self._providers is not None:
+            self.trees.add(self._providers.result())
+            self._providers = None
 
     def wait(self) -> None:
         """Wait until no thread uses the connection, and add what it has fetched."""
-        if self._fetching is not None:
-            self.trees.add(self._fetching.result())
-            self._fetching = None
+        self.wait_for_providers()
+        if self._inventories is not None:
+            self.trees.add(self._inventories.result())
+            self._inventories = None
+
+    def _start(
+        self, statement: FixedStatement, root_ids: Sequence[int], after: Future[list[TreeRow]] | None = None
+    ) -> Future[list[TreeRow]]:
+        """Fetch rows in a thread, unless the statement `after` which they come has failed."""
+
+        def fetch() -> list[TreeRow]:
+            if after is not None:
+                after.result()
+            return self.trees.fetch_rows(self._connection, statement, root_ids)
+
+        self._executor = self._executor or ThreadPoolExecutor(1)
+        # In this context, so that the statement counts in the statistics of this request.
+        return self._executor.submit(copy_context().run, fetch)

@@ -1,10 +1,13 @@
-"""Fetching trees, or their inventories alone, during the combining (`placement_svc/db/search/trees.py`)."""
+"""Fetching trees while candidates are combined and written (`placement_svc/db/search/trees.py`)."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 from werkzeug.test import TestResponse
 
+from placement_svc.api import candidates_response
+from placement_svc.api.candidates_response import CandidatesResponse
 from placement_svc.db.search import trees
 from placement_svc.domain.combining import candidates as combining
 from tests.conftest import ADMIN, LoadCloud, NewApp
@@ -14,16 +17,20 @@ from tests.support.postgres_proxy import PostgresProxy
 Get = Callable[[str], TestResponse]
 
 HOSTS = 12
+PROVIDERS = "SELECT NULL AS anon_1, NULL AS anon__1, string_agg(CAST(resource_providers.id"
 INVENTORIES = "SELECT inventories.resource_class_id, (SELECT resource_classes.name"
-"""The beginning of the statement of a thread."""
+"""The beginnings of the statements of a thread."""
 
-QUERIES = {
+ONE_BATCH = {
     "a few": "resources=DISK_GB:1&resources_a=VCPU:1&limit=5",
     "fewer than the limit": "resources=DISK_GB:1&resources_a=VCPU:1&limit=100",
     "all": "resources=DISK_GB:1&resources_a=VCPU:1",
-    "the last tree, in a further batch": "resources_a=VCPU:6&resources_b=VCPU:6&group_policy=none&limit=1",
     "two providers of each tree": "resources_a=VCPU:1&resources_b=VCPU:1&group_policy=isolate&limit=5",
     "a trait of the roots": "resources=DISK_GB:1,VCPU:1&required=HW_CPU_X86_AVX",
+}
+QUERIES = {
+    **ONE_BATCH,
+    "the last tree, in a further batch": "resources_a=VCPU:6&resources_b=VCPU:6&group_policy=none&limit=1",
 }
 
 
@@ -57,12 +64,42 @@ def test_response_is_the_same(get: Get, query: str, monkeypatch: pytest.MonkeyPa
     assert get(query).text == concurrent.text
 
 
-def test_lost_connection_is_not_visible_to_the_client(get: Get, postgres_proxy: PostgresProxy) -> None:
-    postgres_proxy.drop_connection_at(INVENTORIES, delivered=True)
+@pytest.mark.parametrize("query", ONE_BATCH.values(), ids=ONE_BATCH)
+@pytest.mark.parametrize("max_pieces", [100, 2])
+def test_allocation_requests_are_written_meanwhile(
+    get: Get,
+    postgres_proxy: PostgresProxy,
+    query: str,
+    max_pieces: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates_response, "ITEMS_PER_PIECE", 1)
+    monkeypatch.setattr(candidates_response, "STREAMING_THRESHOLD", max_pieces)
+    text = get(query).text
+    generated: list[int] = []
+    generate = CandidatesResponse.generate_while_fetching
+
+    def generate_and_forward(response: CandidatesResponse) -> None:
+        generate(response)
+        generated.append(len(response._generated))
+        held.close()
+
+    monkeypatch.setattr(CandidatesResponse, "generate_while_fetching", generate_and_forward)
+    with ExitStack() as held:
+        held.enter_context(postgres_proxy.holding(INVENTORIES))
+        assert get(query).text == text
+    assert generated == [min(max_pieces, text.count("mappings"))]
+
+
+@pytest.mark.parametrize("lost", [PROVIDERS, INVENTORIES], ids=["providers", "inventories"])
+def test_lost_connection_is_not_visible_to_the_client(
+    get: Get, postgres_proxy: PostgresProxy, lost: str
+) -> None:
+    postgres_proxy.drop_connection_at(lost, delivered=True)
     response = get(QUERIES["a few"])
     assert response.status_code == 200
     assert response.text == get(QUERIES["a few"]).text
-    sent = [each for each in postgres_proxy.statements if each.startswith(INVENTORIES)]
+    sent = [each for each in postgres_proxy.statements if each.startswith(lost)]
     assert len(sent) == 2 + 1
 
 
