@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from flask import Flask
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Connection, Engine, event, text
 from werkzeug.test import TestResponse
 
 
@@ -37,6 +37,18 @@ def count_statements(app: Flask, send: Callable[[], TestResponse]) -> int:
         assert send().status_code == 200
     assert sent
     return len(sent)
+
+
+def row_counts(connection: Connection, statement: Statement, table: str | None = None) -> Iterator[int]:
+    """Run a statement, and yield how many rows each node of its plan returned, or each scan of a table."""
+    explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}"
+    [plan] = connection.exec_driver_sql(explain, statement.parameters).scalar_one()
+    nodes = [plan["Plan"]]
+    while nodes:
+        node = nodes.pop()
+        if table in (None, node.get("Relation Name")):
+            yield node["Actual Rows"] * node["Actual Loops"]
+        nodes += node.get("Plans", ())
 
 
 def analyze(engine: Engine, *tables: str) -> None:

@@ -222,4 +222,5 @@ def _member_of(
         root = in_each_aggregate_set(root_id, member_of.any_of)
         yield or_(root, own) if criteria.is_unsuffixed else own
     if member_of.forbidden:
-        yield not_(in_any_aggregate(provider_id, member_of.forbidden))
+        # COALESCE keeps PostgreSQL from an anti-join, which can read all members again for each tree.
+        yield func.coalesce(not_(in_any_aggregate(provider_id, member_of.forbidden)), false())

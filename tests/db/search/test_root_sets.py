@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import os_traits
 import pytest
+from sqlalchemy import Engine
 
 from placement_svc.db.search import anchors, batches, candidates, root_sets
 from placement_svc.db.search.batches import BatchPlan, BatchPlanner, SearchState
 from placement_svc.db.search.name_lookup import SAMPLED_HOLDERS, NamesLookup
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
-from tests.support.statements import sent_statements
+from tests.support.statements import analyze, row_counts, sent_statements
 
 HOSTS = 40
 LIMIT = 3
@@ -173,6 +174,25 @@ def test_second_scan_examines_only_roots_with_the_amounts(
     assert first.args[-1] == LIMIT + 1
     assert second.args[-1] == LIMIT + 1 if merging else second.args[-1] >= HOSTS
     assert ("with the amounts" in second.getMessage()) == merging
+
+
+def test_members_of_a_forbidden_aggregate_are_not_read_for_each_tree(
+    new_app: NewApp, load_cloud: LoadCloud, engine: Engine
+) -> None:
+    """PostgreSQL can read the few members for each tree, instead of looking up the providers of the tree."""
+    members, others = 60, 300
+    hosts = [f"h{n}{{VCPU8 DISK_GB8}}@Y{',X' if n >= others else ''}" for n in range(others + members)]
+    load_cloud(read("; ".join(hosts)))
+    analyze(engine, "resource_providers", "provider_aggregates", "inventories")
+    app = new_app(prepared_statements=False)
+    path = f"/allocation_candidates?resources=VCPU:1,DISK_GB:1&member_of=!{X}&limit=1000"
+    with sent_statements(app.extensions["database"].engine) as sent:
+        response = app.test_client().get(path, headers=ADMIN)
+    assert response.json is not None
+    assert len(response.json["allocation_requests"]) == others
+    [statement] = [each for each in sent if "examined_roots" in each.text]
+    with engine.connect() as connection:
+        assert sum(row_counts(connection, statement, "provider_aggregates")) <= 2 * (others + members)
 
 
 KINDS_OF_HOSTS = {
