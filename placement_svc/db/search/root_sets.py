@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, CompoundSelect, FromClause, Select, except
 from placement_svc.db.filters import has_free_amount, has_traits, is_any
 from placement_svc.db.search.criteria import ResolvedMembership, SearchCriteria, SupplierCriteria
 from placement_svc.db.search.sharing import SharedSupplies, aggregates_serving_required
-from placement_svc.db.search.tree_conditions import is_after_cursor
+from placement_svc.db.search.tree_conditions import is_after_cursor, sharing_aggregates
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, provider_aggregates, provider_traits, resource_providers
 
@@ -87,7 +87,7 @@ def roots_in_sets(
     all_sets = chain(
         _aggregate_sets(criteria, shared_supplies, size),
         _trait_sets(criteria, shared_supplies, trait_size, all_classes=uses_amounts),
-        _amount_sets(criteria, shared_supplies) if uses_amounts else (),
+        _amount_sets(criteria, shared_supplies, size) if uses_amounts else (),
     )
     small_first = sorted(all_sets, key=lambda each: each.size is None)
     uses_large = not any(each.suffices for each in small_first)
@@ -140,7 +140,7 @@ def facts_about_sets(criteria: SearchCriteria, shared_supplies: SharedSupplies) 
         *_trait_sets(criteria, shared_supplies, SetSize.ANY),
     ]
     least_size = min((each.size for each in sets if each.size is not None), default=None)
-    amount_count = sum(1 for _ in _amount_sets(criteria, shared_supplies))
+    amount_count = sum(1 for _ in _amount_sets(criteria, shared_supplies, SetSize.ANY))
     return SetFacts(len(sets), least_size, sum(each.reads_class for each in sets), amount_count)
 
 
@@ -210,16 +210,20 @@ def _trait_sets(
             yield _RootSet(partial(_select_holders_or_members, any_of, aggregate_ids), set_size)
 
 
-def _amount_sets(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> Iterator[_RootSet]:
+def _amount_sets(
+    criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize
+) -> Iterator[_RootSet]:
     """Yield the roots of the providers with the amounts, and the traits, that each demand requires.
 
-    The traits are sets by themselves as well. Here they exclude trees in which one provider has the traits
-    and another one the amounts.
+    The members of aggregates through which sharing providers supply a demand are in its set as well. The
+    traits are sets by themselves too. Here they exclude trees in which one provider has the traits and
+    another one the amounts.
     """
     for each in dict.fromkeys(criteria.by_demand):
+        aggregate_ids = sharing_aggregates(shared_supplies, each)
         # Ignored consumers can give an inventory amounts that its index entry does not have.
-        if each.resources and each not in shared_supplies and not each.added:
-            yield _RootSet(partial(_select_able, each))
+        if each.resources and not each.added and _is_used(aggregate_ids, size):
+            yield _RootSet(partial(_select_able_or_served, each, aggregate_ids))
 
 
 def _least_size(criteria: SearchCriteria, sets: Iterable[frozenset[int]]) -> int | None:
@@ -293,8 +297,12 @@ def _select_members(any_of: Collection[int], *conditions: ColumnElement[bool]) -
 
 def _select_holders_or_members(any_of: frozenset[int], aggregate_ids: Collection[int]) -> Select[int]:
     """Return the query for the roots of the providers with a trait, or in an aggregate."""
-    parts = (_select_roots_of_holders([any_of]), _select_members(aggregate_ids))
-    return select(union(*parts).order_by("root_id").subquery())
+    return _with_members(_select_roots_of_holders([any_of]), aggregate_ids)
+
+
+def _with_members(roots: Select[int], aggregate_ids: Collection[int]) -> Select[int]:
+    """Return the query for some roots, and those of the members of one of these aggregates."""
+    return select(union(roots, _select_members(aggregate_ids)).order_by("root_id").subquery())
 
 
 def _select_with_traits(required: ResolvedMembership, *conditions: ColumnElement[bool]) -> Select[int]:
@@ -329,6 +337,11 @@ def _select_holders(sets: Sequence[frozenset[int]], *conditions: ColumnElement[b
     if len(parts) == 1:
         return parts[0]
     return select(intersect(*parts).order_by("root_id", "provider_id").subquery())
+
+
+def _select_able_or_served(criteria: SupplierCriteria, aggregate_ids: Collection[int]) -> Select[int]:
+    """Return the query for the roots of suppliers, and for those of the members of these aggregates."""
+    return _with_members(_select_able(criteria), aggregate_ids) if aggregate_ids else _select_able(criteria)
 
 
 def _select_able(criteria: SupplierCriteria) -> Select[int]:

@@ -150,6 +150,7 @@ OPPOSED = {
         "a%; x%<a%{VCPU8 used8 DISK_GB8}; y%<a%{VCPU8 DISK_GB8 used8}",
         "resources_C=VCPU:1,DISK_GB:1",
     ),
+    "neither own nor shared disks": ("h%{VCPU8 DISK_GB1}; s%{DISK_GB8}$@P", "resources=VCPU:1,DISK_GB:5"),
     "no child gives a part": ("a%; x%<a%{VCPU8 used8}; y%<a%{VCPU8 res8}", "resources=VCPU:4&can_split=VCPU"),
 }
 """Hosts of which a cloud has many copies, with a number for each %, and a request that none can satisfy."""

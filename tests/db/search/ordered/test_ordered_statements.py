@@ -234,6 +234,22 @@ def test_if_most_hosts_lack_an_amount_those_that_have_it_are_read(
         assert sum(examined) <= 150
 
 
+def test_hosts_with_neither_an_amount_nor_a_pool_that_has_it_are_not_examined(
+    app: Flask, api: Api, load_cloud: LoadCloud, forbid_lookup: Callable[..., None]
+) -> None:
+    """The 300 fullest hosts have too small disks of their own, and use no pool."""
+    forbid_lookup()
+    full = [f"h{n}{{VCPU2,DISK_GB1}}" for n in range(300)]
+    others = [f"g{n}{{VCPU4,DISK_GB9}}; p{n}{{VCPU4}}@A" for n in range(105)]
+    load_cloud(read("; ".join([*full, *others, "s{DISK_GB900}$@A"])))
+    path = "/allocation_candidates?resources=VCPU:1,DISK_GB:5&order_by=pack:VCPU&limit=10"
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = api("GET", path, version=EXTENDED)
+    assert len(response.json["allocation_requests"]) == 10
+    *examined, _ = _root_counts(statements)
+    assert sum(examined) <= 150
+
+
 def test_roots_in_a_small_set_are_listed_once(
     app: Flask, api: Api, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
