@@ -10,14 +10,16 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     FromClause,
+    Select,
     String,
     Text,
+    and_,
     bindparam,
     cast,
     func,
     literal,
+    or_,
     select,
-    tuple_,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -72,23 +74,19 @@ class OrderedSets:
 def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
     in_sets = roots_in_sets(sets.criteria, dict(sets.supplies), SetSize.ANY, uses_amounts=sets.uses_amounts)
     assert in_sets is not None
-    # The OFFSET makes PostgreSQL compute the key and the text of each root once.
-    roots = (
-        select(
-            in_sets.c.root_id,
-            _key(sets, in_sets).label("key"),
-            (_hash(in_sets.c.root_id) if sets.is_random else _uuid(in_sets)).label("text"),
-        )
-        .offset(0)
-        .subquery("roots")
+    after_key, after_text = bindparam("after_key", type_=BigInteger), bindparam("after_text", type_=String)
+    # The OFFSET makes PostgreSQL compute the key of each root once.
+    keyed = _select_with_keys(sets, in_sets).offset(0).subquery("roots")
+    # The text of a root takes as long as its key, so it is only computed if it may decide.
+    first = (
+        select(keyed.c.root_id, keyed.c.key)
+        .where(or_(keyed.c.key > after_key, and_(keyed.c.key == after_key, _text(sets, keyed) > after_text)))
+        .order_by(keyed.c.key)
+        .fetch(count, with_ties=True)
+        .subquery("first_roots")
     )
-    after = tuple_(bindparam("after_key", type_=BigInteger), bindparam("after_text", type_=String))
-    query = (
-        select(roots)
-        .where(roots.c.key.is_not(None), tuple_(roots.c.key, roots.c.text) > after)
-        .order_by(roots.c.key, roots.c.text)
-        .limit(count)
-    )
+    text = _text(sets, first).label("text")
+    query = select(first, text).order_by(first.c.key, text).limit(count)
     types = {"after_key": "bigint", "after_text": "text"}
     types |= {"seed": "bigint"} if sets.is_random else {}
     types |= {"served_keys": "jsonb"} if sets.is_served else {}
@@ -99,21 +97,26 @@ def _build_statement(sets: OrderedSets, count: int) -> FixedStatement:
 _cached_statement = lru_cache(STATEMENT_CACHE_SIZE)(_build_statement)
 
 
-def _key(sets: OrderedSets, in_sets: FromClause) -> ColumnElement[int]:
-    """Return the key of a root; null if its tree cannot give the least amount."""
+def _select_with_keys(sets: OrderedSets, in_sets: FromClause) -> Select[int, int]:
+    """Return the query for the roots with their keys; a key is null if the tree cannot give the least amount.
+
+    Sets of amounts read whole classes, and so does their query for the keys: to look up the inventories of
+    each root takes longer if the sets have most roots.
+    """
     if sets.class_id is None:
-        return literal(0, BigInteger)
-    best = -func.max(_free) if sets.spreads else func.min(_free)
-    own = (
-        select(best)
-        .where(
-            _inventory.root_id == in_sets.c.root_id,
-            _inventory.resource_class_id == sets.class_id,
-            _free >= sets.least_amount,
-        )
-        .scalar_subquery()
-    )
-    return func.least(own, _served_key(in_sets)) if sets.is_served else own
+        return select(in_sets.c.root_id, literal(0, BigInteger).label("key"))
+    best = (-func.max(_free) if sets.spreads else func.min(_free)).label("key")
+    keys = select(best).where(_inventory.resource_class_id == sets.class_id, _free >= sets.least_amount)
+    joined: FromClause = in_sets
+    own: ColumnElement[int]
+    if sets.uses_amounts:
+        all_keys = keys.add_columns(_inventory.root_id).group_by(_inventory.root_id).subquery("all_keys")
+        joined = in_sets.outerjoin(all_keys, all_keys.c.root_id == in_sets.c.root_id)
+        own = all_keys.c.key
+    else:
+        own = keys.where(_inventory.root_id == in_sets.c.root_id).scalar_subquery()
+    key = func.least(own, _served_key(in_sets)) if sets.is_served else own
+    return select(in_sets.c.root_id, key.label("key")).select_from(joined)
 
 
 def _served_key(in_sets: FromClause) -> ColumnElement[int]:
@@ -124,8 +127,11 @@ def _served_key(in_sets: FromClause) -> ColumnElement[int]:
     return in_tree.correlate(in_sets).scalar_subquery()
 
 
-def _uuid(in_sets: FromClause) -> ColumnElement[str]:
-    return select(_root.uuid).where(_root.id == in_sets.c.root_id).scalar_subquery()
+def _text(sets: OrderedSets, roots: FromClause) -> ColumnElement[str]:
+    """Return the text that orders roots of the same key."""
+    if sets.is_random:
+        return _hash(roots.c.root_id)
+    return select(_root.uuid).where(_root.id == roots.c.root_id).scalar_subquery()
 
 
 def _hash(root_id: ColumnElement[int]) -> ColumnElement[str]:

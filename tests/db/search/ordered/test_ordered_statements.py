@@ -9,13 +9,13 @@ from sqlalchemy import Engine, text
 
 from bench import large_cloud
 from placement_svc.db.search.name_lookup import NamesLookup
-from placement_svc.db.search.ordered import batches
+from placement_svc.db.search.ordered import batches, roots
 from placement_svc.db.search.ordered.served_roots import ServedRoots
 from placement_svc.db.search.ordered.subtrees import MAX_LEVELS, SAMPLE
 from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import Cloud, read, uuid_of
-from tests.support.statements import Statement, sent_statements
+from tests.support.statements import Statement, row_counts, sent_statements
 
 EXTENDED = "1.39, placement-svc 1.0"
 TRAIT = "HW_CPU_X86_SGX"
@@ -248,6 +248,27 @@ def test_hosts_with_neither_an_amount_nor_a_pool_that_has_it_are_not_examined(
     assert len(response.json["allocation_requests"]) == 10
     *examined, _ = _root_counts(statements)
     assert sum(examined) <= 150
+
+
+def test_uuids_are_read_only_of_the_roots_that_they_order(
+    new_app: NewApp, engine: Engine, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The 300 fullest hosts of the set have 30 different amounts, and no memory."""
+    monkeypatch.setattr(NamesLookup, "is_small_trait_set", lambda *_: True)
+    monkeypatch.setattr(roots, "MIN_LISTED", 10)
+    full = [f"h{n}{{VCPU{1 + n // 10}}}#{TRAIT}" for n in range(300)]
+    others = [f"g{n}{{VCPU40,MEMORY_MB8}}#{TRAIT}" for n in range(210)]
+    load_cloud(read("; ".join([*full, *others])))
+    app = new_app(prepared_statements=False)
+    path = "/allocation_candidates?resources_N=VCPU:1,MEMORY_MB:1&order_by=pack:VCPU&limit=10"
+    headers = ADMIN | {"OpenStack-API-Version": f"placement {EXTENDED}"}
+    with sent_statements(app.extensions["database"].engine) as statements:
+        response = app.test_client().get(f"{path}&root_required={TRAIT}", headers=headers)
+    assert response.status_code == 200
+    listing, *_ = [each for each in statements if "roots_in_sets" in each.text]
+    with engine.connect() as connection:
+        # The set itself reads the rows of the roots once.
+        assert sum(row_counts(connection, listing, "resource_providers")) <= len(full + others) + 100
 
 
 def test_roots_in_a_small_set_are_listed_once(
