@@ -113,6 +113,14 @@ class CombinationRules:
             return frozenset(index for index, is_suffixed in enumerate(self.suffixed) if is_suffixed)
         return self.isolate
 
+    def least_suppliers(self, demands: Collection[int]) -> int:
+        """Return how many different suppliers these demands need: only those that are not isolated share one.
+
+        They are suffixed groups.
+        """
+        isolated = len(self.isolated.intersection(demands))
+        return isolated + (isolated < len(demands))
+
     @functools.cached_property
     def splittable_classes(self) -> frozenset[str]:
         """The resource classes that several providers may supply to one demand."""

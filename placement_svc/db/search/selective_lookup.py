@@ -20,6 +20,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    union,
     union_all,
 )
 
@@ -158,7 +159,8 @@ def _same_subtree(
         if filtered + joins <= MAX_FILTERED_JOINS:
             filtered += joins
             aggregate_ids = _aggregates_serving_all(all_criteria, shared_supplies)
-            yield or_is_served(_has_subtree(root, all_criteria), root, aggregate_ids)
+            has_subtree = _has_subtree(root, all_criteria, criteria.rules.least_suppliers(demands))
+            yield or_is_served(has_subtree, root, aggregate_ids)
 
 
 def _aggregates_serving_all(
@@ -171,15 +173,23 @@ def _aggregates_serving_all(
     return {aggregate_id for each in serving for aggregate_id in each.aggregate_ids}
 
 
-def _has_subtree(root: FromClause, all_criteria: Sequence[SupplierCriteria]) -> ColumnElement[bool]:
-    """Return the condition that one supplier has suppliers of all these demands at or below itself."""
+def _has_subtree(
+    root: FromClause, all_criteria: Sequence[SupplierCriteria], least_suppliers: int
+) -> ColumnElement[bool]:
+    """Return the condition that one supplier has suppliers of all these demands at or below itself.
+
+    At or below it are at least `least_suppliers` different ones.
+    """
     queries = [supplier_query(criteria) for criteria in all_criteria]
     ancestor = union_all(*(each.query for each in queries)).subquery("ancestor")
-    has_descendants = (
+    descendants = [
         each.query.join(_descendant, _descendant.c.id == each.provider_id)
         .where(each.root_id == ancestor.c.root_id, ancestor.c.provider_id == any_(_descendant.c.path))
         .correlate(ancestor)
-        .exists()
         for each in queries
-    )
-    return exists(select(literal(1)).where(ancestor.c.root_id == root.c.id, *has_descendants).offset(0))
+    ]
+    conditions: list[ColumnElement[bool]] = [each.exists() for each in descendants]
+    if least_suppliers > 1:
+        ids = union(*(each.with_only_columns(_descendant.c.id) for each in descendants)).subquery()
+        conditions.append(select(func.count(ids.c.id)).scalar_subquery() >= least_suppliers)
+    return exists(select(literal(1)).where(ancestor.c.root_id == root.c.id, *conditions).offset(0))

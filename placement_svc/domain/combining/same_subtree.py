@@ -72,6 +72,7 @@ class _UnpreparedConstraint(Constraint):
     """The constraint without any preparation, which would take longer than combining the few suppliers."""
 
     def __init__(self, combining: Combining, demands: Collection[int]) -> None:
+        self._combining = combining
         self._suppliers = combining.suppliers
         self._path = combining.providers.path
         self._demands = demands
@@ -123,6 +124,10 @@ class _UnpreparedConstraint(Constraint):
         common = self._common_paths[-1]
         assigned = self._assigned.values()
         return common[-1:], next((id_ for id_ in common if id_ in assigned), None)
+
+    def is_feasible(self) -> bool:
+        """Return whether any provider can be the head."""
+        return bool(_supplied_by_heads(self._combining, self._demands))
 
 
 class _PreparedConstraint(Constraint):
@@ -325,11 +330,8 @@ def _supplied_by_heads(combining: Combining, demands: Collection[int]) -> dict[i
         combining.deadline.check()
         for id_ in heads.intersection(ids):
             supplied[id_] = supplied.get(id_, 0) | masks[key]
-    if isolated := sum(1 for demand in demands if demand in combining.rules.isolated):
-        # The demands that are not isolated may all have the same supplier.
-        needed = isolated + (isolated < len(demands))
-        return _with_enough_suppliers(combining, supplied, lists.values(), needed)
-    return supplied
+    needed = combining.rules.least_suppliers(demands)
+    return _with_enough_suppliers(combining, supplied, lists.values(), needed) if needed > 1 else supplied
 
 
 def _possible_heads(lists: Collection[Sequence[int]], path: PathLookup, deadline: Deadline) -> set[int]:

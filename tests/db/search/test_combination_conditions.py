@@ -13,9 +13,11 @@ HOSTS = 40
 EXTENDED = "1.39, placement-svc 1.0"
 
 PAIR = "resources_A=VCPU:1&resources_B=DISK_GB:1"
+TWO_OF_A_SUBTREE = "resources_A=VCPU:1&resources_B=VCPU:2&group_policy=isolate&same_subtree=_A,_B"
 TOGETHER = "resources=VCPU:6&resources_G=VCPU:6"
 
 TWO_NODES = "last{DISK_GB8}; x<last{VCPU8}; y<last{VCPU8}"
+NODE_BELOW_ANOTHER = "last{DISK_GB8}; x<last{VCPU8}; y<x{VCPU8}"
 ONE_NODE = "last{DISK_GB8}; x<last{VCPU11}"
 
 CASES = {
@@ -24,6 +26,8 @@ CASES = {
     (f"{PAIR}&same_subtree=_A,!_B", TWO_NODES): (1, 1),
     (f"{PAIR}&resources_C=VCPU:1&group_policy=isolate", TWO_NODES): (1, 1),
     (f"{PAIR}&resources_C=VCPU:1&resources_D=VCPU:1&group_policy=isolate", TWO_NODES): (0, 0),
+    (TWO_OF_A_SUBTREE, TWO_NODES): (0, 0),
+    (TWO_OF_A_SUBTREE, NODE_BELOW_ANOTHER): (1, 1),
     (TOGETHER, TWO_NODES): (1, 1),
     (TOGETHER, ONE_NODE): (0, 0),
 }

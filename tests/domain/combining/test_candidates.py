@@ -197,6 +197,17 @@ def test_too_few_providers_to_isolate_are_detected_at_once(max_tried):
     assert candidates_of(rules, *[suppliers] * 30) == []
 
 
+def test_isolated_groups_whose_suppliers_are_siblings_fail_at_once(max_tried):
+    max_tried(0)
+    suppliers = [supplier(1, id_, VCPU=9) for id_ in range(2, 10)]
+    rules = CombinationRules(
+        tuple(demand(str(number), VCPU=1) for number in range(4)),
+        same_subtree=(frozenset({2, 3}),),
+        group_policy=GroupPolicy.ISOLATE,
+    )
+    assert candidates_of(rules, *[suppliers] * 4) == []
+
+
 def test_as_many_providers_as_groups_can_be_isolated(max_tried):
     # Each group tries the providers already assigned first, and the search never backtracks.
     max_tried(sum(range(1, 31)))
