@@ -222,7 +222,7 @@ class TreeFetcher:
 
     def __exit__(self, *_: object) -> None:
         if self._executor is not None:
-            self._executor.shutdown()
+            self._executor.shutdown(cancel_futures=True)
 
     def fetch(self, root_ids: Iterable[int]) -> None:
         """Fetch the trees with these roots, except those already fetched.
