@@ -135,14 +135,13 @@ class AnchorSource:
         self._search_key = self._score_criteria, self.ordering
         self._sets = facts_about_sets(self._score_criteria, self.shared_supplies)
         root_count = self.criteria.root_count
+        recent = _recent_roots_per_tree.get(self._search_key) or 1
         self._sizes = BatchSizes(
             root_count=root_count,
             has_filters=self._score_criteria.has_filters,
             intersects_sets=self._sets.set_count > 1,
-            first_roots_per_tree=min(
-                _recent_roots_per_tree.get(self._search_key) or 1,
-                max_roots_per_tree(root_count, self._limit),
-            ),
+            # A search with a lower limit may have needed so many that this one better restricts the roots.
+            first_roots_per_tree=recent if recent <= max_roots_per_tree(root_count, self._limit) else 1,
         )
         if self._orders_roots and self._sets.least_size is not None:
             self._begin_with_small_set(self._sets.least_size)

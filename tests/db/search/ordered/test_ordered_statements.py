@@ -8,6 +8,7 @@ from flask import Flask
 from sqlalchemy import Engine, text
 
 from bench import large_cloud
+from placement_svc.db.search import criteria_builder
 from placement_svc.db.search.name_lookup import NamesLookup
 from placement_svc.db.search.ordered import batches, roots
 from placement_svc.db.search.ordered.served_roots import ServedRoots
@@ -15,7 +16,7 @@ from placement_svc.db.search.ordered.subtrees import MAX_LEVELS, SAMPLE
 from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import Cloud, read, uuid_of
-from tests.support.statements import Statement, row_counts, sent_statements
+from tests.support.statements import Statement, analyze, row_counts, sent_statements
 
 EXTENDED = "1.39, placement-svc 1.0"
 TRAIT = "HW_CPU_X86_SGX"
@@ -232,6 +233,26 @@ def test_if_most_hosts_lack_an_amount_those_that_have_it_are_read(
         assert len(response.json["allocation_requests"]) == 10
         *examined, _ = _root_counts(statements)
         assert sum(examined) <= 150
+
+
+def test_lower_limit_that_needed_many_roots_for_each_tree_sets_no_example(
+    app: Flask, api: Api, engine: Engine, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One host in 32 has memory, so the search with the higher limit orders only those that have."""
+    monkeypatch.setattr(batches, "MIN_USELESS_LIMIT", 200)
+    monkeypatch.setattr(criteria_builder, "RARITY_THRESHOLD", 0)
+    load_cloud(read("; ".join(f"h{n}{{VCPU4{'' if n % 32 else ',MEMORY_MB8'}}}" for n in range(800))))
+    analyze(engine, "resource_providers", "inventories")
+    path = "/allocation_candidates?resources=VCPU:1,MEMORY_MB:1&order_by=pack:VCPU"
+    examined = []
+    for limit in (2, 20):
+        with sent_statements(app.extensions["database"].engine) as statements:
+            response = api("GET", f"{path}&limit={limit}", version=EXTENDED)
+        assert len(response.json["allocation_requests"]) == limit
+        *counts, _ = _root_counts(statements)
+        examined.append(sum(counts))
+    assert examined[0] > 2 * batches.max_roots_per_tree(800, 20)
+    assert examined[1] <= 200
 
 
 def test_hosts_with_neither_an_amount_nor_a_pool_that_has_it_are_not_examined(
