@@ -51,7 +51,7 @@ def list_candidates() -> Response:
 def read_candidates(
     connection: Transaction, candidates_request: CandidatesRequest, options: SearchOptions
 ) -> CandidatesResponse:
-    """Return the response to a request for candidates, part of which is generated during the last fetch."""
+    """Search candidates, and generate a part of the response while the inventories are fetched."""
     with candidate_search(connection, candidates_request, options) as result:
         response = CandidatesResponse(result)
         response.generate_while_fetching()

@@ -22,7 +22,7 @@ from placement_svc.db.tables import inventories, resource_providers
 MAX_FILTERED_JOINS = 16
 """The number of joins up to which combination rules are extra filters, also `same_subtree`.
 
-The demands are in one or two subqueries each, and planning time grows with the joins.
+The demands are in one to three subqueries each, and planning time grows with the joins.
 """
 
 MAX_TOTALS = 2
