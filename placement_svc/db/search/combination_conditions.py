@@ -87,11 +87,10 @@ def _different_demands(
     """Yield sets of demands, and how many different providers must supply each set, if more than one."""
     rules = criteria.rules
     own = _own_demands(criteria, shared_supplies)
-    suffixed = {demand for demand, is_suffixed in enumerate(rules.suffixed) if is_suffixed}
-    isolated, others = own & rules.isolated, own & (suffixed - rules.isolated)
-    count = len(isolated) + bool(isolated and others)
+    suffixed = {demand for demand in own if rules.suffixed[demand]}
+    count = rules.least_suppliers(suffixed)
     if count > 1:
-        yield isolated | others, count
+        yield suffixed, count
     for exclusion in rules.subtree_exclusions:
         inside, outside = own & exclusion.demands, own & exclusion.excluded
         if inside and outside:

@@ -262,7 +262,7 @@ class TreeFetcher:
     def _start(
         self, statement: FixedStatement, root_ids: Sequence[int], after: Future[list[TreeRow]] | None = None
     ) -> Future[list[TreeRow]]:
-        """Fetch rows in a thread, unless the statement `after` which they come has failed."""
+        """Fetch rows in a thread; after the fetch `after`, whose error is this one's error too."""
 
         def fetch() -> list[TreeRow]:
             if after is not None:
