@@ -88,7 +88,7 @@ def _group_texts(group: RequestGroup, pairs: Pairs) -> GroupTexts:
 
 def _join_forbidden(values: Sequence[str]) -> str:
     """Return one value that forbids the aggregates or trees of all values."""
-    if len(values) == 1:
+    if len(set(values)) == 1:
         return values[0]
     uuids = (uuid for value in values for uuid in value.removeprefix("!").removeprefix("in:").split(","))
     return f"!in:{','.join(dict.fromkeys(map(str.strip, uuids)))}"

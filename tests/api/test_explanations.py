@@ -37,6 +37,14 @@ def counts(body: dict[str, Any]) -> Iterator[tuple[Any, int]]:
     yield "total", body["roots"]["total"]
 
 
+@pytest.mark.parametrize("key", ["member_of", "in_tree"])
+def test_repeated_exclusion_is_shown_as_it_was_sent(api: Api, load_cloud: LoadCloud, key: str) -> None:
+    load_cloud(read("h{VCPU8}"))
+    excluded = f"{key}=!{uuid_of('g')}"
+    body = api("GET", f"{PATH}?resources=VCPU:1&{excluded}&{excluded}").json
+    assert body["groups"][0]["filters"][-1]["query"] == excluded
+
+
 @settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
