@@ -32,7 +32,7 @@ def call(url: str, method: str, path: str, body: Any = None) -> Any:
     except urllib.error.HTTPError as error:
         text = error.read().decode()
         problem = {"detail": text} if error.code == 401 else json.loads(text)["errors"][0]
-        sys.exit(f"{problem['detail'].strip()}\nExplained by: {problem.get('explanation', '-')}")
+        sys.exit(f"{problem['detail'].strip()}\nExplained by: {problem.get('explanation') or '-'}")
     except urllib.error.URLError as error:
         sys.exit(f"The service at {url} does not respond: {error.reason}")
 

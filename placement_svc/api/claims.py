@@ -1,6 +1,5 @@
 """Search and claim in one request, an extension (`docs/spec/extensions.md 5`)."""
 
-from dataclasses import replace
 from typing import Any
 
 from flask import Blueprint, Response, g, jsonify, request
@@ -27,9 +26,12 @@ ADVICE = "send it again later, place fewer consumers with it, or ask for fewer g
 def place_consumers() -> Response:
     """Place consumers on allocation candidates: find candidates and claim them in one transaction."""
     wanted, is_dry_run = parse_claims_request(
-        read_json(), g.microversion, max_groups=settings().max_groups, max_items=settings().max_items
+        read_json(),
+        g.microversion,
+        base_path=request.script_root,
+        max_groups=settings().max_groups,
+        max_items=settings().max_items,
     )
-    wanted = replace(wanted, explanation=request.script_root + wanted.explanation)
     rule = None if wanted.placement_group is None else PlacementGroupRule(wanted.placement_group)
     request_deadline().advice = ADVICE
     options = PlacingOptions(search=search_options(wanted.request), rule=rule)

@@ -143,7 +143,7 @@ class NoCandidates(Conflict):
         *,
         placeable: int,
         wanted: int,
-        explanation: str,
+        explanation: str | None,
         group: PlacementGroup | None = None,
     ) -> None:
         """Take how many consumers can be placed, and how many have to be.

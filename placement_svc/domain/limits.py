@@ -1,4 +1,4 @@
-"""Length limits of names and ids, in characters; schemas, tables and settings share them."""
+"""Length limits of names, ids and request lines, in characters, which several packages share."""
 
 UUID_LENGTH = 36
 """The length of a UUID with hyphens."""
@@ -16,3 +16,6 @@ MAX_ID_LENGTH = 255
 
 MAX_SUFFIX_LENGTH = 64
 """The longest suffix of a request group."""
+
+MAX_REQUEST_LINE = 65_536
+"""The longest request line: a query for allocation candidates with many request groups is long."""

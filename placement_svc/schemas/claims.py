@@ -1,5 +1,6 @@
 """The body of POST /claims and its response (`docs/spec/extensions.md 5`)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote as quote_url
@@ -7,7 +8,7 @@ from uuid import UUID as UUIDValue
 
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import BadQueryValue, Invalid
-from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_SUFFIX_LENGTH
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_REQUEST_LINE, MAX_SUFFIX_LENGTH
 from placement_svc.domain.placing.placements import PlacementRequest
 from placement_svc.domain.wording import counted
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
@@ -19,9 +20,6 @@ from placement_svc.schemas.scalars import DASHED_UUID, UUID, UUID_KEY, Boolean, 
 
 MAX_CONSUMERS = 1000
 """The most consumers of one call."""
-
-MAX_REQUEST_LENGTH = 65_536
-"""The most characters of `request`: as many as a request line can have."""
 
 EXPLANATION = "/allocation_candidates/explanation?"
 
@@ -44,7 +42,7 @@ class ClaimsRequest(Schema):
     """The body of POST /claims."""
 
     request = String(
-        max_length=MAX_REQUEST_LENGTH,
+        max_length=MAX_REQUEST_LINE,
         required=True,
         metadata={
             "description": "A query string of `GET /allocation_candidates` at 1.39, with its extensions."
@@ -114,27 +112,36 @@ class ClaimsSchema(Schema):
 
 
 def parse_claims_request(
-    body: Any, version: Version, *, max_groups: int, max_items: int
+    body: Any, version: Version, *, base_path: str, max_groups: int, max_items: int
 ) -> tuple[PlacementRequest, bool]:
-    """Return the request in the body of POST /claims, and whether it is a dry run; raise `Invalid`."""
+    """Return the request in the body of POST /claims, and whether it is a dry run; raise `Invalid`.
+
+    `base_path` is the path of the API, to which paths in responses are relative.
+    """
     loaded = ClaimsRequest.at(version).check(body)
     consumers = [_to_consumer(each) for each in loaded["consumers"]]
     if len({consumer.consumer_uuid for consumer in consumers}) < len(consumers):
         raise Invalid(f"{BODY_ERROR_PREFIX}'consumers' has the same uuid twice.")
     moved = [consumer.consumer_uuid for consumer in consumers if consumer.generation is not None]
     pairs = _request_pairs(loaded["request"], max_groups, max_items)
-    query = quote_url(loaded["request"], safe="!$&'()*+,;=:@/?%-._~")
     request = parse_request(pairs, version, extended=True)
     wanted = PlacementRequest(
         # A request that is not changed stays the cached object, by which its search is cached.
         request=replace(request, ignore_consumer=frozenset(moved)) if moved else request,
         consumers=consumers,
         min_count=loaded.get("min_count", len(consumers)),
-        explanation=EXPLANATION + "&".join([query, *(f"ignore_consumer={uuid}" for uuid in moved)]),
+        explanation=_explanation(base_path, loaded["request"], moved),
         placement_group=str(UUIDValue(loaded["placement_group"])) if "placement_group" in loaded else None,
     )
     _check_min_count(wanted)
     return wanted, loaded.get("dry_run", False)
+
+
+def _explanation(base_path: str, request: str, moved: Sequence[str]) -> str | None:
+    """Return the path and query of the explanation of a request that ignores the moved consumers."""
+    query = quote_url(request, safe="!$&'()*+,;=:@/?%-._~")
+    path = base_path + EXPLANATION + "&".join([query, *(f"ignore_consumer={uuid}" for uuid in moved)])
+    return path if len(f"GET {path} HTTP/1.1") <= MAX_REQUEST_LINE else None
 
 
 def _to_consumer(loaded: dict[str, Any]) -> Claim:

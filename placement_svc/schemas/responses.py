@@ -257,7 +257,11 @@ class ErrorSchema(Schema):
         metadata={"description": "Only if `POST /claims` finds no candidates: the consumers that have some."},
     )
     explanation = String(
-        metadata={"description": "Only if `POST /claims` finds no candidates: the path that explains it."}
+        allow_none=True,
+        metadata={
+            "description": "Only if `POST /claims` finds no candidates: the path that explains it, null if it"
+            " is longer than a request line can be."
+        },
     )
     placement_group = String(
         metadata={

@@ -27,6 +27,7 @@ from placement_svc.db.connections.engine import connect
 from placement_svc.db.connections.urls import each_host, server_name
 from placement_svc.db.errors import map_driver_errors
 from placement_svc.domain.errors import Unavailable
+from placement_svc.domain.limits import MAX_REQUEST_LINE
 from placement_svc.http import probes
 from placement_svc.observability import metrics
 from placement_svc.provisioning.database import database_name, with_database
@@ -48,9 +49,6 @@ M_ARENA_MAX = -8
 
 COLLECT_EVERY = 50_000
 """Allocations after which the garbage collector examines the youngest objects."""
-
-MAX_REQUEST_LINE = 64 * 1024
-"""Bytes of a request line: a query for allocation candidates with many request groups is long."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted."""

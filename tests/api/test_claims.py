@@ -120,6 +120,23 @@ def test_a_refused_split_is_explained(api: Api, load_cloud: LoadCloud, request_k
     assert explanation["relaxations"] == [{"instead": "resources=VCPU:8", "roots": 1}]
 
 
+@pytest.mark.parametrize("excess", [0, 1])
+def test_explanation_is_no_longer_than_a_request_line(api: Api, load_cloud: LoadCloud, excess: int) -> None:
+    load_cloud(read("h{VCPU8}"))
+    assert api("POST", "/claims", json=body(A)).status_code == 200
+    line = "GET /allocation_candidates/explanation?{}&ignore_consumer={} HTTP/1.1"
+    request = f"resources=VCPU:99&in_tree=!in:{B}"
+    blanks, digits = divmod(65_536 + excess - len(line.format(request, A)), len("%20"))
+    request = request.replace("99", "9" * (2 + digits)).replace("in:", "in:" + " " * blanks)
+
+    response = api("POST", "/claims", json={"request": request, "consumers": [consumer(A, 1)]})
+
+    assert response.status_code == 409
+    explained = line.format(request.replace(" ", "%20"), A)
+    assert len(explained) == 65_536 + excess
+    assert error(response)["explanation"] == (None if excess else explained.split()[1])
+
+
 def test_min_count_leaves_the_last_consumers_unplaced(api: Api, load_cloud: LoadCloud) -> None:
     load_cloud(read("h{VCPU8}"))
 

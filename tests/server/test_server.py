@@ -176,6 +176,11 @@ def test_too_large_headers_are_rejected(
     assert short_timeout.get(path, headers)[0] == status
 
 
+def test_longest_request_line_is_accepted(short_timeout: Service) -> None:
+    padding = 65_536 - len("GET /?x= HTTP/1.1")
+    assert [short_timeout.get("/?x=" + "x" * (padding + excess))[0] for excess in (0, 1)] == [200, 414]
+
+
 class Client:
     """A client that sends requests until the service refuses connections, and collects errors before that.
 

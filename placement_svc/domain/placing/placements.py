@@ -13,14 +13,14 @@ class PlacementRequest:
 
     The `allocations` of `consumers` are empty, and are those of the candidates later. At least `min_count`
     of them have to be placed. The request ignores the consumers that exist already. `explanation` is the path
-    and query of the explanation of the request. `placement_group` is the uuid of the group that the consumers
-    become members of, if there is one.
+    and query of the explanation of the request, None if a request line cannot have them. `placement_group` is
+    the uuid of the group that the consumers become members of, if there is one.
     """
 
     request: CandidatesRequest
     consumers: Sequence[Claim]
     min_count: int
-    explanation: str
+    explanation: str | None
     placement_group: str | None = None
 
     @property
