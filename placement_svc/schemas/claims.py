@@ -138,7 +138,10 @@ def parse_claims_request(
 
 
 def _explanation(base_path: str, request: str, moved: Sequence[str]) -> str | None:
-    """Return the path and query of the explanation of a request that ignores the moved consumers."""
+    """Return the path and query of the explanation of a request that ignores the moved consumers.
+
+    None if a request line cannot have them.
+    """
     query = quote_url(request, safe="!$&'()*+,;=:@/?%-._~")
     path = base_path + EXPLANATION + "&".join([query, *(f"ignore_consumer={uuid}" for uuid in moved)])
     return path if len(f"GET {path} HTTP/1.1") <= MAX_REQUEST_LINE else None
