@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Condition, Lock, Thread
 from time import sleep
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
@@ -35,6 +36,9 @@ class _RunningRead:
 
     deadline: Deadline
     connection: PoolProxiedConnection
+    driver_connection: Any
+    """The connection of psycopg2; `connection` has none any more once SQLAlchemy has found it lost."""
+
     lock: Lock = field(default_factory=Lock)
     """Held to shut down the connection, so that this does not happen after the end of the transaction."""
     has_ended: bool = False
@@ -46,7 +50,7 @@ class _RunningRead:
             if not self.has_ended and not self.is_canceled and self.deadline.is_over():
                 self.is_canceled = True
                 self.connection.info[IS_CANCELED] = True
-                shut_down(self.connection.dbapi_connection)
+                shut_down(self.driver_connection)
 
     def end(self) -> None:
         """Leave the connection alone from now on."""
@@ -110,7 +114,8 @@ def canceled_at_deadline(connection: Connection) -> Iterator[None]:
         return
     deadline.check()
     watchdog = _watchdog
-    read = _RunningRead(deadline, connection.connection)
+    pooled = connection.connection
+    read = _RunningRead(deadline, pooled, pooled.driver_connection)
     watchdog.add(read)
     try:
         yield

@@ -49,6 +49,19 @@ def test_statement_of_a_disconnected_client_is_canceled(database: Database) -> N
     assert seconds_of(database, ClientDisconnected, "disconnected") < STATEMENT_SECONDS / 3
 
 
+def test_statements_are_canceled_after_a_lost_connection_has_been(database: Database) -> None:
+    """The deadline of a read can pass while it still works on what it got before its connection was lost."""
+
+    def lose_connection(connection: Connection) -> None:
+        connection.invalidate()
+        time.sleep(0.5)
+
+    set_deadline(Deadline.of(0.1))
+    database.read(lose_connection)
+    set_deadline(Deadline.of(0.3))
+    assert seconds_of(database, Unavailable, "takes longer than 0.3 seconds") < STATEMENT_SECONDS / 3
+
+
 def test_each_statement_of_a_read_is_canceled(database: Database) -> None:
     def many(connection: Connection) -> None:
         for _ in range(STATEMENT_SECONDS * 100):
