@@ -26,6 +26,7 @@ from placement_svc.domain.errors import TooManyLongResponses, Unavailable
 from placement_svc.http import cors, errors, pipeline, proxy
 from placement_svc.http.auth import AuthStrategy
 from placement_svc.http.documentation import DocumentationMiddleware
+from placement_svc.http.environ import READ_METHODS
 from placement_svc.http.hosts import AllowedHosts
 from placement_svc.http.json import OrjsonProvider, reserved_stream
 from placement_svc.http.policy import load
@@ -53,7 +54,7 @@ class _Application(Flask):
 
     def dispatch_request(self) -> ResponseReturnValue:
         """Return the response of the view for the current request."""
-        if request.method not in ("GET", "HEAD"):
+        if request.method not in READ_METHODS:
             return super().dispatch_request()
         deadline = request_deadline()
         run = partial(deadline.run, super().dispatch_request)

@@ -15,7 +15,7 @@ from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.request_stats import work_seconds
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.http.body import read_json
-from placement_svc.http.environ import IS_CLIENT_GONE, SLOT
+from placement_svc.http.environ import IS_CLIENT_GONE, READ_METHODS, SLOT
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.query import check_lists, parse_pairs
 from placement_svc.schemas.staleness import split_stale
@@ -66,7 +66,7 @@ def request_deadline() -> Deadline:
 
 
 def install_deadline(app: Flask) -> None:
-    """Give each request to `app` a deadline, which also bounds the SQL statements of a GET."""
+    """Give each request to `app` a deadline, which also bounds the SQL statements of a read."""
 
     @app.before_request
     def start() -> None:
@@ -77,7 +77,7 @@ def install_deadline(app: Flask) -> None:
             slot=environ.get(SLOT),
             work_seconds=work_seconds,
         )
-        set_deadline(g.deadline if request.method == "GET" else None)
+        set_deadline(g.deadline if request.method in READ_METHODS else None)
 
     @app.teardown_request
     def end(_error: BaseException | None) -> None:

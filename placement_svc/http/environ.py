@@ -1,7 +1,10 @@
-"""Keys of the WSGI environment that `placement_svc.server` sets for the application.
+"""What the server and the application agree on: methods that read, and keys of the WSGI environment.
 
-Another WSGI server does not set them.
+`placement_svc.server` sets these keys; another WSGI server does not.
 """
+
+READ_METHODS = ("GET", "HEAD", "OPTIONS")
+"""The methods of requests that change nothing: they may be canceled, or processed again, at any time."""
 
 IS_CLIENT_GONE = "placement_svc.is_client_gone"
 """A callable without arguments, which returns whether the client has closed its connection.

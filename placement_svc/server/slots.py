@@ -27,6 +27,7 @@ from threading import BoundedSemaphore
 
 from placement_svc.domain.errors import NoLongSlot, Unavailable
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
+from placement_svc.http.environ import READ_METHODS
 
 READ_SLOTS = 1
 """The number of short slots of a worker that only reads can have."""
@@ -45,8 +46,6 @@ SENDING_SECONDS = 0.1
 
 MAX_SENDING_BYTES = 1024 * 1024
 """Bytes at which that slot ends; they are in memory until the client has read them."""
-
-READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
 _STANDBY_READ = re.compile(r"^/console(?![^/?])|[?&]stale=ok(?![^&#])")
 """The URIs of reads that standbys answer if there are any."""

@@ -102,6 +102,18 @@ def test_a_forked_process_cancels_statements_too(database: Database) -> None:
     assert status == 0
 
 
+def test_head_request_of_the_console_has_the_deadline_of_a_get(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "placement_svc.db.consumer_pages.find_page", lambda read, *_, **__: sleep_in_sql(read)
+    )
+    client = new_app(request_deadline=0.3).test_client()
+    started = time.monotonic()
+    assert client.head("/console/consumers").status_code == 503
+    assert time.monotonic() - started < STATEMENT_SECONDS / 3
+
+
 @pytest.mark.parametrize(
     ("path", "function"),
     [
