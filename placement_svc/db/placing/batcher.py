@@ -2,13 +2,14 @@
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from threading import Condition
 from time import monotonic, perf_counter
 
 from placement_svc.db.placing.batch import BatchMember, PlacingCall, claim_for, search_for
 from placement_svc.domain.execution import request_stats
-from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.groups import CandidatesRequest, RequestGroup
 from placement_svc.domain.placing.placements import Placements
 
 MAX_BATCH = 32
@@ -171,20 +172,15 @@ class PlacingBatcher:
             return claiming
 
 
+_all_but_resources = attrgetter(*({each.name for each in fields(RequestGroup)} - {"resources"}))
+
+
 def _uuid(member: BatchMember) -> str:
     return member.call.wanted.consumers[0].consumer_uuid
 
 
 def _kind(request: CandidatesRequest) -> Hashable:
-    """Return a key that only equal requests have."""
+    """Return a key that only equal requests have; the amounts of a group are a mapping, which has no hash."""
     return replace(request, groups=()), tuple(
-        (
-            group.suffix,
-            tuple(group.resources.items()),
-            group.required,
-            group.member_of,
-            group.in_tree,
-            group.not_in_tree,
-        )
-        for group in request.groups
+        (_all_but_resources(group), tuple(group.resources.items())) for group in request.groups
     )
