@@ -43,6 +43,10 @@ SHUFFLED_ID_SIZE = 16
 """Bytes of memory that an id in a shuffled list of suppliers, and in a copy of it, needs."""
 
 
+GENERATOR_SIZE = 1000
+"""Bytes of memory that a generator of the candidates around an anchor needs, approximately."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """The settings of a search, and what depends on the microversion.
@@ -252,19 +256,28 @@ class CandidateSearch:
     def _each_first(
         self, anchors: Iterable[Anchor]
     ) -> Iterator[tuple[Candidate | None, Iterator[Candidate]]]:
-        """Yield for each anchor its first candidate, None if it has none, and a generator of the others."""
-        rules, trees = self._criteria.rules, self._fetcher.trees
+        """Yield for each anchor its first candidate, None if it has none, and a generator of the others.
+
+        The memory that is needed to keep the generators is reserved.
+        """
+        rules, trees, memory = self._criteria.rules, self._fetcher.trees, self._options.memory
         has_rules = bool(rules.may_exclude or rules.splittable)
         for anchor in self._options.deadline.checked(anchors):
             if self._may_skip_combining:
                 first = first_combination(anchor.supplier_ids)
                 if not has_rules or is_surely_candidate(rules, first, trees):
                     # Most hosts have no others, and most searches want none, so combining waits until then.
-                    is_single = {1}.issuperset(map(len, anchor.supplier_ids))
-                    yield first, iter(()) if is_single else self._others(anchor)
+                    if {1}.issuperset(map(len, anchor.supplier_ids)):
+                        yield first, iter(())
+                        continue
+                    memory.reserve(GENERATOR_SIZE)
+                    yield first, self._others(anchor)
                     continue
             generator = self._combine(anchor)
-            yield next(generator, None), generator
+            found = next(generator, None)
+            if found is not None:
+                memory.reserve(GENERATOR_SIZE)
+            yield found, generator
 
     def _others(self, anchor: Anchor) -> Iterator[Candidate]:
         """Yield the candidates around an anchor, except for the first one."""

@@ -12,7 +12,6 @@ from placement_svc.db.fits import count_fits
 from placement_svc.db.placing.search import PlacementSearchOptions, find_placements
 from placement_svc.db.search.candidates import SearchOptions, find_candidates
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.errors import Invalid
 from placement_svc.domain.execution import request_stats
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
@@ -23,12 +22,11 @@ from placement_svc.domain.placing.placements import PlacementRequest
 from tests.conftest import LoadCloud
 from tests.support.cloud import read, uuid_of
 from tests.support.postgres_proxy import PostgresProxy
+from tests.support.search_memory import least_memory, succeeds
 
 REQUEST = CandidatesRequest((RequestGroup("", {"VCPU": 1}),), limit=10)
 MOST = 1 << 18
 """Bytes that suffice for each search."""
-
-PRECISION = 1 << 10
 
 Search = Callable[[Database, SearchOptions], Any]
 
@@ -61,37 +59,27 @@ def lossy_database(postgres_proxy: PostgresProxy, load_cloud: LoadCloud) -> Iter
     engine.dispose()
 
 
-def succeeds(search: Search, database: Database, memory: int) -> bool:
-    try:
-        search(database, SearchOptions(deadline=Deadline.of(60), memory=MemoryBudget(memory)))
-    except Invalid:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 def test_memory_of_the_failed_attempt_does_not_count(
     search: Search, lossy_database: Database, postgres_proxy: PostgresProxy
 ) -> None:
-    assert succeeds(search, lossy_database, MOST)
+    def run(memory: MemoryBudget) -> None:
+        search(lossy_database, SearchOptions(deadline=Deadline.of(60), memory=memory))
+
+    assert succeeds(run, MOST)
     last = postgres_proxy.statements[-2]
     assert last.startswith(("SELECT", "WITH"))
-    too_little, enough = 0, MOST
-    while enough - too_little > PRECISION:
-        middle = (enough + too_little) // 2
-        if succeeds(search, lossy_database, middle):
-            enough = middle
-        else:
-            too_little = middle
+    enough = least_memory(run, MOST)
     del postgres_proxy.statements[:]
     postgres_proxy.drop_connection_at(last[:60], delivered=False)
-    assert succeeds(search, lossy_database, enough)
+    assert succeeds(run, enough)
     assert [each.startswith("BEGIN") for each in postgres_proxy.statements].count(True) == 2
 
 
 def test_anchors_of_the_failed_attempt_do_not_count(database: Database, load_cloud: LoadCloud) -> None:
     load_cloud(read("h1{VCPU8}; h2{VCPU8}; h3{VCPU8}"))
     stats = request_stats.start()
+    options = SearchOptions(deadline=Deadline.of(60), memory=MemoryBudget(MOST))
     for _ in range(2):
-        assert succeeds(SEARCHES["candidates"], database, MOST)
+        SEARCHES["candidates"](database, options)
         assert stats.anchors == 3
