@@ -127,7 +127,7 @@ def _serves_allowed_root(criteria: SearchCriteria, removed_root_ids: Collection[
     Only such conditions of the unsuffixed group make a difference: without them, a provider that another
     tree can use could supply its own tree as well.
     """
-    forbidden, excluded = criteria.unsuffixed_forbidden, criteria.unsuffixed_not_in_tree
+    forbidden, excluded = criteria.unsuffixed_forbidden_aggregates, criteria.unsuffixed_not_in_tree
     if criteria.sharing_trait_id is None or not (forbidden or excluded):
         return false()
     serves = exists().where(

@@ -128,7 +128,7 @@ class SearchCriteria:
     root_member_of: ResolvedMembership
     """The condition on the aggregates of the anchor itself."""
 
-    unsuffixed_forbidden: frozenset[int]
+    unsuffixed_forbidden_aggregates: frozenset[int]
     """The aggregates that the unsuffixed group forbids: the anchor is in none of them either."""
 
     unsuffixed_not_in_tree: frozenset[int]
@@ -196,7 +196,7 @@ class SearchCriteria:
         of_root = (self.root_required, self.root_member_of)
         return bool(
             self.rules.unsuffixed_required
-            or self.unsuffixed_forbidden
+            or self.unsuffixed_forbidden_aggregates
             or self.unsuffixed_not_in_tree
             or any(each.any_of or each.forbidden for each in of_root)
             or any(each.has_filters for each in dict.fromkeys(self.by_demand))

@@ -93,7 +93,7 @@ def _build_criteria(
     demands: list[Demand] = []
     by_demand: list[SupplierCriteria] = []
     unsuffixed_required: tuple[frozenset[int], ...] = ()
-    unsuffixed_forbidden: frozenset[int] = frozenset()
+    unsuffixed_forbidden_aggregates: frozenset[int] = frozenset()
     unsuffixed_not_in_tree: frozenset[int] = frozenset()
     trait_sets = set(root_required.sets)
     aggregate_sets = set(root_member_of.sets)
@@ -106,7 +106,7 @@ def _build_criteria(
             by_demand.append(resolved.supplier_criteria(demand, freed))
         if not group.suffix:
             unsuffixed_required = resolved.required.any_of
-            unsuffixed_forbidden = resolved.member_of.forbidden
+            unsuffixed_forbidden_aggregates = resolved.member_of.forbidden
             unsuffixed_not_in_tree = resolved.not_in_tree
     sharing_trait_id = names.traits[os_traits.MISC_SHARES_VIA_AGGREGATE]
     rules = combination_rules(
@@ -126,7 +126,7 @@ def _build_criteria(
         by_demand=tuple(_with_bounded_joins(by_demand)),
         root_required=root_required,
         root_member_of=root_member_of,
-        unsuffixed_forbidden=unsuffixed_forbidden,
+        unsuffixed_forbidden_aggregates=unsuffixed_forbidden_aggregates,
         unsuffixed_not_in_tree=unsuffixed_not_in_tree,
         small_trait_sets=frozenset(filter(names.is_small_trait_set, trait_sets)),
         small_aggregate_sets=frozenset(filter(names.is_small_aggregate_set, aggregate_sets)),

@@ -50,7 +50,7 @@ def shape_of(criteria: SearchCriteria, supplies: Supplies) -> CriteriaShape | No
         by_demand=tuple(map(shaper.supplier, criteria.by_demand)),
         root_required=shaper.traits.membership(criteria.root_required),
         root_member_of=shaper.aggregates.membership(criteria.root_member_of),
-        unsuffixed_forbidden=shaper.aggregates.several(criteria.unsuffixed_forbidden),
+        unsuffixed_forbidden_aggregates=shaper.aggregates.several(criteria.unsuffixed_forbidden_aggregates),
         unsuffixed_not_in_tree=shaper.trees(criteria.unsuffixed_not_in_tree),
         small_trait_sets=shaper.traits.sets(criteria.small_trait_sets),
         small_aggregate_sets=shaper.aggregates.sets(criteria.small_aggregate_sets),

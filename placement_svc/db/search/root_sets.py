@@ -261,7 +261,7 @@ def _excluded_sets(criteria: SearchCriteria) -> Iterator[Select[int]]:
     """Yield the roots that have a frequent forbidden trait, and the members of a forbidden aggregate."""
     for trait_id in _without_small_set(criteria, criteria.root_required.forbidden):
         yield select(_held.c.root_id).where(_held.c.trait_id == trait_id, _IS_ROOT_TRAIT)
-    for aggregate_id in sorted(criteria.unsuffixed_forbidden | criteria.root_member_of.forbidden):
+    for aggregate_id in sorted(criteria.unsuffixed_forbidden_aggregates | criteria.root_member_of.forbidden):
         if frozenset([aggregate_id]) not in criteria.small_aggregate_sets:
             yield _select_members([aggregate_id], _IS_ROOT_MEMBER)
 

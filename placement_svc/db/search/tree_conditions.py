@@ -75,7 +75,7 @@ def meets_root_filters(
     yield from has_traits(roots, criteria.root_required.any_of, criteria.root_required.forbidden)
     if criteria.root_member_of.any_of:
         yield in_each_aggregate_set(roots.c.id, criteria.root_member_of.any_of)
-    if forbidden := criteria.unsuffixed_forbidden | criteria.root_member_of.forbidden:
+    if forbidden := criteria.unsuffixed_forbidden_aggregates | criteria.root_member_of.forbidden:
         yield not_(in_any_aggregate(roots.c.id, forbidden))
     if criteria.unsuffixed_not_in_tree:
         yield not_(is_any(roots.c.id, criteria.unsuffixed_not_in_tree))
