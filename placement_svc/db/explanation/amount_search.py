@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placement_svc.db.explanation.cloud import RootGroup
+from placement_svc.db.explanation.cloud import EqualRoots
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import CountsReader, RootCounts
 from placement_svc.db.explanation.inventory_units import InventoryUnits, read_units
@@ -21,7 +21,7 @@ class _Place:
     `suppliers` are those of all demands of the request, and this provider alone for the changed amount.
     """
 
-    root: RootGroup
+    root: EqualRoots
     suppliers: tuple[Sequence[int], ...]
     provider_id: int
     units: UnitLimits

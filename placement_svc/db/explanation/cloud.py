@@ -111,7 +111,7 @@ class SharingProvider(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RootGroup:
+class EqualRoots:
     """The roots with equal patterns around them, and with the same aggregates of sharing providers.
 
     `nodes` are the providers of the tree; parents precede their children. What they hold of the classes that
@@ -138,7 +138,7 @@ class Cloud:
 
     scope: Scope
     layout: Layout
-    roots: tuple[RootGroup, ...]
+    roots: tuple[EqualRoots, ...]
     sharing: tuple[SharingProvider, ...]
 
     @property
@@ -147,7 +147,7 @@ class Cloud:
         served = frozenset[int]().union(*(root.aggregate_ids for root in self.roots))
         return [provider for provider in self.sharing if provider.aggregate_ids & served]
 
-    def serving_from_elsewhere(self, root: RootGroup) -> list[SharingProvider]:
+    def serving_from_elsewhere(self, root: EqualRoots) -> list[SharingProvider]:
         """Return the sharing providers of other trees that serve the roots of a group.
 
         If the cloud is not structured, one of them can be in the tree of some of these roots.
@@ -176,7 +176,7 @@ def read_cloud(
     nodes: dict[Any, Node] = {}
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
     patterns: dict[tuple[object, ...], RootPattern] = {}
-    by_pattern: dict[RootPattern, list[RootGroup]] = {}
+    by_pattern: dict[RootPattern, list[EqualRoots]] = {}
     for root_pattern, values, aggregate_ids, root_ids_text in rows:
         key = tuple(aggregate_ids)
         root_ids = tuple(map(int, root_ids_text[1:-1].split(",")))
@@ -190,10 +190,10 @@ def read_cloud(
                 nodes[value] = _read_node(value, layout)
         of_tree = tuple(nodes[value] for value in values)
         own = tuple(dict.fromkeys(node.pattern for node in of_tree))
-        holders = tuple(node.pattern for node in of_tree) if layout.split_amounts else ()
-        around = read_pattern(root_pattern), own, shared[key], holders
+        of_providers = tuple(node.pattern for node in of_tree) if layout.split_amounts else ()
+        around = read_pattern(root_pattern), own, shared[key], of_providers
         pattern = patterns.setdefault(around, RootPattern(*around))
-        by_pattern.setdefault(pattern, []).append(RootGroup(pattern, of_tree, frozenset(key), root_ids))
+        by_pattern.setdefault(pattern, []).append(EqualRoots(pattern, of_tree, frozenset(key), root_ids))
     roots = list(chain.from_iterable(by_pattern.values()))
     if layout.is_structured:
         roots = list(_separated(roots, {provider.root_id for provider in sharing}))
@@ -218,7 +218,7 @@ def _read_amounts(amounts: Sequence[int], layout: Layout) -> tuple[tuple[int, ..
     return tuple(amounts[:end]), tuple(held)
 
 
-def _separated(roots: Iterable[RootGroup], separate_ids: set[int]) -> Iterator[RootGroup]:
+def _separated(roots: Iterable[EqualRoots], separate_ids: set[int]) -> Iterator[EqualRoots]:
     """Yield the groups, but roots with these ids by themselves: sharing providers are in their trees."""
     for root in roots:
         separate = separate_ids.intersection(root.root_ids)

@@ -7,9 +7,9 @@ combined once, as the search does, until the first combination is found.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from placement_svc.db.explanation.cloud import Cloud, RootGroup
+from placement_svc.db.explanation.cloud import Cloud, EqualRoots
 from placement_svc.db.explanation.counts import Counts, RootCounts
-from placement_svc.db.explanation.trees import GroupTree
+from placement_svc.db.explanation.trees import EqualRootsTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.combining.candidates import Candidate, combine_around
 from placement_svc.domain.combining.interfaces import TreeSuppliers
@@ -78,7 +78,7 @@ class Combinations:
         self._rules: dict[frozenset[int], CombinationRules] = {}
         self._all = frozenset(range(len(self._filters)))
         self.first_failures: dict[int, CombinationFilter] = {}
-        """The filter at which `left` ends, by the first id of each group of roots that fails one."""
+        """The filter at which `left` ends, by the first id of each `EqualRoots` that fail one."""
 
     def _rules_of(self, active: frozenset[int]) -> CombinationRules:
         """Return the rules with only these filters."""
@@ -112,13 +112,13 @@ class Combinations:
 
     def tree(
         self,
-        root: RootGroup,
+        root: EqualRoots,
         *,
         unused: bool = False,
         exceptions: Mapping[tuple[int, str], int] | None = None,
-    ) -> GroupTree:
-        """Return the tree of a group of roots."""
-        return GroupTree(
+    ) -> EqualRootsTree:
+        """Return the tree of equal roots."""
+        return EqualRootsTree(
             self._cloud,
             root,
             self._summed_classes,
@@ -128,13 +128,13 @@ class Combinations:
         )
 
     def combines(
-        self, tree: GroupTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
+        self, tree: EqualRootsTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
     ) -> bool:
         """Return whether suppliers can be combined so that they meet these filters (None: all)."""
         return self.first_candidate(tree, suppliers, active) is not None
 
     def first_candidate(
-        self, tree: GroupTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
+        self, tree: EqualRootsTree, suppliers: Sequence[Sequence[int]], active: frozenset[int] | None = None
     ) -> Candidate | None:
         """Return a combination of suppliers that meets these filters (None: all); None if there is none."""
         rules = self._rules_of(self._all if active is None else active)
@@ -142,7 +142,7 @@ class Combinations:
         candidates = combine_around(TreeSuppliers(tree.root_id, rules, suppliers, tree, deadline, memory))
         return next(candidates, None)
 
-    def any_if_unused(self, roots: Iterable[RootGroup], tests: Sequence[GroupTest]) -> bool:
+    def any_if_unused(self, roots: Iterable[EqualRoots], tests: Sequence[GroupTest]) -> bool:
         """Return whether any of the roots, at which the tests pass, has a candidate if nothing is used."""
         if not self._filters:
             return any(True for _ in roots)
@@ -178,7 +178,7 @@ class Combinations:
                 self.first_failures[root.root_ids[0]] = self._filters[list(result.left).index(False)]
         return [Counts(*each) for each in zip(alone, left, sole, strict=True)]
 
-    def _test_root(self, tree: GroupTree, tests: Sequence[GroupTest]) -> "_RootResult":
+    def _test_root(self, tree: EqualRootsTree, tests: Sequence[GroupTest]) -> "_RootResult":
         numbers = range(len(self._filters))
         suppliers = tree.suppliers(tests)
         if self.combines(tree, suppliers):

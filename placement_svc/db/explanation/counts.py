@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import compress
 
-from placement_svc.db.explanation.cloud import Cloud, RootGroup, Scope, read_cloud
+from placement_svc.db.explanation.cloud import Cloud, EqualRoots, Scope, read_cloud
 from placement_svc.db.explanation.layout import Layout
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.ignored_consumers import InventoryReader
@@ -76,16 +76,16 @@ class RootCounts:
             for each in filters.root_filters
         }
         """The bits that a root with each filter on the root has."""
-        self.in_groups: list[RootGroup] = []
+        self.in_groups: list[EqualRoots] = []
         """The roots at which every group passes all its filters."""
-        self._with_few_failing: list[tuple[RootGroup, frozenset[int]]] = []
+        self._with_few_failing: list[tuple[EqualRoots, frozenset[int]]] = []
         """The roots at which at most `MAX_CHANGES` groups fail, with the indexes of these groups."""
         self._sort_roots()
         self.in_root_filters = self.meeting_root_filters(self.in_groups)
         """Those of them that also pass the filters on the root."""
 
     def _sort_roots(self) -> None:
-        remaining: list[tuple[RootGroup, list[int]]] = [(root, []) for root in self.cloud.roots]
+        remaining: list[tuple[EqualRoots, list[int]]] = [(root, []) for root in self.cloud.roots]
         for number, test in enumerate(self.all_tests()):
             results = test.results([root for root, _ in remaining])
             for (_, failing), passes in zip(remaining, results, strict=True):
@@ -108,7 +108,7 @@ class RootCounts:
         known = {tests.group: tests for tests in self.tests}
         return RootCounts(self.cloud, filters, self._deadline, self._memory, known)
 
-    def passing_without(self, untested: Set[Filter | RootFilter]) -> list[RootGroup]:
+    def passing_without(self, untested: Set[Filter | RootFilter]) -> list[EqualRoots]:
         """Return the roots that pass all filters but these, which are of at most `MAX_CHANGES` groups."""
         changed = {
             number: tests.test(tests.mask_without(of_group))
@@ -123,19 +123,19 @@ class RootCounts:
         return self.passing(list(changed.values()), roots)
 
     def passing(
-        self, tests: Sequence[GroupTest], among: Iterable[RootGroup] | None = None
-    ) -> list[RootGroup]:
+        self, tests: Sequence[GroupTest], among: Iterable[EqualRoots] | None = None
+    ) -> list[EqualRoots]:
         """Return the roots, of all or of those given, that pass all tests."""
         roots = list(self.cloud.roots if among is None else among)
         for test in tests:
             roots = list(compress(roots, test.results(roots)))
         return roots
 
-    def meeting_root_filters(self, roots: Iterable[RootGroup]) -> list[RootGroup]:
+    def meeting_root_filters(self, roots: Iterable[EqualRoots]) -> list[EqualRoots]:
         """Return those roots that pass the filters on the root."""
         return [root for root in roots if not self.failing_root_filters(root)]
 
-    def failing_root_filters(self, root: RootGroup) -> list[RootFilter]:
+    def failing_root_filters(self, root: EqualRoots) -> list[RootFilter]:
         """Return the filters on the root that it fails."""
         return [each for each, mask in self.root_masks.items() if root.pattern.root & mask != mask]
 
@@ -146,7 +146,7 @@ class RootCounts:
             root for root, failing in self._with_few_failing if failing == {index}
         )
         counts = []
-        remaining: Sequence[RootGroup] = self.cloud.roots
+        remaining: Sequence[EqualRoots] = self.cloud.roots
         for each, prefix in zip(tests.group.filters, tests.prefixes(), strict=True):
             left = self.passing([prefix], remaining)
             if not tests.group.can_split:
@@ -161,7 +161,7 @@ class RootCounts:
             )
         return counts
 
-    def _sole_blocker(self, tests: GroupTests, blocking: Filter, roots: Sequence[RootGroup]) -> int:
+    def _sole_blocker(self, tests: GroupTests, blocking: Filter, roots: Sequence[EqualRoots]) -> int:
         """Return how many of the roots, at which only this group fails, pass without one filter."""
         if blocking.code is FilterCode.INVENTORY or not roots:
             return 0
@@ -201,7 +201,7 @@ class RootCounts:
         remaining = list(self.cloud.roots)
         for tests in self.tests:
             of_group = []
-            passing_all: list[RootGroup] = []
+            passing_all: list[EqualRoots] = []
             if tests.group.can_split:
                 # These may fail some filter nevertheless: the next one can exclude the provider of a whole
                 # amount, which several others can supply.
@@ -217,6 +217,6 @@ class RootCounts:
         return failures
 
 
-def count_roots(roots: Iterable[RootGroup]) -> int:
+def count_roots(roots: Iterable[EqualRoots]) -> int:
     """Return the number of roots."""
     return sum(len(root.root_ids) for root in roots)

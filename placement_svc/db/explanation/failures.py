@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from placement_svc.db.explanation.cloud import RootGroup, SharingProvider
+from placement_svc.db.explanation.cloud import EqualRoots, SharingProvider
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.db.explanation.details import ExplainedProvider, read_details
@@ -21,7 +21,7 @@ from placement_svc.domain.explanation.filters import (
     TraitCondition,
     TreeFilter,
 )
-from placement_svc.domain.explanation.root_failures import GroupFailures, ProviderFailures, Slot
+from placement_svc.domain.explanation.root_failures import GroupFailures, ProviderFailures, UnsuppliedDemand
 
 Has = int | str | list[str] | None
 
@@ -104,60 +104,62 @@ class NearestRoots:
             if groups or of_root or combination:
                 yield RootFailures(root, groups, of_root, combination)
 
-    def _shared_gaps(self, nearest: Sequence[RootFailures]) -> list[dict[Slot, Fraction]]:
-        """Return for each group of roots the smallest gap of the sharing providers of each slot."""
+    def _shared_gaps(self, nearest: Sequence[RootFailures]) -> list[dict[UnsuppliedDemand, Fraction]]:
+        """Return for each of these roots the smallest gap of the sharing providers of each demand."""
         serving: Sequence[SharingProvider] = ()
-        if any(slot.shared and slot.lacks_amounts for each in nearest for slot in each.slots):
+        if any(demand.shared and demand.lacks_amounts for each in nearest for demand in each.demands):
             serving = self._cloud.serving
         ids = {provider.id for provider in serving}
         details = read_details(self._reader, self._bits, (), ids, self._memory) if ids else {}
         by_aggregates: dict[frozenset[int], list[SharingProvider]] = {}
-        ranked: dict[tuple[Slot, int, frozenset[int]], list[tuple[Fraction, int]]] = {}
+        ranked: dict[tuple[UnsuppliedDemand, int, frozenset[int]], list[tuple[Fraction, int]]] = {}
         gaps = []
         for each in self._deadline.checked(nearest):
             served = each.root.aggregate_ids
             if served not in by_aggregates:
                 checked = self._deadline.checked(serving)
                 by_aggregates[served] = [one for one in checked if one.aggregate_ids & served]
-            of_root: dict[Slot, Fraction] = {}
-            for slot in each.slots:
-                key = slot, each.root.pattern.root, served
+            of_root: dict[UnsuppliedDemand, Fraction] = {}
+            for demand in each.demands:
+                key = demand, each.root.pattern.root, served
                 if key not in ranked:
-                    ranked[key] = self._ranked(slot, each.root, by_aggregates[served], details)
+                    ranked[key] = self._ranked(demand, each.root, by_aggregates[served], details)
                 # Those in the tree of the only root of the group do not serve it from elsewhere.
                 elsewhere = (gap for gap, root_id in ranked[key] if each.root.root_ids != (root_id,))
                 if (smallest := next(elsewhere, None)) is not None:
-                    of_root[slot] = smallest
+                    of_root[demand] = smallest
             gaps.append(of_root)
         return gaps
 
     def _ranked(
         self,
-        slot: Slot,
-        root: RootGroup,
+        demand: UnsuppliedDemand,
+        root: EqualRoots,
         serving: Sequence[SharingProvider],
         details: Mapping[int, ExplainedProvider],
     ) -> list[tuple[Fraction, int]]:
-        """Return the gaps of the providers that come closest in a slot, with their roots, smallest first."""
-        failing = self._failing(slot, root, is_shared=True)
+        """Return the gaps of the providers closest to a demand, with their roots, smallest first."""
+        failing = self._failing(demand, root, is_shared=True)
         return sorted(
             (details[provider.id].gap(failing[provider.node.pattern]), provider.root_id)
             for provider in self._deadline.checked(serving)
             if provider.node.pattern in failing
         )
 
-    def _failing(self, slot: Slot, root: RootGroup, *, is_shared: bool) -> dict[int, tuple[Filter, ...]]:
-        """Return the filters that the providers closest in a slot fail, by pattern."""
-        of_providers = self._of_providers[self._counts.groups.index(slot.group)]
+    def _failing(
+        self, demand: UnsuppliedDemand, root: EqualRoots, *, is_shared: bool
+    ) -> dict[int, tuple[Filter, ...]]:
+        """Return the filters that the providers closest to a demand fail, by pattern."""
+        of_providers = self._of_providers[self._counts.groups.index(demand.group)]
         return {
             pattern: of_providers.failing(
                 root.pattern.root,
                 pattern,
-                slot.resource_class,
+                demand.resource_class,
                 is_shared=is_shared,
-                is_split=slot.is_split,
+                is_split=demand.is_split,
             )
-            for pattern in (slot.shared if is_shared else slot.own)
+            for pattern in (demand.shared if is_shared else demand.own)
         }
 
     def _at_root(
@@ -167,7 +169,7 @@ class NearestRoots:
         root = details[root_id]
         for group in failures.groups:
             found = self._of_group(group, failures.root, root, details)
-            yield from (found[each] for each in group.slots[0].group.filters if each in found)
+            yield from (found[each] for each in group.demands[0].group.filters if each in found)
         for each in failures.root_filters:
             held = root.traits if each.code is FilterCode.ROOT_REQUIRED else root.aggregates
             yield Failure(None, each, root, has=held)
@@ -177,7 +179,7 @@ class NearestRoots:
     def _of_group(
         self,
         group: GroupFailures,
-        roots: RootGroup,
+        roots: EqualRoots,
         root: ExplainedProvider,
         details: Mapping[int, ExplainedProvider],
     ) -> dict[Filter, Failure]:
@@ -190,9 +192,9 @@ class NearestRoots:
         ]
         found: dict[Filter, Failure] = {}
         first: ExplainedProvider | None = None
-        for slot in group.slots:
+        for demand in group.demands:
             failing_of = {
-                is_shared: self._failing(slot, roots, is_shared=is_shared) for is_shared in (False, True)
+                is_shared: self._failing(demand, roots, is_shared=is_shared) for is_shared in (False, True)
             }
             choices = [
                 (each.gap(failing), each.uuid, each, failing)
@@ -200,14 +202,14 @@ class NearestRoots:
                 if (failing := failing_of[is_shared].get(each.pattern)) is not None
             ]
             if not choices:
-                missing = _inventory_filter(slot)
-                found[missing] = Failure(slot.group.suffix, missing, None, has=0)
+                missing = _inventory_filter(demand)
+                found[missing] = Failure(demand.group.suffix, missing, None, has=0)
                 continue
             _, _, provider, failing = min(choices, key=lambda choice: choice[:2])
             first = first or provider
             for each in failing:
                 around = [other for other, _ in (*own, *sharing)]
-                found.setdefault(each, _failure(slot.group.suffix, each, provider, root, around))
+                found.setdefault(each, _failure(demand.group.suffix, each, provider, root, around))
         for each in group.common:
             found[each] = Failure("", each, first, has=first.traits if first else [])
         return found
@@ -237,11 +239,11 @@ def _failure(
     return Failure(suffix, failing, provider, has=provider.root_uuid)
 
 
-def _inventory_filter(slot: Slot) -> Filter:
+def _inventory_filter(demand: UnsuppliedDemand) -> Filter:
     return next(
         each
-        for each in slot.group.having([FilterCode.INVENTORY])
-        if slot.resource_class in (None, each.resource_class)
+        for each in demand.group.having([FilterCode.INVENTORY])
+        if demand.resource_class in (None, each.resource_class)
     )
 
 

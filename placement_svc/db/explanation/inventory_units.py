@@ -34,9 +34,9 @@ class InventoryUnits:
         self._shared = shared
 
     def of_provider(self, number: int, provider_id: int, class_id: int) -> Iterable[UnitLimits]:
-        """Return the units of a class at a provider of the group of roots with this number.
+        """Return the units of a class at a provider of the equal roots with this number.
 
-        The ids are those of `placement_svc.db.explanation.trees.GroupTree`.
+        The ids are those of `placement_svc.db.explanation.trees.EqualRootsTree`.
         """
         if provider_id < 0:
             return self._own.get((number, provider_id, class_id), ())
@@ -77,7 +77,7 @@ def read_units(reader: InventoryReader, cloud: Cloud, memory: MemoryBudget) -> I
 def _own_units(
     reader: InventoryReader, cloud: Cloud, class_ids: Iterable[int]
 ) -> Iterator[tuple[int, int, int, UnitLimits]]:
-    """Yield the number of the group of roots, the id of the provider in it, the class, and the units."""
+    """Yield the number of the equal roots, the id of the provider in their tree, the class, and the units."""
     rows = [(id_, number) for number, root in enumerate(cloud.roots) for id_ in root.root_ids]
     covered = table_of("covered", rows, root_id=Integer(), number=Integer())
     place = "place" if cloud.layout.is_structured else "pattern"

@@ -26,7 +26,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from placement_svc.db.explanation.cloud import RootGroup
+from placement_svc.db.explanation.cloud import EqualRoots
 from placement_svc.db.explanation.patterns import (
     inventory_row,
     number_conditions,
@@ -40,7 +40,12 @@ from placement_svc.db.filters import free_amount, least_amount
 from placement_svc.db.search.ignored_consumers import InventoryReader
 from placement_svc.db.tables import resource_providers
 from placement_svc.domain.explanation.filters import CombinationFilter, RootFilter
-from placement_svc.domain.explanation.root_failures import GroupFailures, Slot, project, separating_bits
+from placement_svc.domain.explanation.root_failures import (
+    GroupFailures,
+    UnsuppliedDemand,
+    project,
+    separating_bits,
+)
 from placement_svc.domain.explanation.supplier_tests import Bits
 from placement_svc.domain.inventory import MAX_CAPACITY
 
@@ -58,7 +63,7 @@ MAX_DOUBLE_AMOUNT = 10**300
 class RootFailures:
     """The filters that the roots of a group fail: of request groups, on the root, or on combinations."""
 
-    root: RootGroup
+    root: EqualRoots
     groups: tuple[GroupFailures, ...]
     root_filters: tuple[RootFilter, ...]
     combination: CombinationFilter | None
@@ -70,9 +75,9 @@ class RootFailures:
         return of_groups + len(self.root_filters) + (self.combination is not None)
 
     @property
-    def slots(self) -> list[Slot]:
+    def demands(self) -> list[UnsuppliedDemand]:
         """The parts of the request that providers of each root would have to supply."""
-        return [slot for group in self.groups for slot in group.slots]
+        return [demand for group in self.groups for demand in group.demands]
 
 
 def with_fewest(failures: Iterable[RootFailures]) -> list[RootFailures]:
@@ -91,25 +96,25 @@ def select_nearest(
     reader: InventoryReader,
     bits: Bits,
     failures: Sequence[RootFailures],
-    shared_gaps: Sequence[Mapping[Slot, Fraction]],
+    shared_gaps: Sequence[Mapping[UnsuppliedDemand, Fraction]],
 ) -> list[tuple[int, RootFailures]]:
     """Return the ids of the nearest roots, in their order, with what they fail: one statement.
 
-    `shared_gaps` has, for each of `failures`, the smallest gap of the sharing providers of each slot.
+    `shared_gaps` has, for each of `failures`, the smallest gap of the sharing providers of each demand.
 
     Most roots of a cloud can fail equally many filters. So PostgreSQL computes their gaps, and reads the
     providers of these roots only. It does not compute the part of a gap that no inventory affects, which is
-    the same at all roots of a group: in a large request, most slots of most roots are such a part.
+    the same at all roots of a group: in a large request, most demands of most roots are such a part.
     """
-    lacking: list[tuple[int, Slot]] = []
+    lacking: list[tuple[int, UnsuppliedDemand]] = []
     rows = []
     for number, (each, shared) in enumerate(zip(failures, shared_gaps, strict=True)):
         known = Fraction(0)
-        for slot in each.slots:
-            if slot.has_inventory and slot.lacks_amounts:
-                lacking.append((number, slot))
-            elif slot.lacks_amounts:
-                known += _gap_without_inventory(slot, shared.get(slot))
+        for demand in each.demands:
+            if demand.has_inventory and demand.lacks_amounts:
+                lacking.append((number, demand))
+            elif demand.lacks_amounts:
+                known += _gap_without_inventory(demand, shared.get(demand))
         rows += [(root_id, number, each.count, float(known)) for root_id in each.root.root_ids]
     covered = table_of(
         "covered", rows, root_id=Integer(), number=Integer(), failures=Integer(), known_gap=Double()
@@ -126,74 +131,83 @@ def select_nearest(
     return [(root_id, failures[number]) for root_id, number in found]
 
 
-def _gap_without_inventory(slot: Slot, of_sharing: Fraction | None) -> Fraction:
-    """Return the gap of a slot if no provider of the tree that comes closest has an inventory for it.
+def _gap_without_inventory(demand: UnsuppliedDemand, of_sharing: Fraction | None) -> Fraction:
+    """Return the gap of a demand if no provider of the tree that comes closest has an inventory for it.
 
     `of_sharing` is the smallest gap of the sharing providers. The gap is 1 if there is no inventory at all.
     """
     gaps = [] if of_sharing is None else [of_sharing]
-    if slot.own:
-        gaps.append(Fraction(len(slot.resources)))
-    return min(gaps, default=Fraction(0 if slot.shared else 1))
+    if demand.own:
+        gaps.append(Fraction(len(demand.resources)))
+    return min(gaps, default=Fraction(0 if demand.shared else 1))
 
 
 def _select_gaps(
     bits: Bits,
     covered: FromClause,
     failures: Sequence[RootFailures],
-    lacking: Sequence[tuple[int, Slot]],
-    shared_gaps: Sequence[Mapping[Slot, Fraction]],
+    lacking: Sequence[tuple[int, UnsuppliedDemand]],
+    shared_gaps: Sequence[Mapping[UnsuppliedDemand, Fraction]],
 ) -> FromClause:
-    """Return the gap of each root: the sum over its slots of the smallest gap of their providers.
+    """Return the gap of each root: the sum over its demands of the smallest gap of their providers.
 
-    `lacking` has the slots, each with the position of its root in `failures`.
+    `lacking` has the demands, each with the position of its root in `failures`.
     """
-    slots = {slot: number for number, slot in enumerate(dict.fromkeys(slot for _, slot in lacking))}
+    demands = {demand: number for number, demand in enumerate(dict.fromkeys(demand for _, demand in lacking))}
     # The providers that come closest differ from others around them in few conditions. Only these are tested.
     kept = number_conditions(
-        separating_bits(((slot.own, failures[n].root.pattern.own) for n, slot in lacking), bits)
+        separating_bits(((demand.own, failures[n].root.pattern.own) for n, demand in lacking), bits)
     )
     closest = table_of(
         "closest",
         sorted(
             {
-                (n, slots[slot], len(slot.resources), f'"{write_pattern(project(each, bits, kept), kept)}"')
-                for n, slot in lacking
-                for each in slot.own
+                (
+                    n,
+                    demands[demand],
+                    len(demand.resources),
+                    f'"{write_pattern(project(each, bits, kept), kept)}"',
+                )
+                for n, demand in lacking
+                for each in demand.own
             }
         ),
         number=Integer(),
-        slot=Integer(),
+        demand=Integer(),
         resources=Integer(),
         pattern=pattern_type(kept),
     )
     shared = table_of(
         "shared",
-        [(n, slots[slot], float(shared_gaps[n][slot])) for n, slot in lacking if slot in shared_gaps[n]],
+        [
+            (n, demands[demand], float(shared_gaps[n][demand]))
+            for n, demand in lacking
+            if demand in shared_gaps[n]
+        ],
         number=Integer(),
-        slot=Integer(),
+        demand=Integer(),
         gap=Double(),
     )
     wanted = table_of(
         "wanted",
         [
             (n, class_id, min(amount, MAX_CAPACITY + 1), min(amount, MAX_DOUBLE_AMOUNT))
-            for slot, n in slots.items()
-            for class_id, amount in slot.resources
+            for demand, n in demands.items()
+            for class_id, amount in demand.resources
         ],
-        slot=Integer(),
+        demand=Integer(),
         class_id=Integer(),
         amount=BigInteger(),
         exact_amount=Double(),
     )
     of_providers = _select_provider_gaps(kept, covered, closest, wanted)
-    of_shared = select(covered.c.root_id, shared.c.slot, shared.c.gap).join(
+    of_shared = select(covered.c.root_id, shared.c.demand, shared.c.gap).join(
         shared, shared.c.number == covered.c.number
     )
     gaps = union_all(of_providers, of_shared).subquery("gaps")
     of_slots = (
         select(gaps.c.root_id, func.min(gaps.c.gap).label("gap"))
-        .group_by(gaps.c.root_id, gaps.c.slot)
+        .group_by(gaps.c.root_id, gaps.c.demand)
         .subquery("of_slots")
     )
     return (
@@ -206,9 +220,9 @@ def _select_gaps(
 def _select_provider_gaps(
     bits: Bits, covered: FromClause, closest: FromClause, wanted: FromClause
 ) -> Select[Any]:
-    """Return the query for the gap of each provider that comes closest in a slot, by root and slot.
+    """Return the query for the gap of each provider that comes closest in a demand, by root and demand.
 
-    Each resource of the slot adds 1, and an inventory of it adds its gap minus 1. The inventories are not
+    Each resource of the demand adds 1, and an inventory of it adds its gap minus 1. The inventories are not
     joined to the providers but grouped with them: PostgreSQL underestimates how many providers come closest,
     and would look up the inventories of each by index.
     """
@@ -223,7 +237,7 @@ def _select_provider_gaps(
     providers = select(
         patterns.c.root_id,
         patterns.c.provider_id,
-        closest.c.slot,
+        closest.c.demand,
         cast(closest.c.resources, Double).label("gap"),
         true().label("is_closest"),
     ).join(closest, and_(closest.c.number == patterns.c.number, closest.c.pattern == patterns.c.pattern))
@@ -231,7 +245,7 @@ def _select_provider_gaps(
         select(
             inventory_row.c.root_id,
             inventory_row.c.provider_id,
-            wanted.c.slot,
+            wanted.c.demand,
             _gap(wanted) - 1,
             false(),
         )
@@ -240,8 +254,8 @@ def _select_provider_gaps(
     )
     parts = union_all(providers, held).subquery("parts")
     return (
-        select(parts.c.root_id, parts.c.slot, func.sum(parts.c.gap).label("gap"))
-        .group_by(parts.c.root_id, parts.c.provider_id, parts.c.slot)
+        select(parts.c.root_id, parts.c.demand, func.sum(parts.c.gap).label("gap"))
+        .group_by(parts.c.root_id, parts.c.provider_id, parts.c.demand)
         .having(func.bool_or(parts.c.is_closest))
     )
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
-from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
+from placement_svc.db.explanation.cloud import Cloud, EqualRoots, Node
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
 from placement_svc.domain.combining.split_suppliers import provider_ids_of
@@ -15,7 +15,7 @@ OWN_TREE = -1
 """Stands for the trees of a group of equal roots; no provider has this id."""
 
 
-def has_shared_suppliers(root: RootGroup, tests: Sequence[GroupTest]) -> bool:
+def has_shared_suppliers(root: EqualRoots, tests: Sequence[GroupTest]) -> bool:
     """Return whether a sharing provider may supply a demand at a root, perhaps one of another tree."""
     return any(
         demand.supplies(root.pattern.root, pattern, is_shared=True)
@@ -36,7 +36,7 @@ def count_returned_roots(counts: RootCounts, combinations: Combinations, deadlin
 class _ReturnedRoots:
     """The search for candidates that have suppliers of trees without any so far.
 
-    Each candidate that it finds adds a tree, and at each group of roots the search ends once for each demand.
+    Each candidate that it finds adds a tree, and at each `EqualRoots` the search ends once for each demand.
     """
 
     def __init__(self, counts: RootCounts, combinations: Combinations, deadline: Deadline) -> None:
@@ -50,7 +50,7 @@ class _ReturnedRoots:
     def count(self) -> int:
         """Return the number of roots."""
         tests = self._counts.all_tests()
-        own: list[RootGroup] = []
+        own: list[EqualRoots] = []
         for root in self._deadline.checked(self._counts.in_root_filters):
             if root.root_ids[0] in self._combinations.first_failures:
                 continue
@@ -60,7 +60,7 @@ class _ReturnedRoots:
             self._found.difference_update(root.root_ids)
         return len(self._found) + sum(len(root.root_ids) for root in own)
 
-    def _has_own_supplier(self, root: RootGroup) -> bool:
+    def _has_own_supplier(self, root: EqualRoots) -> bool:
         """Add the other trees in the candidates of a root; return whether its own tree has a supplier."""
         tree = self._combinations.tree(root)
         suppliers = tree.suppliers(self._counts.all_tests())
@@ -85,7 +85,7 @@ class _ReturnedRoots:
         found.discard(OWN_TREE)
         return is_found
 
-    def _alike(self, root: RootGroup) -> dict[Node, list[int]]:
+    def _alike(self, root: EqualRoots) -> dict[Node, list[int]]:
         """Return the roots of equal sharing providers: each can replace another one in a candidate."""
         alike: dict[Node, list[int]] = {}
         for provider in self._deadline.checked(self._counts.cloud.serving_from_elsewhere(root)):

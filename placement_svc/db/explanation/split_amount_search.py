@@ -7,7 +7,7 @@ from itertools import chain
 
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import RootCounts
-from placement_svc.db.explanation.trees import GroupTree
+from placement_svc.db.explanation.trees import EqualRootsTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.explanation.filters import FilterCode, RequestFilters
 from placement_svc.domain.explanation.relaxations import AmountChange
@@ -24,7 +24,7 @@ class _SplitPlace:
     `limits` are the parts of the amount that each provider can supply.
     """
 
-    tree: GroupTree
+    tree: EqualRootsTree
     suppliers: Sequence[Sequence[int]]
     limits: Sequence[UnitLimits]
 

@@ -1,17 +1,17 @@
-"""The trees of a group of equal roots, from which suppliers are combined."""
+"""The trees of equal roots, from which suppliers are combined."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup
+from placement_svc.db.explanation.cloud import Cloud, EqualRoots, Node
 from placement_svc.domain.explanation.filters import FilterCode
 from placement_svc.domain.explanation.root_tests import GroupTest
 from placement_svc.domain.explanation.supplier_tests import SplitTest, SupplierTest, part_limits
 from placement_svc.domain.inventory import MAX_CAPACITY, UnitLimits
 
 
-class GroupTree:
-    """The tree of each root of a group, and the sharing providers of other trees: a `UnitLookup`.
+class EqualRootsTree:
+    """The tree of each of some equal roots, and the sharing providers of other trees: a `UnitLookup`.
 
     The providers of the tree have the ids -1, -2 and so on, in the order of the nodes. The traits of a
     provider are the numbers of the bits of its pattern. With `unused`, amounts are what an inventory could
@@ -24,7 +24,7 @@ class GroupTree:
     def __init__(
         self,
         cloud: Cloud,
-        root: RootGroup,
+        root: EqualRoots,
         summed_classes: Sequence[str],
         split_classes: Sequence[str] = (),
         *,

@@ -17,8 +17,8 @@ from placement_svc.domain.explanation.supplier_tests import Bits, RootPattern, S
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A part of the request that one provider supplies: a suffixed group, or a class of the unsuffixed group.
+class UnsuppliedDemand:
+    """A demand of a group that fails at a root: a suffixed group, or a class of the unsuffixed group.
 
     `own` and `shared` are the patterns of those providers of the tree, and of those sharing providers, which
     come closest: they fail equally many filters. There are none if no provider has an inventory of the class.
@@ -48,12 +48,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class GroupFailures:
-    """The filters that a group without an option fails at a root, `count` in number.
+    """The filters that a group without a choice fails at a root, `count` in number.
 
     `common` are those that do not depend on the choice of a provider.
     """
 
-    slots: tuple[Slot, ...]
+    demands: tuple[UnsuppliedDemand, ...]
     common: tuple[Filter, ...]
     count: int
 
@@ -130,7 +130,7 @@ class ProviderFailures:
         return [each for each in self.group.having([FilterCode.MEMBER_OF]) if not pattern & self._bits[each]]
 
     def at_root(self, root: TestedRoot) -> GroupFailures:
-        """Return the filters that the group fails at a root where it has no option."""
+        """Return the filters that the group fails at a root where it has no choice."""
         split = frozenset(name for name, test in self._split_tests.items() if test.is_split(root))
         key = root.pattern, split
         if key not in self._found:
@@ -141,29 +141,29 @@ class ProviderFailures:
         """Return what the group fails if several providers can supply each of the classes `split`."""
         if self.group.suffix:
             patterns = _around(root)
-            slot, failing = self._closest(root, None, patterns, known=())
-            return GroupFailures((slot,), (), len(failing))
+            demand, failing = self._closest(root, None, patterns, known=())
+            return GroupFailures((demand,), (), len(failing))
         return self._unsuffixed(root, split)
 
     def _unsuffixed(self, root: RootPattern, split: Collection[str | None]) -> GroupFailures:
-        slots, failing = [], dict[Filter, None]()
+        demands, failing = [], dict[Filter, None]()
         for name, inventory in self._inventories.items():
             patterns = [each for each in _around(root) if each[0] & self._bits[inventory]]
             if not patterns:
-                slots.append(Slot(self.group, name, lacks_amounts=True))
+                demands.append(UnsuppliedDemand(self.group, name, lacks_amounts=True))
                 failing[inventory] = None
                 continue
             is_split = name in split
             if is_split:
                 patterns = [each for each in patterns if not each[1]]
-            slot, found = self._closest(root, name, patterns, known=failing, is_split=is_split)
-            slots.append(slot)
+            demand, found = self._closest(root, name, patterns, known=failing, is_split=is_split)
+            demands.append(demand)
             failing |= dict.fromkeys(found)
         common = tuple(self._unmet_required(root))
         if not failing and not common:
             # Each clause is met by some provider, but no choice of suppliers meets all.
             common = self.group.having([FilterCode.REQUIRED])
-        return GroupFailures(tuple(slots), common, len(failing) + len(common))
+        return GroupFailures(tuple(demands), common, len(failing) + len(common))
 
     def _unmet_required(self, root: RootPattern) -> Iterator[Filter]:
         """Yield the required clauses that no provider with one of the classes meets."""
@@ -181,8 +181,8 @@ class ProviderFailures:
         known: Iterable[Filter],
         *,
         is_split: bool = False,
-    ) -> tuple[Slot, tuple[Filter, ...]]:
-        """Return the slot of the patterns that come closest, and the filters that the first of them fails."""
+    ) -> tuple[UnsuppliedDemand, tuple[Filter, ...]]:
+        """Return the demand with the closest patterns, and the filters that the first of these fails."""
         listed = set(known)
         ranked = {}
         for pattern, is_shared in patterns:
@@ -198,7 +198,7 @@ class ProviderFailures:
         closest = {key: found for key, (rank, found) in ranked.items() if rank == best}
         own = frozenset(pattern for pattern, is_shared in closest if not is_shared)
         any_inventory = self._any_inventory(resource_class)
-        slot = Slot(
+        demand = UnsuppliedDemand(
             self.group,
             resource_class,
             own=own,
@@ -207,7 +207,7 @@ class ProviderFailures:
             has_inventory=any(pattern & any_inventory for pattern in own),
             is_split=is_split,
         )
-        return slot, failing
+        return demand, failing
 
 
 def _around(root: RootPattern) -> Sequence[tuple[int, bool]]:

@@ -27,7 +27,7 @@ Held = Sequence[tuple[HeldAmount, ...]]
 class RootPattern:
     """The patterns around a root: of the root, of its tree, and of the sharing providers that serve it.
 
-    The sharing providers of the tree may be among those that serve it. `holders` has the pattern of each
+    The sharing providers of the tree may be among those that serve it. `of_providers` has the pattern of each
     provider of the tree if some classes may be split. A pattern is equal only to itself: roots with equal
     ones share one object.
     """
@@ -35,7 +35,7 @@ class RootPattern:
     root: int
     own: tuple[int, ...]
     shared: tuple[int, ...]
-    holders: tuple[int, ...] = ()
+    of_providers: tuple[int, ...] = ()
 
     @cached_property
     def around(self) -> int:
@@ -52,7 +52,7 @@ class TestedRoot(Protocol):
 
     @property
     def held(self) -> Held:
-        """The inventories of the classes that may be split, for each provider of `RootPattern.holders`."""
+        """The inventories of the classes that may be split, in the order of `RootPattern.of_providers`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ class SplitTest:
             return None
         bits = {
             number: pattern & self.required
-            for number, pattern in enumerate(root.holders)
+            for number, pattern in enumerate(root.of_providers)
             if self.part.supplies(root.root, pattern, is_shared=False)
         }
         return PartSuppliers(self, bits)

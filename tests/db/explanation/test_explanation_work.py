@@ -10,14 +10,14 @@ import pytest
 
 from placement_svc.db.connections.engine import Database
 from placement_svc.db.explanation.amount_search import AmountSearch
-from placement_svc.db.explanation.cloud import Cloud, Node, RootGroup, Scope, read_cloud
+from placement_svc.db.explanation.cloud import Cloud, EqualRoots, Node, Scope, read_cloud
 from placement_svc.db.explanation.combinations import Combinations
 from placement_svc.db.explanation.counts import Counts, RootCounts
 from placement_svc.db.explanation.details import ExplainedProvider
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.db.explanation.layout import Layout
 from placement_svc.db.explanation.patterns import number_conditions
-from placement_svc.db.explanation.trees import GroupTree
+from placement_svc.db.explanation.trees import EqualRootsTree
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.domain.combining.candidates import Candidate
 from placement_svc.domain.errors import Unavailable
@@ -124,7 +124,7 @@ def counts_of_classes(number: int) -> tuple[list[Counts], int]:
     )
     bits = number_conditions(each.condition for each in filters)
     pattern = sum(1 << bits[each.condition] for each in filters[:-1])
-    root = RootGroup(RootPattern(pattern, (pattern,), ()), (Node(pattern, 1, ()),), frozenset(), (1,))
+    root = EqualRoots(RootPattern(pattern, (pattern,), ()), (Node(pattern, 1, ()),), frozenset(), (1,))
     cloud = Cloud(Scope(), Layout(bits), (root,), ())
     request = RequestFilters((GroupFilters("", filters),), (), ())
     counts = RootCounts(cloud, request, Deadline.of(3600), MemoryBudget(10**6))
@@ -169,8 +169,8 @@ def test_tests_of_a_group_share_equal_tests_of_suppliers(monkeypatch: pytest.Mon
 
 
 def test_equal_groups_share_one_list_of_suppliers() -> None:
-    root = RootGroup(RootPattern(0, (0,), ()), (Node(0, 1, ()), Node(0, 2, ())), frozenset(), (1,))
-    tree = GroupTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
+    root = EqualRoots(RootPattern(0, (0,), ()), (Node(0, 1, ()), Node(0, 2, ())), frozenset(), (1,))
+    tree = EqualRootsTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
     tests = [GroupTest((DemandTest(needed=needed),), 0, Deadline.of(3600)) for needed in (0, 0, 1)]
 
     first, second, other = tree.suppliers(tests)
@@ -180,8 +180,8 @@ def test_equal_groups_share_one_list_of_suppliers() -> None:
 
 
 def test_suppliers_of_a_group_end_at_the_deadline() -> None:
-    root = RootGroup(RootPattern(0, (0,), ()), (Node(0, 1, ()),), frozenset(), (1,))
-    tree = GroupTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
+    root = EqualRoots(RootPattern(0, (0,), ()), (Node(0, 1, ()),), frozenset(), (1,))
+    tree = EqualRootsTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
     with pytest.raises(Unavailable, match="takes longer"):
         tree.suppliers([GroupTest((DemandTest(needed=0),), 0, Deadline(1, 0.0, None, 0.0))])
 
@@ -216,8 +216,8 @@ def test_positions_are_equal_only_for_providers_that_a_symmetry_exchanges() -> N
     # Two equal children with one and the same child each, a child with another one, and one without any.
     levels_and_patterns = [(1, 0), (2, 1), (3, 2), (2, 1), (3, 2), (2, 1), (3, 3), (2, 1)]
     nodes = tuple(Node(pattern, level, ()) for level, pattern in levels_and_patterns)
-    root = RootGroup(RootPattern(0, (0, 1, 2, 3), ()), nodes, frozenset(), (1,))
-    tree = GroupTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
+    root = EqualRoots(RootPattern(0, (0, 1, 2, 3), ()), nodes, frozenset(), (1,))
+    tree = EqualRootsTree(Cloud(Scope(), Layout({}), (root,), ()), root, [])
 
     positions = [tree.position(-1 - number) for number in range(len(nodes))]
 
