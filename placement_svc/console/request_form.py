@@ -69,8 +69,8 @@ _NOT_OF_THE_REQUEST = {*ExplanationQuery().fields, *FitsQuery().fields, "stale"}
 }
 """The keys of a pasted URL that say how to explain or count a request, or where to read."""
 
-_BLANKS_AROUND = re.compile(r"\s*([,:])\s*")
-"""A character that separates the parts of a value, with blanks around it."""
+_SEPARATOR = re.compile(r"([,:])")
+"""A character that separates the parts of a value."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class RequestForm:
 
 def without_blanks(value: str) -> str:
     """Return a value as somebody has typed it, without the blanks around its parts: ``VCPU:1, DISK_GB:5``."""
-    return _BLANKS_AROUND.sub(r"\1", value.strip())
+    # A pattern for the blanks would look for a separator behind each of them: 16,000 blanks took 10 s.
+    return "".join(map(str.strip, _SEPARATOR.split(value)))
 
 
 def split_page_keys(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:

@@ -30,7 +30,7 @@ MAX_NAMES = 100
 _KEY = re.compile(r"Failed validating '\w+' in schema\['properties'\]\['(\w+)'\]")
 """The beginning of the schema that a validation error quotes; its group is the key of the query."""
 
-_SCHEMA = re.compile(r"\s*Failed validating '\w+' in schema")
+_SCHEMA = re.compile(r"Failed validating '\w+' in schema")
 """The beginning of the schema that a validation error quotes."""
 
 _PATTERN = re.compile(r" does not match '\^.*", re.DOTALL)
