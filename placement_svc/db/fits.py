@@ -50,13 +50,13 @@ def count_fits(connection: Connection, fits_request: FitsRequest, options: Searc
     reader = InventoryReader(connection, freed)
     criteria = resolve_criteria(connection, fits_request.request, one_provider_per_tree=False, freed=freed)
     removed_root_ids = _root_ids(connection, fits_request.without)
-    supplies = find_shared_supplies(connection, criteria, deadline, options.memory)
+    shared_supplies = find_shared_supplies(connection, criteria, deadline, options.memory)
     use_serial_plans(connection)
     counted = None
-    if not freed and not supplies and has_independent_demands(criteria):
+    if not freed and not shared_supplies and has_independent_demands(criteria):
         counted = count_independent(connection, criteria, fits_request, removed_root_ids, options)
     if counted is None:
-        anchors = _find_anchors(connection, criteria, supplies, removed_root_ids, options)
+        anchors = _find_anchors(connection, criteria, shared_supplies, removed_root_ids, options)
         suppliers = read_suppliers(connection, criteria, anchors, options, freed=freed)
         counted = _simulate_claims(criteria, anchors, suppliers, fits_request, options)
     fits_by_root = {id_: root.fits for id_, root in counted.roots.items()}
@@ -119,14 +119,14 @@ def _root_ids(connection: Connection, uuids: Sequence[str]) -> frozenset[int]:
 def _find_anchors(
     connection: Connection,
     criteria: SearchCriteria,
-    supplies: SharedSupplies,
+    shared_supplies: SharedSupplies,
     removed_root_ids: Collection[int],
     options: SearchOptions,
 ) -> list[Anchor]:
     """Return all anchors with their suppliers, as if the trees of `removed_root_ids` did not exist."""
     remaining: SharedSupplies = {
         each: left
-        for each, found in supplies.items()
+        for each, found in shared_supplies.items()
         if (left := tuple(supply for supply in found if supply.root_id not in removed_root_ids))
     }
     anchors, _ = find_anchors(

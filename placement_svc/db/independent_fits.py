@@ -28,7 +28,7 @@ from placement_svc.db.connections.engine import each_driver_row
 from placement_svc.db.filters import MAX_SINGLE_CONDITIONS, free_amount, has_traits
 from placement_svc.db.search.candidates import SearchOptions
 from placement_svc.db.search.criteria import SearchCriteria, SupplierCriteria
-from placement_svc.db.search.root_sets import SetSize, has_set
+from placement_svc.db.search.root_sets import has_small_set
 from placement_svc.db.search.suppliers import can_be_subqueries, supplier_query
 from placement_svc.db.search.tree_conditions import is_allowed_root, roots
 from placement_svc.db.shared_clauses import shared
@@ -63,7 +63,7 @@ def has_few_roots(criteria: SearchCriteria) -> bool:
     return (
         any(each.in_tree is not None for each in criteria.by_demand)
         or criteria.has_rare_criterion(())
-        or has_set(criteria, {}, SetSize.SMALL)
+        or has_small_set(criteria, {})
     )
 
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, find_anchors_among
-from placement_svc.db.search.batches import BatchPlan, SearchState, planner_for
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors_among
+from placement_svc.db.search.batches import BatchPlan, SearchState, fetch_batch, planner_for
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.ordered.anchors import END, AnchorSource
 from placement_svc.db.search.sharing import SharedSupplies
@@ -53,7 +53,7 @@ class UnorderedBatches:
         self,
         connection: Connection,
         criteria: SearchCriteria,
-        supplies: SharedSupplies,
+        shared_supplies: SharedSupplies,
         *,
         start: str | None,
         limit: int,
@@ -62,8 +62,8 @@ class UnorderedBatches:
     ) -> None:
         self._connection = connection
         self._criteria = criteria
-        self._supplies = supplies
-        self._planner = planner_for(connection, criteria, supplies, limit)
+        self._shared_supplies = shared_supplies
+        self._planner = planner_for(connection, criteria, shared_supplies, limit)
         self._deadline = deadline
         self._memory = memory
         self._state = SearchState(ScanCursor(start=start))
@@ -80,7 +80,7 @@ class UnorderedBatches:
         return find_anchors_among(
             self._connection,
             self._criteria,
-            self._supplies,
+            self._shared_supplies,
             root_ids,
             deadline=self._deadline,
             memory=self._memory,
@@ -96,23 +96,14 @@ class UnorderedBatches:
         return self._fetch(BatchPlan())
 
     def _fetch(self, plan: BatchPlan) -> Sequence[Anchor]:
-        anchors, cursor = find_anchors(
+        anchors, self._state = fetch_batch(
             self._connection,
             self._criteria,
-            self._supplies,
-            self._state.cursor,
-            max_anchors=plan.max_anchors,
-            roots_to_scan=plan.roots_to_scan,
-            uses_amounts=plan.uses_amounts,
-            checks_rules=self._state.anchors > 0,
+            self._shared_supplies,
+            self._state,
+            plan,
             deadline=self._deadline,
             memory=self._memory,
-        )
-        self._state = replace(
-            self._state,
-            cursor=cursor,
-            batches=self._state.batches + 1,
-            anchors=self._state.anchors + len(anchors),
         )
         return [anchor for anchor in anchors if anchor.id not in self._delivered_early]
 

@@ -61,10 +61,12 @@ class PlacementTrees:
             connection, request.ignore_consumer, self._deadline, self._memory
         )
         self.criteria = resolve_criteria(connection, request, one_provider_per_tree=False, freed=self._freed)
-        self._supplies = find_shared_supplies(connection, self.criteria, self._deadline, self._memory)
-        self._sharing_roots = {supply.root_id for supplies in self._supplies.values() for supply in supplies}
+        self._shared_supplies = find_shared_supplies(connection, self.criteria, self._deadline, self._memory)
+        self._sharing_roots = {
+            supply.root_id for supplies in self._shared_supplies.values() for supply in supplies
+        }
         packs = self.criteria.ordering is not None and self.criteria.ordering.packs
-        self._packed = supplies_of_class(self.criteria, self._supplies) if packs else {}
+        self._packed = supplies_of_class(self.criteria, self._shared_supplies) if packs else {}
         """The sharing providers whose claims make other trees better, until these have been read."""
         self.suppliers = SimulatedSuppliers()
         """The suppliers around the roots that have been read."""
@@ -83,7 +85,7 @@ class PlacementTrees:
     @property
     def has_sharing_supplier(self) -> bool:
         """Whether a sharing provider can supply a demand."""
-        return bool(self._supplies)
+        return bool(self._shared_supplies)
 
     @property
     def is_complete(self) -> bool:
@@ -149,7 +151,7 @@ class PlacementTrees:
             return UnorderedBatches(
                 self._connection,
                 self.criteria,
-                self._supplies,
+                self._shared_supplies,
                 start=None if self._is_repeatable else random_root_uuid(self._connection),
                 limit=limit if self._is_repeatable else _rounded(limit),
                 deadline=self._deadline,
@@ -159,7 +161,7 @@ class PlacementTrees:
             self._connection,
             self.criteria,
             self.criteria.ordering,
-            self._supplies,
+            self._shared_supplies,
             self._deadline,
             self._memory,
             limit,

@@ -1,15 +1,17 @@
 """The plan of the batches of a limited search, and when it stops fetching them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import ScanCursor, merges_sets
+from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors, merges_sets
 from placement_svc.db.search.combination_conditions import can_exclude_trees
 from placement_svc.db.search.criteria import SearchCriteria
-from placement_svc.db.search.root_sets import SetSize, has_set
+from placement_svc.db.search.root_sets import has_small_set
 from placement_svc.db.search.sharing import SharedSupplies
+from placement_svc.domain.execution.deadline import Deadline
+from placement_svc.domain.execution.memory import MemoryBudget
 
 FIRST_SCAN = (4, 100)
 """The first batch scans at most this multiple of the limit, plus this number of roots."""
@@ -194,10 +196,42 @@ def planner_for(
     return BatchPlanner(
         limit,
         has_rare_criterion=criteria.has_rare_criterion(shared_supplies.keys()),
-        has_small_set=has_set(criteria, shared_supplies, SetSize.SMALL),
+        has_small_set=has_small_set(criteria, shared_supplies),
         merges_sets=merges_sets(connection),
         excludes_by_rules=can_exclude_trees(criteria, shared_supplies),
         root_count=criteria.root_count,
+    )
+
+
+def fetch_batch(
+    connection: Connection,
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    state: SearchState,
+    plan: BatchPlan,
+    *,
+    deadline: Deadline,
+    memory: MemoryBudget,
+) -> tuple[list[Anchor], SearchState]:
+    """Return the anchors of the next batch, and the state after it, with one statement.
+
+    The state does not count yet which anchors yield candidates. Raises what `find_anchors` raises.
+    """
+    anchors, cursor = find_anchors(
+        connection,
+        criteria,
+        shared_supplies,
+        state.cursor,
+        max_anchors=plan.max_anchors,
+        roots_to_scan=plan.roots_to_scan,
+        uses_amounts=plan.uses_amounts,
+        # If no anchor is found, no tree has a supplier for each demand: the metrics count these searches.
+        checks_rules=state.anchors > 0,
+        deadline=deadline,
+        memory=memory,
+    )
+    return anchors, replace(
+        state, cursor=cursor, batches=state.batches + 1, anchors=state.anchors + len(anchors)
     )
 
 

@@ -9,8 +9,8 @@ from itertools import islice
 
 from sqlalchemy import Connection
 
-from placement_svc.db.search.anchors import Anchor, ScanCursor, find_anchors
-from placement_svc.db.search.batches import BatchPlan, SearchState, planner_for
+from placement_svc.db.search.anchors import Anchor, ScanCursor
+from placement_svc.db.search.batches import BatchPlan, SearchState, fetch_batch, planner_for
 from placement_svc.db.search.criteria import SearchCriteria
 from placement_svc.db.search.criteria_builder import resolve_criteria
 from placement_svc.db.search.ignored_consumers import read_freed_inventories
@@ -222,36 +222,30 @@ class CandidateSearch:
     def _fetch_batch(self, state: SearchState, plan: BatchPlan) -> tuple[list[Anchor], SearchState]:
         """Return the next anchors that can yield new candidates, their trees fetched, and the state after."""
         self._fetcher.wait()
-        all_anchors, cursor = find_anchors(
+        all_anchors, after = fetch_batch(
             self._connection,
             self._criteria,
             self._shared_supplies,
-            state.cursor,
-            max_anchors=plan.max_anchors,
-            roots_to_scan=plan.roots_to_scan,
-            uses_amounts=plan.uses_amounts,
-            # If no anchor is found, no tree has a supplier for each demand: the metrics count these searches.
-            checks_rules=state.anchors > 0,
+            state,
+            plan,
             deadline=self._options.deadline,
             memory=self._options.memory,
         )
         log.debug(
             "Batch %d: %s%s for at most %s anchors found %d; %d roots scanned so far",
-            state.batches + 1,
+            after.batches,
             "lookup" if plan.roots_to_scan is None else f"scan of at most {plan.roots_to_scan} roots",
             " with the amounts" if plan.uses_amounts else "",
             plan.max_anchors,
             len(all_anchors),
-            cursor.roots_scanned,
+            after.cursor.roots_scanned,
         )
         anchors = self._repeated.new_anchors(all_anchors)
         request_stats.current().anchors += len(anchors)
         self._fetcher.fetch(self._repeated.root_ids(anchors))
         if self._options.randomize:
             random.shuffle(anchors)
-        return anchors, replace(
-            state, cursor=cursor, batches=state.batches + 1, anchors=state.anchors + len(all_anchors)
-        )
+        return anchors, after
 
     def _each_first(
         self, anchors: Iterable[Anchor]

@@ -113,8 +113,9 @@ def roots_in_sets(
     return roots.order_by("root_id").offset(0).subquery("roots_in_sets")
 
 
-def has_set(criteria: SearchCriteria, shared_supplies: SharedSupplies, size: SetSize) -> bool:
-    """Return whether roots must be in a set of a size; all roots of a small set are best examined at once."""
+def has_small_set(criteria: SearchCriteria, shared_supplies: SharedSupplies) -> bool:
+    """Return whether roots must be in a small set: all its roots are best examined at once."""
+    size = SetSize.SMALL
     return any(
         chain(_aggregate_sets(criteria, shared_supplies, size), _trait_sets(criteria, shared_supplies, size))
     )

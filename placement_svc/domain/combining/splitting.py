@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_svc.domain.combining.interfaces import SuppliersByDemand, TreeSuppliers
+from placement_svc.domain.combining.interfaces import SuppliersByDemand, TreeSuppliers, UnitLookup
 from placement_svc.domain.combining.split_suppliers import PART_SIZE, SplitSupplier, SupplierPart
+from placement_svc.domain.demands import Demand
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.execution.memory import MemoryBudget
 from placement_svc.domain.inventory import UnitLimits
@@ -43,8 +44,9 @@ def supplier_chunks(tree: TreeSuppliers) -> Iterator[SuppliersByDemand]:
         return
     suppliers = list(tree.suppliers)
     split: list[int] = []
+    demands = tree.rules.demands
     for demand in sorted(tree.rules.splittable):
-        whole = _whole_suppliers(tree, demand)
+        whole = whole_suppliers(demands[demand], tree.suppliers[demand], tree.providers, tree.deadline)
         if whole:
             suppliers[demand] = whole
         elif any(True for _ in _splits(tree, demand)):
@@ -73,8 +75,9 @@ def all_suppliers(tree: TreeSuppliers) -> SuppliersByDemand | None:
     The memory for the splits stays reserved.
     """
     suppliers = list(tree.suppliers)
+    demands = tree.rules.demands
     for demand in sorted(tree.rules.splittable):
-        found: list[int] = list(_whole_suppliers(tree, demand))
+        found = whole_suppliers(demands[demand], tree.suppliers[demand], tree.providers, tree.deadline)
         if not found:
             for split in _splits(tree, demand):
                 tree.memory.reserve(PART_SIZE * (1 + len(split.parts)))
@@ -85,13 +88,13 @@ def all_suppliers(tree: TreeSuppliers) -> SuppliersByDemand | None:
     return suppliers
 
 
-def _whole_suppliers(tree: TreeSuppliers, demand: int) -> Sequence[int]:
-    """Return the providers that can supply the whole amount of a demand."""
-    [(name, amount)] = tree.rules.demands[demand].resources
-    units = tree.providers.units
-    return [
-        id_ for id_ in tree.deadline.checked(tree.suppliers[demand]) if units(id_, name).fits_units(amount)
-    ]
+def whole_suppliers(
+    demand: Demand, supplier_ids: Sequence[int], providers: UnitLookup, deadline: Deadline
+) -> list[int]:
+    """Return those suppliers of a demand that may be split which can supply its whole amount."""
+    [(name, amount)] = demand.resources
+    units = providers.units
+    return [id_ for id_ in deadline.checked(supplier_ids) if units(id_, name).fits_units(amount)]
 
 
 def _chunks(tree: TreeSuppliers, demand: int) -> Iterator[Sequence[SplitSupplier]]:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from placement_svc.domain.combining.candidates import Candidate
 from placement_svc.domain.combining.split_suppliers import provider_ids_of
-from placement_svc.domain.demands import CombinationRules, Demand
+from placement_svc.domain.combining.splitting import whole_suppliers
+from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.execution.deadline import Deadline
 from placement_svc.domain.simulated_claims.amounts import RootSuppliers, SimulatedInventories
 
@@ -47,7 +48,7 @@ class SupplierParts:
         available: list[Sequence[int]] = []
         for number, (demand, ids) in enumerate(zip(self._rules.demands, root.suppliers, strict=True)):
             if number in self._rules.splittable:
-                available.append(self._whole_suppliers(demand, ids) or ids)
+                available.append(whole_suppliers(demand, ids, self._inventories, self._deadline) or ids)
             elif demand.resources:
                 available.append([id_ for id_ in checked(ids) if times_of(demand, id_)])
             else:
@@ -108,7 +109,9 @@ class SupplierParts:
         return [
             number
             for number in self._rules.splittable
-            if not self._whole_suppliers(self._rules.demands[number], root.suppliers[number][:1])
+            if not whole_suppliers(
+                self._rules.demands[number], root.suppliers[number][:1], self._inventories, self._deadline
+            )
         ]
 
     def only_sharing(self, root: RootSuppliers, split: Collection[int] = ()) -> RootSuppliers:
@@ -138,9 +141,3 @@ class SupplierParts:
     def root_id(self, provider_id: int) -> int:
         """Return the root of a provider."""
         return self._inventories.path(provider_id)[0]
-
-    def _whole_suppliers(self, demand: Demand, ids: Sequence[int]) -> Sequence[int]:
-        """Return the providers that can supply the whole amount of a demand that may be split."""
-        [(name, amount)] = demand.resources
-        units = self._inventories.units
-        return [id_ for id_ in self._deadline.checked(ids) if units(id_, name).fits_units(amount)]
