@@ -29,8 +29,8 @@ class PlacementSearchOptions:
     """How one snapshot is searched.
 
     With `checks_generations`, outdated generations are an error before the search; without, only if some
-    consumers cannot be placed. `is_repeatable` starts without `order_by` always at the same trees, instead of
-    a random one. `spare_trees` are fetched besides those that the consumers need.
+    consumers cannot be placed. With `is_repeatable`, a search without `order_by` always starts at the same
+    root instead of a random one. `spare_trees` are fetched besides those that the consumers need.
     """
 
     search: SearchOptions

@@ -166,7 +166,8 @@ def _build_statement(
         demands = _demand_rows(distinct, shared_supplies)
     examined_roots = _examined_roots(criteria, shared_supplies, demands, selection)
     roots = with_serving_aggregates(examined_roots, serving_sets) if serving_sets else examined_roots
-    # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed.
+    # PostgreSQL numbers the roots one by one, until it has found as many anchors as are needed. Nothing sorts
+    # the roots again: each condition has an OFFSET, so it cannot become a join, which would change the order.
     numbered = select(roots, func.row_number().over().label("number")).subquery("numbered_roots")
     # `selective_lookup` has these conditions itself.
     adds_conditions = selection.strategy is not Strategy.LOOKUP

@@ -92,6 +92,7 @@ def find_anchors(
     reader = _RowReader(statement, deadline, memory)
     for row in _rows(connection, statement, values):
         anchors += reader.anchors(row)
+    # The last row has the largest of these numbers; there is always a row.
     examined_count, last_examined, last_anchor, examined_to_anchor = row[:IDS_COLUMN]
     is_full = len(anchors) == max_anchors
     if is_full:
@@ -114,7 +115,7 @@ def find_anchors_among(
     deadline: Deadline,
     memory: MemoryBudget,
 ) -> list[Anchor]:
-    """Return those of the roots that are anchors, in the order of their ids; one statement."""
+    """Return those of the roots that are anchors, in any order; one statement."""
     statement = anchor_statement(criteria, shared_supplies, RootSelection(strategy=Strategy.GIVEN))
     fixed = statement.with_parameters({"root_ids": "text"}, {"max_anchors": None, "max_examined": None})
     rows = each_fixed_row(connection, fixed, {"root_ids": ids_text(root_ids)})

@@ -59,7 +59,7 @@ def shape_of(criteria: SearchCriteria, supplies: Supplies) -> CriteriaShape | No
         split_amounts=tuple(
             (demand, class_id, shaper.amount(amount)) for demand, class_id, amount in criteria.split_amounts
         ),
-        # No statement depends on these, but the counts of small sets are read.
+        # No statement depends on these. The counts say how large a small set is: 0, not None.
         ordering=None,
         root_count=0,
         providers_by_trait=Counter(),

@@ -107,6 +107,7 @@ def _row(number: int, criteria: SupplierCriteria, sharing_aggregate_ids: Collect
         "other_class_ids": [id_ for id_, _ in resources[1:]],
         "other_amounts": [amount for _, amount in resources[1:]],
         "required": sorted(id_ for ids in criteria.required.any_of if len(ids) == 1 for id_ in ids),
+        # Traits that are required singly are in `required`.
         **_set_columns("trait", criteria.required, min_size=2),
         "forbidden_traits": sorted(criteria.required.forbidden),
         **_set_columns("aggregate", criteria.member_of, min_size=0),
@@ -122,7 +123,10 @@ def _row(number: int, criteria: SupplierCriteria, sharing_aggregate_ids: Collect
 
 
 def _set_columns(kind: str, membership: ResolvedMembership, *, min_size: int) -> dict[str, Any]:
-    """Return the columns of the sets in `any_of` that have at least `min_size` members."""
+    """Return the columns of the sets in `any_of` that have at least `min_size` members.
+
+    A set without members is counted too, so no provider matches it.
+    """
     sets = [ids for ids in dict.fromkeys(membership.any_of) if len(ids) >= min_size]
     return {
         f"{kind}_sets": [number for number, ids in enumerate(sets) for _ in ids],

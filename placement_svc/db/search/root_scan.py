@@ -33,7 +33,7 @@ def select_roots(
 
     The roots come from the intersection of the sets that `roots_in_sets` returns, or from the index on the id
     of roots if there are none. In random order, they come from the index on their uuid, or from small sets.
-    With `uses_amounts`, the sets include roots whose trees have each amount free, whatever the units are.
+    With `uses_amounts`, only roots whose trees have each amount free come, whatever the units are.
     """
     randomized = selection.randomized
     position = position_column(randomized)
@@ -61,6 +61,7 @@ def select_roots(
         query.where(part).order_by(roots.c.uuid).limit(max_examined)
         for part in (at_or_after_start, not_(at_or_after_start))
     )
+    # PostgreSQL returns the rows of one part after those of the other.
     return select(union_all(*(part.subquery().select() for part in parts)).subquery())
 
 

@@ -128,6 +128,7 @@ def select_anchors(
     if checks_rules:
         remaining_conditions += _same_subtree(joined_roots, criteria, shared_supplies)
         remaining_conditions += has_suppliers_for_all(joined_roots, criteria, shared_supplies)
+    # The order of `joined_roots` is kept, as these conditions cannot become joins.
     anchors = select(joined_roots).where(*remaining_conditions) if remaining_conditions else joined
     if checks_rules or not criteria.rules.same_subtree:
         return anchors
@@ -149,7 +150,7 @@ def _same_subtree(
 
     This is the root's own tree, or that of sharing providers that serve it, if these can supply all demands
     of the set. It is an extra filter, which excludes roots early.
-    `placement_svc.domain.combining.constraints` checks every `same_subtree` while combining, also those that
+    `placement_svc.domain.combining.same_subtree` checks every one while combining, also those that
     are left out here because the filter would have more than `MAX_FILTERED_JOINS`.
     """
     filtered = 0

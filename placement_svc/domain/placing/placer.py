@@ -2,7 +2,8 @@
 
 `Placer` picks one candidate for each consumer. It keeps the trees in a heap by the key of their best
 candidate. Amounts only become less while consumers are placed, so a tree without a candidate is dropped, and
-a key that can only become worse is computed again when its tree is at the top.
+a key that can only become worse is computed again when its tree is at the top. If a class may be split, a
+tree can get its first candidate later, once no provider has the whole amount any more.
 
 Under a rule, each domain has such a heap, and the domains are in a heap by rank and key. So a placement that
 changes the rank of a domain moves one entry, and not those of all its trees.
@@ -219,7 +220,7 @@ class Placer:
         heapq.heappush(self._heap, (position, pool.entry, pool))
 
     def _claim(self, tree: _Tree, placed: Placed) -> None:
-        """Use the amounts of a candidate, and put back what may be better: trees by key, pools by rank."""
+        """Use the amounts of a candidate; push the trees and pools whose positions may be better now."""
         amounts = amounts_of(self._rules.demands, placed.candidate)
         self._inventories.claim(amounts, 1)
         self._order.record(tree.root, amounts)

@@ -33,7 +33,7 @@ class TreeOrder(Protocol):
 
 
 class Rotation:
-    """The order without `order_by`: each tree in turn, in the order in which the trees were added."""
+    """The order without `preferred` and `order_by`: each tree in turn, as they were added."""
 
     improves = False
 

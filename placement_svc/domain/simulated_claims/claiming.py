@@ -1,6 +1,6 @@
 """Simulated claims of a request, until it has no candidate (`docs/spec/extensions.md 4`).
 
-The roots get their claims one after the other. Where the demands of a root cannot get in each other's way,
+The roots get their claims one after the other. Where the demands of a root do not compete for a provider,
 the number of claims is computed; otherwise claims are simulated, several at a time. Where that may be less
 than the greatest number, `placement_svc.domain.simulated_claims.most_claims` settles it in small cases.
 """
@@ -41,10 +41,10 @@ def claim_all(
 
     Raises what `combine` raises.
     """
-    return _Claimer(rules, roots, inventories, max_claims, deadline, memory).run()
+    return _WholeClaimer(rules, roots, inventories, max_claims, deadline, memory).run()
 
 
-class _Claimer(Claimer):
+class _WholeClaimer(Claimer):
     """A run of claims whose classes are not split."""
 
     @cached_property

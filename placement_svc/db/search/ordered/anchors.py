@@ -59,7 +59,7 @@ class AnchorSource:
     in order.
 
     All anchors come in one batch without a limit, if a criterion is rare, or if the trees with wrong amounts
-    are many. The result is the same.
+    are many. After `leave_order`, all that are left do. The result is the same.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class AnchorSource:
         )
         self.facts = self._reader.facts
         self._orders_roots = limit is not None and self._can_order_roots()
+        """Whether each score begins with roots in order; otherwise, one batch has all its anchors."""
         self._shared_of_class = supplies_of_class(criteria, shared_supplies)
         self._roots = self._ordered_roots()
         self._begin_score(len(ordering.preferred) if self._orders_roots else 0)
@@ -130,6 +131,7 @@ class AnchorSource:
         self.horizon = (-best_score, -math.inf, "")
         self._roots.restart(excluded=self._freed_roots)
         self._is_in_order = self._orders_roots
+        """Whether the next batch has roots in order; otherwise, it has all anchors that are left."""
         self._is_restricted = self._uses_amounts = False
         """Whether only the roots in sets are ordered, and whether these include sets of amounts."""
         self._search_key = self._score_criteria, self.ordering
@@ -294,7 +296,7 @@ class AnchorSource:
         return self._with_bounds(anchors)
 
     def anchors_among(self, root_ids: Collection[int]) -> Sequence[Anchor]:
-        """Return the anchors among these roots, before their turn; `next_batch` leaves them out."""
+        """Return the anchors among these roots, wherever they are in the order; `next_batch` omits them."""
         anchors = find_anchors_among(
             self._connection,
             self.criteria,
