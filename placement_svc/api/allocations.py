@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
-from uuid import UUID
 
 from flask import Blueprint, Response, g, jsonify
 
@@ -21,7 +20,7 @@ from placement_svc.http.microversion import since
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.allocations import parse_claim, parse_claims
 from placement_svc.schemas.consumers import AllocationsQuery, parse_allocations_query
-from placement_svc.schemas.scalars import UUID as UUID_FORM
+from placement_svc.schemas.scalars import ANY_UUID, normalized_uuid
 
 bp = Blueprint("allocations", __name__)
 
@@ -138,9 +137,9 @@ def _incomplete_consumer() -> dict[str, str]:
 @endpoint("allocations:update", introduced="1.0", reads_json=True)
 def replace_consumer_allocations(consumer_uuid: str) -> Response:
     """Replace the allocations of a consumer."""
-    if not UUID_FORM.fullmatch(consumer_uuid):
+    if not ANY_UUID.fullmatch(consumer_uuid):
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
-    uuid = str(UUID(consumer_uuid))
+    uuid = normalized_uuid(consumer_uuid)
     claim = parse_claim(uuid, read_json(), g.microversion, _incomplete_consumer())
     failure = f"Unable to allocate inventory for consumer {uuid}"
     _replace([claim], unknown_class_message=f"{failure}: No such resource class {{}}.")

@@ -1,7 +1,6 @@
 """Placement groups (`docs/spec/extensions.md 5.2`)."""
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from flask import Blueprint, Response, jsonify
 
@@ -19,8 +18,7 @@ from placement_svc.schemas.placement_groups import (
     group_to_json,
     to_group,
 )
-from placement_svc.schemas.scalars import DASHED_UUID_KEY
-from placement_svc.schemas.scalars import UUID as UUID_FORM
+from placement_svc.schemas.scalars import ANY_UUID, DASHED_UUID_KEY, normalized_uuid
 
 bp = Blueprint("placement_groups", __name__)
 
@@ -64,7 +62,7 @@ def show_placement_group(uuid: str) -> Response:
 @endpoint("placement_groups:update", introduced="1.0", is_extension=True, reads_json=True)
 def replace_placement_group(uuid: str) -> Response:
     """Create a placement group, or replace its policy."""
-    if not UUID_FORM.fullmatch(uuid):
+    if not ANY_UUID.fullmatch(uuid):
         raise Invalid(f"Malformed uuid of a placement group: {uuid}")
     group = to_group(_normalized(uuid), load_body(PlacementGroupBody))
     is_new, members = database().write(placement_groups.put, group)
@@ -81,4 +79,4 @@ def delete_placement_group(uuid: str) -> Response:
 
 def _normalized(uuid: str) -> str:
     """Return a uuid in the spelling in which it is stored, and any other text unchanged."""
-    return str(UUID(uuid)) if UUID_FORM.fullmatch(uuid) else uuid
+    return normalized_uuid(uuid) if ANY_UUID.fullmatch(uuid) else uuid

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from flask import Blueprint, Response, g, jsonify
 
@@ -33,7 +33,7 @@ from placement_svc.schemas.provider_lists import (
 )
 from placement_svc.schemas.query import Pairs
 from placement_svc.schemas.resource_providers import ChangedProvider, NewProvider, parse_filter
-from placement_svc.schemas.scalars import DASHED_UUID_KEY
+from placement_svc.schemas.scalars import DASHED_UUID_KEY, normalized_uuid
 
 bp = Blueprint("resource_providers", __name__)
 
@@ -116,7 +116,7 @@ def _list_page(pairs: Pairs) -> Response:
 def create_provider() -> Response:
     """Create a provider, with a parent if the body names one."""
     body = load_body(NewProvider)
-    uuid = str(UUID(body["uuid"])) if "uuid" in body else str(uuid4())
+    uuid = normalized_uuid(body["uuid"]) if "uuid" in body else str(uuid4())
     if not body["name"]:
         raise Invalid(f'Unable to create resource provider "", {uuid}: name is required')
     created = database().write(providers.create, uuid, body["name"], body.get("parent_provider_uuid"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.http.watched_names import WatchedNames
-from placement_svc.schemas.scalars import UUID
+from placement_svc.schemas.scalars import ANY_UUID
 
 _AGGREGATES = WatchedNames("aggregate", "a uuid", "zone-a: b0000000-0000-4000-8000-000000000000")
 
@@ -18,6 +18,6 @@ def read(path: Path) -> dict[str, str]:
 
 
 def _parse(text: str) -> str:
-    if not UUID.fullmatch(text):
+    if not ANY_UUID.fullmatch(text):
         raise Invalid(f"expected the uuid of an aggregate, got: {text}")
     return text

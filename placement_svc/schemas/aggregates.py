@@ -5,14 +5,14 @@ from typing import Any
 from placement_svc.domain.limits import MAX_AGGREGATE_UUID_LENGTH
 from placement_svc.schemas.base import Array, Schema
 from placement_svc.schemas.patches import EXPECTED_GENERATION
-from placement_svc.schemas.scalars import UUID, Integer, String
+from placement_svc.schemas.scalars import ANY_UUID, Integer, String
 
 
 class AggregateUuids(Array):
     """Uuids of aggregates. Before 1.19, they are the whole body of PUT .../aggregates."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(String(uuid=UUID, max_length=MAX_AGGREGATE_UUID_LENGTH), unique=True, **options)
+        super().__init__(String(uuid=ANY_UUID, max_length=MAX_AGGREGATE_UUID_LENGTH), unique=True, **options)
 
 
 class PatchedAggregates(Schema):

@@ -50,7 +50,7 @@ from placement_svc.schemas.groups import (
     parse_root_required,
 )
 from placement_svc.schemas.query import Pairs, values_of
-from placement_svc.schemas.scalars import UUID, Version, matches
+from placement_svc.schemas.scalars import ANY_UUID, Version, matches
 from placement_svc.schemas.violations import Violation, quote
 
 REQUEST_CACHE_SIZE = 256
@@ -196,7 +196,7 @@ def _parse_groups(pairs: Pairs, version: Version, *, extended: bool) -> tuple[Re
 
 def _parse_in_tree(value: str) -> str:
     uuid = value.strip()
-    if not UUID.fullmatch(uuid):
+    if not ANY_UUID.fullmatch(uuid):
         raise Invalid(f"{QUERY_ERROR}Expected 'in_tree' parameter to be a format of uuid. Got: {uuid}")
     return uuid
 

@@ -10,7 +10,7 @@ from typing import Any
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import Array, Map, Object, Schema, check
-from placement_svc.schemas.scalars import NAME, UUID, UUID_KEY, Integer, String, Version
+from placement_svc.schemas.scalars import ANY_UUID, NAME, UUID_KEY, Integer, String, Version
 
 
 class ResourceAmounts(Map):
@@ -30,7 +30,7 @@ class ConsumerType(String):
 class ProviderReference(Schema):
     """The uuid of a resource provider, in an object of its own."""
 
-    uuid = String(uuid=UUID, required=True)
+    uuid = String(uuid=ANY_UUID, required=True)
 
 
 class AllocationV1_0(Schema):
@@ -69,7 +69,7 @@ class ClaimV1_13(Schema):
     # Checked, then ignored: clients send back allocation requests as allocation candidates list them.
     mappings = Map(
         f"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}",
-        Array(String(uuid=UUID), min_items=1),
+        Array(String(uuid=ANY_UUID), min_items=1),
         min_members=1,
         closed=False,
         since="1.34",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from placement_svc.domain.errors import BadQueryValue, DuplicateQueryKey
 from placement_svc.domain.groups import Membership, OrderBy, OrderMethod, RequestGroup, SameSubtree
 from placement_svc.domain.wording import QUERY_ERROR, list_names, list_sorted_names
-from placement_svc.schemas.scalars import UUID
+from placement_svc.schemas.scalars import ANY_UUID
 from placement_svc.schemas.violations import quote
 
 MAX_PREFERRED = 4
@@ -127,7 +127,7 @@ def parse_root_member_of(values: Sequence[str]) -> Membership:
 def _parse_aggregates(value: str) -> frozenset[str]:
     pieces = value.removeprefix("in:").split(",") if value.startswith("in:") else [value]
     for piece in pieces:
-        if not UUID.fullmatch(piece):
+        if not ANY_UUID.fullmatch(piece):
             raise BadQueryValue(
                 f"{QUERY_ERROR}Expected 'root_member_of' to be the uuid of an aggregate, or several of them"
                 f" after 'in:', in both cases with a leading '!' if they are forbidden. Got: {quote(piece)}"
@@ -143,7 +143,7 @@ def parse_not_in_tree(key: str, values: Sequence[str]) -> frozenset[str]:
         has_in = uuid_or_set.startswith("in:")
         pieces = uuid_or_set.removeprefix("in:").split(",") if has_in else [uuid_or_set]
         for piece in map(str.strip, pieces):
-            if not UUID.fullmatch(piece):
+            if not ANY_UUID.fullmatch(piece):
                 raise BadQueryValue(
                     f"{QUERY_ERROR}Expected '{key}' to exclude the tree of a provider, as in '!UUID', or of"
                     f" several, as in '!in:UUID,UUID'. Got: {quote(piece)}"
@@ -156,7 +156,7 @@ def parse_ignore_consumer(values: Sequence[str]) -> frozenset[str]:
     """Return the uuids in the values of `ignore_consumer`; raises `BadQueryValue`."""
     uuids = frozenset(value.strip() for value in values)
     for uuid in sorted(uuids):
-        if not UUID.fullmatch(uuid):
+        if not ANY_UUID.fullmatch(uuid):
             raise BadQueryValue(
                 f"{QUERY_ERROR}Expected 'ignore_consumer' to be the uuid of a consumer. Got: {quote(uuid)}"
             )

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote as quote_url
-from uuid import UUID as UUIDValue
 
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import BadQueryValue, Invalid
@@ -16,7 +15,16 @@ from placement_svc.schemas.allocations import ConsumerType
 from placement_svc.schemas.base import BODY_ERROR_PREFIX, Array, Map, Object, Schema
 from placement_svc.schemas.query import Pairs, check_lists, parse_pairs
 from placement_svc.schemas.responses import AmountsSchema
-from placement_svc.schemas.scalars import DASHED_UUID, UUID, UUID_KEY, Boolean, Integer, String, Version
+from placement_svc.schemas.scalars import (
+    ANY_UUID,
+    DASHED_UUID,
+    UUID_KEY,
+    Boolean,
+    Integer,
+    String,
+    Version,
+    normalized_uuid,
+)
 
 MAX_CONSUMERS = 1000
 """The most consumers of one call."""
@@ -27,7 +35,7 @@ EXPLANATION = "/allocation_candidates/explanation?"
 class ClaimedConsumerSchema(Schema):
     """A consumer to place."""
 
-    uuid = String(uuid=UUID, required=True)
+    uuid = String(uuid=ANY_UUID, required=True)
     project_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
     user_id = String(min_length=1, max_length=MAX_ID_LENGTH, required=True)
     consumer_type = ConsumerType(required=True)
@@ -59,7 +67,7 @@ class ClaimsRequest(Schema):
         },
     )
     placement_group = String(
-        uuid=UUID,
+        uuid=ANY_UUID,
         metadata={"description": "The group that the consumers become members of; its policy is kept."},
     )
     dry_run = Boolean(metadata={"description": "Whether nothing is changed; the default is false."})
@@ -131,7 +139,7 @@ def parse_claims_request(
         consumers=consumers,
         min_count=loaded.get("min_count", len(consumers)),
         explanation=_explanation(base_path, loaded["request"], moved),
-        placement_group=str(UUIDValue(loaded["placement_group"])) if "placement_group" in loaded else None,
+        placement_group=normalized_uuid(loaded["placement_group"]) if "placement_group" in loaded else None,
     )
     _check_min_count(wanted)
     return wanted, loaded.get("dry_run", False)
@@ -149,7 +157,7 @@ def _explanation(base_path: str, request: str, moved: Sequence[str]) -> str | No
 
 def _to_consumer(loaded: dict[str, Any]) -> Claim:
     return Claim(
-        consumer_uuid=str(UUIDValue(loaded["uuid"])),
+        consumer_uuid=normalized_uuid(loaded["uuid"]),
         project_id=loaded["project_id"],
         user_id=loaded["user_id"],
         consumer_type=loaded["consumer_type"],

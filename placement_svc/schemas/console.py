@@ -4,7 +4,7 @@ from placement_svc.domain.hosts import HostFilter
 from placement_svc.domain.limits import MAX_AGGREGATE_UUID_LENGTH, MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
-from placement_svc.schemas.scalars import NAME, UUID, String
+from placement_svc.schemas.scalars import ANY_UUID, NAME, String
 
 
 class OverviewQuery(Schema):
@@ -18,7 +18,7 @@ class HostFilterKeys(Schema):
 
     text = String(max_length=MAX_PROVIDER_NAME_LENGTH)
     trait = String(pattern=NAME, max_length=MAX_NAME_LENGTH)
-    aggregate = String(uuid=UUID, max_length=MAX_AGGREGATE_UUID_LENGTH)
+    aggregate = String(uuid=ANY_UUID, max_length=MAX_AGGREGATE_UUID_LENGTH)
     resource_class = String(pattern=NAME, max_length=MAX_NAME_LENGTH)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import Membership
 from placement_svc.domain.wording import QUERY_ERROR
-from placement_svc.schemas.scalars import DASHED_UUID_TEXT, UUID, Version
+from placement_svc.schemas.scalars import ANY_UUID, DASHED_UUID_TEXT, Version
 
 _NAME = "[A-Z0-9_]+"
 
@@ -164,7 +164,7 @@ def _parse_aggregates(value: str) -> frozenset[str]:
             " using the valid microversion."
         )
     for piece in pieces:
-        if not UUID.fullmatch(piece):
+        if not ANY_UUID.fullmatch(piece):
             raise Invalid(
                 f"{QUERY_ERROR}Expected 'member_of' parameter to contain valid UUID(s). Got: {piece}"
             )

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
-from uuid import UUID as ParsedUuid
 
 import orjson
 
@@ -29,14 +28,14 @@ from placement_svc.schemas.inventories import InventoryBody, to_inventory
 from placement_svc.schemas.placement_groups import PlacementGroupBody, group_to_json, to_group
 from placement_svc.schemas.resource_classes import NamedResourceClass
 from placement_svc.schemas.resource_providers import NewProvider
-from placement_svc.schemas.scalars import NAME, UUID, UUID_KEY, Integer, String
+from placement_svc.schemas.scalars import ANY_UUID, NAME, UUID_KEY, Integer, String, normalized_uuid
 from placement_svc.schemas.traits import TraitNames, check_custom_name
 
 
 class _Provider(NewProvider):
     """A resource provider; traits, aggregates and inventories are optional."""
 
-    uuid = String(uuid=UUID, required=True)
+    uuid = String(uuid=ANY_UUID, required=True)
     traits = TraitNames()
     aggregates = AggregateUuids()
     inventories = Map(NAME, Object(InventoryBody(exclude=["resource_provider_generation"])))
@@ -52,7 +51,7 @@ class _Consumer(ClaimV1_12):
 class _PlacementGroup(PlacementGroupBody):
     """A placement group; its members are consumers."""
 
-    uuid = String(uuid=UUID, required=True)
+    uuid = String(uuid=ANY_UUID, required=True)
     members = Array(String(pattern=UUID_KEY), unique=True, max_items=sys.maxsize)
 
 
@@ -104,7 +103,7 @@ def _load(schema: Schema, value: Any) -> Any:
 def _parse_provider(fields: Any) -> ProviderRecord:
     loaded = _load(_PROVIDER, fields)
     return ProviderRecord(
-        uuid=str(ParsedUuid(loaded["uuid"])),
+        uuid=normalized_uuid(loaded["uuid"]),
         name=loaded["name"],
         parent_uuid=loaded.get("parent_provider_uuid"),
         traits=list(dict.fromkeys(loaded.get("traits", ()))),
@@ -141,7 +140,7 @@ def _parse_counts(value: Any) -> RecordCounts:
 
 def _parse_placement_group(fields: Any) -> PlacementGroupRecord:
     loaded = _load(_PLACEMENT_GROUP, fields)
-    group = to_group(str(ParsedUuid(loaded["uuid"])), loaded)
+    group = to_group(normalized_uuid(loaded["uuid"]), loaded)
     return PlacementGroupRecord(group, loaded.get("members", []))
 
 

@@ -16,7 +16,7 @@ from placement_svc.schemas.groups import (
     parse_resources,
 )
 from placement_svc.schemas.query import Pairs, values_of
-from placement_svc.schemas.scalars import DASHED_UUID, UUID, String, Version
+from placement_svc.schemas.scalars import ANY_UUID, DASHED_UUID, String, Version
 from placement_svc.schemas.staleness import STALE_KEYS
 
 
@@ -24,15 +24,15 @@ class NewProvider(Schema):
     """The body of POST /resource_providers."""
 
     name = String(max_length=MAX_PROVIDER_NAME_LENGTH, required=True)
-    uuid = String(uuid=UUID)
-    parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
+    uuid = String(uuid=ANY_UUID)
+    parent_provider_uuid = String(uuid=ANY_UUID, allow_none=True, since="1.14")
 
 
 class ChangedProvider(Schema):
     """The body of PUT /resource_providers/{uuid}; without a parent, the parent does not change."""
 
     name = String(max_length=MAX_PROVIDER_NAME_LENGTH, required=True)
-    parent_provider_uuid = String(uuid=UUID, allow_none=True, since="1.14")
+    parent_provider_uuid = String(uuid=ANY_UUID, allow_none=True, since="1.14")
 
 
 class ProviderQuery(Schema):

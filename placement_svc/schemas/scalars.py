@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
+from uuid import UUID
 
 import microversion_parse
 from marshmallow import ValidationError, fields
@@ -18,7 +19,7 @@ from placement_svc.schemas.violations import quote, type_error, violation_error
 Version = tuple[int, int]
 """A microversion: the major and the minor number."""
 
-UUID = re.compile(r"(?:urn:|uuid:|[{}])*+(?:-*+[0-9a-fA-F]){32}-*+[{}]*+")
+ANY_UUID = re.compile(r"(?:urn:|uuid:|[{}])*+(?:-*+[0-9a-fA-F]){32}-*+[{}]*+")
 """The spellings of a uuid in bodies: hyphens at any place, and braces that need not be closed.
 
 With other quantifiers than possessive ones, a long text of braces would take 150 bytes for each of them.
@@ -185,3 +186,8 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 def matches(pattern: str, value: str) -> bool:
     """Return whether `pattern` occurs in `value`; unlike in Python, `$` matches only at the very end."""
     return compile_pattern(pattern).search(value) is not None
+
+
+def normalized_uuid(text: str) -> str:
+    """Return a text that matches `ANY_UUID` in the spelling in which uuids are stored."""
+    return str(UUID(text))
