@@ -4,9 +4,10 @@ from typing import Any
 
 from flask import Blueprint, Response, g, jsonify
 
+from placement_svc.domain.version_header import EXTENSION_VERSIONS, EXTENSIONS
 from placement_svc.http import caching
 from placement_svc.http.endpoint import public_endpoint
-from placement_svc.http.microversion import EXTENSION_VERSIONS, EXTENSIONS, NEWEST, OLDEST
+from placement_svc.http.microversion import NEWEST, OLDEST
 
 bp = Blueprint("root", __name__)
 

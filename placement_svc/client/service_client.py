@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from placement_svc.domain.version_header import EXTENSIONS, PLACEMENT, VERSION_HEADER
 from placement_svc.domain.wording import MAX_REASON_LENGTH, shorten, without_rule
 
 MAX_BODY_BYTES = 512 * 1024 * 1024
@@ -17,11 +18,6 @@ MAX_BODY_BYTES = 512 * 1024 * 1024
 
 MAX_SECONDS = 900
 """Seconds in which a response must be complete, after any number of attempts."""
-
-EXTENSIONS = "placement-svc"
-"""The name of this service's extensions in the version header."""
-
-_VERSION_HEADER = "OpenStack-API-Version"
 
 _CODES = re.compile(r"\[(SSL: \w+|Errno -?\d+)\] ")
 """The codes of OpenSSL and of the system in the text of an error."""
@@ -100,7 +96,7 @@ class ServiceClient:
 
     def select_version(self, version: str) -> None:
         """Send `version` with all further requests."""
-        self._headers[_VERSION_HEADER] = f"placement {version}"
+        self._headers[VERSION_HEADER] = f"{PLACEMENT} {version}"
 
     def get(self, path: str) -> Any:
         """Return the JSON of the response to GET `path`; raises `ClientError`."""
@@ -108,7 +104,7 @@ class ServiceClient:
         if self._allows_stale:
             url += f"{'&' if '?' in path else '?'}stale=ok"
         response, body = self._receive(url)
-        lacks_extensions = EXTENSIONS not in response.headers.get(_VERSION_HEADER, "")
+        lacks_extensions = EXTENSIONS not in response.headers.get(VERSION_HEADER, "")
         if self._needs_extensions and lacks_extensions and response.status in (200, 400, 404):
             raise ClientError(f"{self.url} is not {EXTENSIONS}, or a version of it that is too old")
         if response.status != 200:

@@ -15,19 +15,14 @@ from rich.console import Console
 from rich.text import Text
 
 from placement_svc import standard_output
-from placement_svc.client.service_client import (
-    EXTENSIONS,
-    ClientError,
-    ServiceClient,
-    StatusError,
-    UnreachableError,
-)
+from placement_svc.client.service_client import ClientError, ServiceClient, StatusError, UnreachableError
 from placement_svc.commands import PORT
 from placement_svc.commands.report import Format, Report
 from placement_svc.domain.printable import printable
+from placement_svc.domain.version_header import EXTENSION_VERSIONS, EXTENSIONS
 from placement_svc.http.microversion import NEWEST
 
-VERSION = f"{NEWEST}, {EXTENSIONS} 1.0"
+VERSION = f"{NEWEST}, {EXTENSIONS} {EXTENSION_VERSIONS[-1]}"
 PAGE_SIZE = 1000
 
 _SAFE = "%/?:@!$&'()*+,;=[]"

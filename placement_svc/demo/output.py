@@ -18,6 +18,7 @@ from placement_svc.demo.racks import FULL_RACK, GPU, HOSTS_PER_RACK, has_any_gpu
 from placement_svc.demo.service import TOKEN
 from placement_svc.domain.demo import demo_uuid
 from placement_svc.domain.records import ProviderRecord
+from placement_svc.domain.version_header import PLACEMENT, VERSION_HEADER
 from placement_svc.domain.wording import counted
 from placement_svc.http.microversion import NEWEST
 
@@ -66,7 +67,7 @@ def print_candidates(out: Console, client: ServiceClient) -> None:
         soft_wrap=True,
     )
     out.print(_table(allocation_requests))
-    headers = {"X-Auth-Token": TOKEN, "OpenStack-API-Version": f"placement {NEWEST}"}
+    headers = {"X-Auth-Token": TOKEN, VERSION_HEADER: f"{PLACEMENT} {NEWEST}"}
     options = " ".join(f"-H '{name}: {value}'" for name, value in headers.items())
     out.print(f"curl {options} '{client.url}{path}'", soft_wrap=True)
 

@@ -8,12 +8,6 @@ from collections.abc import Callable, Collection, Iterable
 from heapq import nsmallest
 from itertools import islice
 
-MICROVERSION_HEADER = "OpenStack-API-Version"
-"""The header with which a request selects a microversion."""
-
-EXTENSIONS_HEADER = f"{MICROVERSION_HEADER}: placement 1.39, placement-svc 1.0"
-"""The header of a request that uses extensions (`docs/spec/extensions.md 1`)."""
-
 QUERY_ERROR = "Invalid query string parameters: "
 """The beginning of an error about a query string."""
 

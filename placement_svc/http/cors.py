@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from flask import Request, Response
 
+from placement_svc.domain.version_header import VERSION_HEADER
+
 METHODS = ("GET", "PUT", "POST", "DELETE", "PATCH")
 HEADERS = (
     "X-Auth-Token",
@@ -14,7 +16,7 @@ HEADERS = (
     "X-Service-Catalog",
     "X-User-Id",
     "X-Tenant-Id",
-    "OpenStack-API-Version",
+    VERSION_HEADER,
 )
 """Request headers that are allowed by default."""
 
@@ -35,7 +37,7 @@ EXPOSED_HEADERS = (
     "X-Openstack-Request-Id",
     "X-Subject-Token",
     "X-Service-Token",
-    "OpenStack-API-Version",
+    VERSION_HEADER,
 )
 """Response headers that the script of a page may read."""
 

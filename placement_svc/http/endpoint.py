@@ -10,8 +10,9 @@ from werkzeug.exceptions import HTTPException, NotAcceptable, NotFound, Unsuppor
 
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.limits import MAX_ID_LENGTH
+from placement_svc.domain.version_header import PLACEMENT, VERSION_HEADER
 from placement_svc.http.accept import JSON, accepts_json
-from placement_svc.http.microversion import HEADER, OLDEST, allows_extensions, current, is_requested, since
+from placement_svc.http.microversion import OLDEST, allows_extensions, current, is_requested, since
 from placement_svc.http.policy import enforce
 from placement_svc.schemas.query import parse_pairs
 
@@ -117,7 +118,7 @@ def _too_old(introduced: str) -> str:
         applied = f"Microversion {OLDEST} applies because the request names none"
     return (
         f"This request needs microversion {introduced} or later. {applied}:"
-        f" send the header {HEADER}: placement {introduced}."
+        f" send the header {VERSION_HEADER}: {PLACEMENT} {introduced}."
     )
 
 

@@ -9,7 +9,7 @@ from flask import g, request
 from microversion_parse import Version
 from werkzeug.exceptions import BadRequest, NotAcceptable
 
-from placement_svc.domain.wording import MICROVERSION_HEADER
+from placement_svc.domain.version_header import EXTENSION_VERSIONS, EXTENSIONS, PLACEMENT, VERSION_HEADER
 
 CHANGES: dict[str, str] = {
     "1.0": "Resource providers, their inventories and usages; allocations.",
@@ -57,16 +57,6 @@ CHANGES: dict[str, str] = {
 
 OLDEST, *_, NEWEST = CHANGES
 
-EXTENSION_VERSIONS = ("1.0",)
-"""The versions of the extensions of this service, oldest first (`docs/spec/extensions.md 1`)."""
-
-PLACEMENT = "placement"
-EXTENSIONS = "placement-svc"
-"""The names of the two services in `HEADER`: the Placement API, and the extensions of this service."""
-
-HEADER = MICROVERSION_HEADER
-
-
 _NUMBER = r"[ \t]*[+-]?[0-9]{1,4300}[ \t]*"
 _VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}")
 
@@ -93,13 +83,13 @@ def _parsed(version: str) -> Version:
 
 @lru_cache
 def negotiate(header: str, service: str, supported: tuple[str, ...]) -> Version | None:
-    """Return the version of `service` that the value of `HEADER` selects, None if it names no such service.
+    """Return the version of `service` that a value of `VERSION_HEADER` selects, None if it names no version.
 
     `supported` has the versions of the service, oldest first. The values of a repeated header are joined
     with commas. Raises `BadMicroversion` for a malformed version and `UnacceptableMicroversion` for an
     unsupported one.
     """
-    sent = microversion_parse.get_version({HEADER: header}, service)
+    sent = microversion_parse.get_version({VERSION_HEADER: header}, service)
     if not sent:
         return None
     if sent == "latest":
@@ -119,11 +109,11 @@ def negotiate_request(*, is_extension_path: bool) -> None:
     - `g.microversion` is that of Placement: 1.0 if the request names none, and always the newest if
       `is_extension_path`.
     - `g.extension_version` is that of the extensions, None if the request does not name them.
-    - `g.version_header` is the value of `HEADER` in the response.
+    - `g.version_header` is the value of `VERSION_HEADER` in the response.
 
     Raise what `negotiate` raises, for Placement first (`docs/spec/extensions.md 1`).
     """
-    header = request.headers.get(HEADER, "")
+    header = request.headers.get(VERSION_HEADER, "")
     placement = negotiate(header, PLACEMENT, tuple(CHANGES)) or _parsed(OLDEST)
     extensions = negotiate(header, EXTENSIONS, EXTENSION_VERSIONS)
     g.microversion = _parsed(NEWEST) if is_extension_path else placement
@@ -135,7 +125,7 @@ def negotiate_request(*, is_extension_path: bool) -> None:
 
 def is_requested() -> bool:
     """Return whether the current request selects a microversion; otherwise 1.0 applies by default."""
-    sent = {HEADER: request.headers.get(HEADER, "")}
+    sent = {VERSION_HEADER: request.headers.get(VERSION_HEADER, "")}
     return bool(microversion_parse.get_version(sent, PLACEMENT))
 
 

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
-from placement_svc.domain.wording import EXTENSIONS_HEADER
+from placement_svc.domain.version_header import EXTENSIONS_HEADER
 from placement_svc.http import auth, microversion, request_id
 from placement_svc.http.cors import Cors
 from placement_svc.http.hosts import AllowedHosts

@@ -15,7 +15,7 @@ import microversion_parse
 import orjson
 from rich.progress import Progress
 
-from placement_svc.client.service_client import EXTENSIONS, ClientError, ServiceClient
+from placement_svc.client.service_client import ClientError, ServiceClient
 from placement_svc.config import NOBODY
 from placement_svc.domain.allocations import UNKNOWN_TYPE, Claim
 from placement_svc.domain.records import (
@@ -26,6 +26,7 @@ from placement_svc.domain.records import (
     ResourceClassRecord,
     TraitRecord,
 )
+from placement_svc.domain.version_header import EXTENSION_VERSIONS, EXTENSIONS
 from placement_svc.http.microversion import NEWEST
 from placement_svc.schemas.records import to_line
 
@@ -55,7 +56,8 @@ class PlacementClient(ServiceClient):
     def __init__(self, url: str, token: str) -> None:
         """Negotiate the microversion and check that the service accepts the token; raises `ClientError`."""
         super().__init__(url, token, connections=THREADS)
-        self.select_version(f"latest, {EXTENSIONS} 1.0")
+        # The other service may be older and support only the oldest version of the extensions.
+        self.select_version(f"latest, {EXTENSIONS} {EXTENSION_VERSIONS[0]}")
         versions = self.get("/")
         self._version = self._negotiate_version(versions)
         self._has_placement_groups = EXTENSIONS in versions

@@ -10,9 +10,10 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from placement_svc.domain.limits import MAX_NAME_LENGTH
+from placement_svc.domain.version_header import EXTENSION_VERSIONS, EXTENSIONS, PLACEMENT, VERSION_HEADER
 from placement_svc.http.accept import HTML, JSON, PLAIN
 from placement_svc.http.endpoint import EndpointInfo, View, get_info
-from placement_svc.http.microversion import EXTENSION_VERSIONS, EXTENSIONS, HEADER, NEWEST, PLACEMENT
+from placement_svc.http.microversion import NEWEST
 from placement_svc.http.routes import Routes
 from placement_svc.http.rules import PREFIX
 from placement_svc.openapi import examples
@@ -28,13 +29,13 @@ from placement_svc.schemas.staleness import StaleQuery
 ABOUT = f"""\
 Which resource providers can supply these resources, right now? The API of OpenStack Placement.
 
-This document describes microversion {NEWEST}, the newest, which the header `OpenStack-API-Version` selects.
+This document describes microversion {NEWEST}, the newest, which the header `{VERSION_HEADER}` selects.
 `{SINCE}` names the microversion that introduced an operation, a parameter or a property.
 
 {examples.ABOUT}"""
 
-EXTENSIONS_HEADER = f"{HEADER}-Extensions"
-"""The name of the component that describes `HEADER` for a request that uses extensions."""
+EXTENDED_VERSION_PARAMETER = f"{VERSION_HEADER}-Extensions"
+"""The name of the component that describes `VERSION_HEADER` for a request that uses extensions."""
 
 PATH_PARAMETERS = {
     "uuid": String(uuid=DASHED_UUID, metadata={"description": "The uuid of a resource provider."}),
@@ -106,7 +107,7 @@ class _Description:
         for name, header in HEADERS.items():
             components.header(name, header)
         components.parameter(
-            HEADER,
+            VERSION_HEADER,
             "header",
             {
                 "description": "The microversion of the request; 1.0 without the header.",
@@ -115,10 +116,10 @@ class _Description:
             },
         )
         components.parameter(
-            EXTENSIONS_HEADER,
+            EXTENDED_VERSION_PARAMETER,
             "header",
             {
-                "name": HEADER,
+                "name": VERSION_HEADER,
                 "description": "The microversion, and the version of the extensions.",
                 "required": True,
                 "schema": {
@@ -180,11 +181,11 @@ class _Description:
         self.spec.path(path, operations={method.lower(): described})
 
     def _version_headers(self, rule: Rule, operation: Operation, info: EndpointInfo) -> list[str]:
-        """Return the parameters for `HEADER`; a path without a method of Placement needs none."""
+        """Return the parameters for `VERSION_HEADER`; a path without a method of Placement needs none."""
         if not info.rule or self.routes.are_all_extensions(rule.rule):
             return []
         has_extensions = info.is_extension or operation.query_has_extensions or info.may_be_stale
-        return [EXTENSIONS_HEADER if has_extensions else HEADER]
+        return [EXTENDED_VERSION_PARAMETER if has_extensions else VERSION_HEADER]
 
     def _parameters(
         self, rule: Rule, operation: Operation, example: Example, *, may_be_stale: bool

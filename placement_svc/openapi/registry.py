@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from flask import Flask
 
+from placement_svc.domain.version_header import EXTENSION_VERSIONS
 from placement_svc.http.endpoint import EndpointInfo, get_info
-from placement_svc.http.microversion import CHANGES, EXTENSION_VERSIONS
+from placement_svc.http.microversion import CHANGES
 from placement_svc.http.rules import ENDPOINT_RULES
 from placement_svc.openapi.document import PATH_PARAMETERS
 from placement_svc.openapi.operations import OPERATIONS
@@ -20,6 +21,7 @@ RULES_FILE = "placement_svc/http/rules.py"
 OPERATIONS_FILE = "placement_svc/openapi/operations.py"
 DOCUMENT_FILE = "placement_svc/openapi/document.py"
 MICROVERSIONS_FILE = "placement_svc/http/microversion.py"
+EXTENSION_VERSIONS_FILE = "placement_svc/domain/version_header.py"
 
 
 class DeclarationError(Exception):
@@ -86,7 +88,7 @@ def _version_faults(route: _Route, info: EndpointInfo) -> Iterator[str]:
         yield (
             f"{route} was introduced in {introduced or 'no version'}, which is not a version of the"
             f" extensions: correct `introduced` in {route.file}, or add the version to EXTENSION_VERSIONS in"
-            f" {MICROVERSIONS_FILE}."
+            f" {EXTENSION_VERSIONS_FILE}."
         )
     elif info.is_extension:
         return

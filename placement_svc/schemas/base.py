@@ -13,7 +13,8 @@ import marshmallow
 from marshmallow import ValidationError
 
 from placement_svc.domain.errors import Invalid
-from placement_svc.domain.wording import EXTENSIONS_HEADER, MICROVERSION_HEADER, list_sorted_names
+from placement_svc.domain.version_header import EXTENSIONS_HEADER, VERSION_HEADER
+from placement_svc.domain.wording import list_sorted_names
 from placement_svc.schemas.scalars import HINTS, Value, Version, compile_pattern
 from placement_svc.schemas.violations import Violation, WorstViolation, quote, violation_error
 
@@ -225,7 +226,7 @@ def version_hint(keys: Iterable[str], introduced: Callable[[str], Version | None
     major, minor = max(versions.values())
     names = list_sorted_names(versions, quote)
     verb = "needs" if len(versions) == 1 else "need"
-    return f"{names} {verb} microversion {major}.{minor} or later in the header {MICROVERSION_HEADER}."
+    return f"{names} {verb} microversion {major}.{minor} or later in the header {VERSION_HEADER}."
 
 
 def extension_hint(keys: Iterable[str], extension_keys: Collection[str]) -> str:

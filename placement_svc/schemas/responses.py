@@ -7,6 +7,7 @@ the same name. OpenAPI components are named without that ending.
 
 from placement_svc.domain.inventory import MAX_INTEGER
 from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH, MAX_SUFFIX_LENGTH
+from placement_svc.domain.version_header import EXTENSIONS
 from placement_svc.schemas.base import Array, Map, Object, Schema
 from placement_svc.schemas.scalars import DASHED_UUID, NAME, UUID_KEY, Integer, Number, String
 
@@ -41,7 +42,7 @@ class VersionsSchema(Schema):
     """All versions of the API; there is one. A request that names `placement-svc` gets the range of that."""
 
     versions = Array(Object(VersionSchema()), required=True)
-    extensions = Object(VersionRangeSchema(), data_key="placement-svc")
+    extensions = Object(VersionRangeSchema(), data_key=EXTENSIONS)
 
 
 class ProviderSchema(Schema):

@@ -15,10 +15,10 @@ from placement_svc.api import candidates_response
 from placement_svc.config import Settings
 from placement_svc.db import providers
 from placement_svc.domain.execution.fair_semaphore import FairSemaphore
-from placement_svc.domain.wording import EXTENSIONS_HEADER
+from placement_svc.domain.version_header import EXTENSION_VERSIONS, EXTENSIONS_HEADER
 from placement_svc.http import json as http_json
 from placement_svc.http.endpoint import get_info
-from placement_svc.http.microversion import EXTENSION_VERSIONS, NEWEST
+from placement_svc.http.microversion import NEWEST
 from placement_svc.http.request_id import RequestIdFilter
 from tests.conftest import ADMIN
 from tests.support.cloud import read, uuid_of

@@ -39,7 +39,8 @@ from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, find_pag
 from placement_svc.domain.groups import CandidatesRequest
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import ProviderFilter
-from placement_svc.domain.wording import EXTENSIONS_HEADER, short_reason, without_rule
+from placement_svc.domain.version_header import EXTENSIONS_HEADER
+from placement_svc.domain.wording import short_reason, without_rule
 from placement_svc.http.errors import status_of
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.groups import BAD_RESOURCES
