@@ -55,7 +55,7 @@ class OrjsonProvider(JSONProvider):
 
 
 STREAMING_THRESHOLD = 160
-"""A response of fewer chunks is sent whole, with `Content-Length`; a longer one is streamed."""
+"""A response of fewer pieces is sent whole, with `Content-Length`; a longer one is streamed."""
 
 MAX_STREAMED_RESPONSES = 8
 """How many responses a process streams at a time; each keeps its data in memory until the client read it."""
@@ -77,13 +77,13 @@ class StreamedResponse(Response):
     """Whether the body ended early."""
 
 
-def respond(chunks: Iterator[bytes]) -> Response:
-    """Return a response with the JSON text that `chunks` make up.
+def respond(pieces: Iterator[bytes]) -> Response:
+    """Return a response with the JSON text that `pieces` make up.
 
     Raises `TooManyLongResponses` for a long response if the process already streams
     `MAX_STREAMED_RESPONSES`, unless one is reserved for the request.
     """
-    start = list(itertools.islice(chunks, STREAMING_THRESHOLD))
+    start = list(itertools.islice(pieces, STREAMING_THRESHOLD))
     if len(start) < STREAMING_THRESHOLD:
         return Response(b"".join(start), content_type="application/json")
     if not g.pop("has_reserved_stream", False) and not _streamed_responses.acquire(0):
@@ -92,7 +92,7 @@ def respond(chunks: Iterator[bytes]) -> Response:
     release_once = ExitStack()
     release_once.callback(_streamed_responses.release)
     response = StreamedResponse(content_type="application/json")
-    response.response = itertools.chain(start, _until_error(chunks, response))
+    response.response = itertools.chain(start, _until_error(pieces, response))
     response.call_on_close(release_once.close)
     return response
 
@@ -112,14 +112,14 @@ def reserved_stream(deadline: Deadline) -> Iterator[None]:
             _streamed_responses.release()
 
 
-def _until_error(chunks: Iterator[bytes], response: StreamedResponse) -> Iterator[bytes]:
-    """Yield the chunks; mark the response as aborted if an error ends them early.
+def _until_error(pieces: Iterator[bytes], response: StreamedResponse) -> Iterator[bytes]:
+    """Yield the pieces; mark the response as aborted if an error ends them early.
 
     For an error other than a disconnected client, raise `ConnectionResetError`: the server then closes the
     connection without the last chunk of the body, so the client sees that the response is incomplete.
     """
     try:
-        yield from chunks
+        yield from pieces
     except ClientDisconnected:
         response.aborted = True
     except PlacementError as error:

@@ -570,7 +570,7 @@ def test_streamed_response_equals_a_whole_one(at_once, send, six_hosts, monkeypa
     assert len(short.json["allocation_requests"]) == 6
     assert long.data == short.data
     assert long.content_type == short.content_type == "application/json"
-    # Three chunks are fixed; the number of others depends on the candidates and providers.
+    # Three pieces are fixed; the number of others depends on the candidates and providers.
     assert ("Content-Length" in long.headers) == (at_once >= 6)
 
 
