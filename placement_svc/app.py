@@ -32,7 +32,7 @@ from placement_svc.http.json import OrjsonProvider, reserved_stream
 from placement_svc.http.policy import load
 from placement_svc.http.probes import ProbesMiddleware
 from placement_svc.observability import access_log
-from placement_svc.observability.access_log import CompletedRequest
+from placement_svc.observability.access_log import Report
 from placement_svc.observability.empty_answers import EmptyAnswerRecorder
 from placement_svc.observability.metrics import Metrics, shared_directory
 from placement_svc.observability.watched_aggregates import WatchedAggregates
@@ -84,27 +84,13 @@ def create_app(settings: config.Settings | None = None, files: ConfigurationFile
     settings = with_database(settings)
     app = _Application("placement_svc", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
-    database = _database(settings)
-    standby_reads = StandbyReads(database, _standbys(settings, PrimaryWatch(database.engine)))
-    app.extensions["settings"] = settings
-    app.extensions["database"] = database
-    app.extensions["standby_reads"] = standby_reads
-    claim_service = app.extensions["claim_service"] = ClaimService(database)
-    app.extensions["placing_service"] = PlacingService(database, claim_service)
-    app.extensions["policy"] = files.policy
-    watched_fits = _watched_fits(settings, standby_reads, files)
-    app.extensions["watched_requests"] = watched_fits
-    metrics = None
-    if settings.metrics:
-        watched = (watched_fits, _watched_amounts(settings, standby_reads, files))
-        metrics = Metrics(database, standby_reads, [collector for collector in watched if collector])
-    reports = [metrics.count] if metrics else []
-    if settings.empty_answers:
-        recorder = app.extensions["empty_answers"] = EmptyAnswerRecorder(database, settings.empty_answers)
-        reports.append(recorder.record)
+    _add_extensions(app, settings, files)
+    metrics = _metrics(app, settings, files) if settings.metrics else None
+    reports = _reports(app, metrics)
     record = access_log.install(app, settings.slow_request, reports)
     install_deadline(app)
-    pipeline.install(app, files.strategy, hosts=_allowed_hosts(settings), cors=_cors(settings))
+    hosts = _allowed_hosts(settings)
+    pipeline.install(app, files.strategy, hosts=hosts, cors=_cors(settings))
     errors.install(app)
     for blueprint in BLUEPRINTS:
         app.register_blueprint(blueprint)
@@ -113,30 +99,63 @@ def create_app(settings: config.Settings | None = None, files: ConfigurationFile
         app.wsgi_app, cache(partial(describe, app)), record
     )
     if settings.console:
-        pages = _console(app, settings, files.strategy, reports)
+        pages = _console(app, settings, files.strategy, reports, hosts)
         app.wsgi_app = console.ConsoleMiddleware(  # type: ignore[method-assign]
             app.wsgi_app, pages.wsgi_app
         )
-    _add_middleware(app, settings, metrics)
+    _add_middleware(app, settings, metrics, hosts)
     try:
-        database.prepare()
+        app.extensions["database"].prepare()
     except Unavailable as error:
         app.logger.warning("Starting without a database: %s", error)
     return app
+
+
+def _add_extensions(app: Flask, settings: config.Settings, files: ConfigurationFiles) -> None:
+    """Add to `app` what its views use: the database, the services that use it, and contents of the files."""
+    database = _database(settings)
+    standby_reads = StandbyReads(database, _standbys(settings, PrimaryWatch(database.engine)))
+    claim_service = ClaimService(database)
+    app.extensions["settings"] = settings
+    app.extensions["database"] = database
+    app.extensions["standby_reads"] = standby_reads
+    app.extensions["claim_service"] = claim_service
+    app.extensions["placing_service"] = PlacingService(database, claim_service)
+    app.extensions["policy"] = files.policy
+    app.extensions["watched_requests"] = _watched_requests(settings, standby_reads, files)
+    if settings.empty_answers:
+        app.extensions["empty_answers"] = EmptyAnswerRecorder(database, settings.empty_answers)
+
+
+def _metrics(app: Flask, settings: config.Settings, files: ConfigurationFiles) -> Metrics:
+    """Return the metrics of `app`, which has its extensions already."""
+    standby_reads = app.extensions["standby_reads"]
+    watched = (app.extensions["watched_requests"], _watched_aggregates(settings, standby_reads, files))
+    collectors = [collector for collector in watched if collector]
+    return Metrics(app.extensions["database"], standby_reads, collectors)
+
+
+def _reports(app: Flask, metrics: Metrics | None) -> list[Report]:
+    """Return the functions that are called for each completed request."""
+    reports: list[Report] = [metrics.count] if metrics else []
+    if "empty_answers" in app.extensions:
+        reports.append(app.extensions["empty_answers"].record)
+    return reports
 
 
 def _console(
     app: Flask,
     settings: config.Settings,
     strategy: AuthStrategy,
-    reports: Sequence[Callable[[CompletedRequest], None]],
+    reports: Sequence[Report],
+    hosts: AllowedHosts | None,
 ) -> Flask:
     """Return the application of the console, on the database and the policy of `app`."""
     pages = _Application(console.__package__, static_url_path=f"{console.PATH}/static")
     pages.extensions.update(app.extensions)
     access_log.install(pages, settings.slow_request, reports)
     install_deadline(pages)
-    console.install(pages, strategy, hosts=_allowed_hosts(settings))
+    console.install(pages, strategy, hosts=hosts)
     return pages
 
 
@@ -168,12 +187,13 @@ def _standbys(settings: config.Settings, primary: PrimaryWatch) -> list[Standby]
     ]
 
 
-def _add_middleware(app: Flask, settings: config.Settings, metrics: Metrics | None) -> None:
+def _add_middleware(
+    app: Flask, settings: config.Settings, metrics: Metrics | None, hosts: AllowedHosts | None
+) -> None:
     """Wrap the WSGI application of `app`; the last middleware added sees a request first."""
     wsgi_app: WSGIApplication = app.wsgi_app
     if settings.proxy_headers:
         wsgi_app = proxy.ProxyHeadersMiddleware(wsgi_app)
-    hosts = _allowed_hosts(settings)
     app.wsgi_app = ProbesMiddleware(  # type: ignore[method-assign]
         wsgi_app,
         readiness=Readiness(
@@ -186,7 +206,7 @@ def _add_middleware(app: Flask, settings: config.Settings, metrics: Metrics | No
     )
 
 
-def _watched_fits(
+def _watched_requests(
     settings: config.Settings, reader: Reader, files: ConfigurationFiles
 ) -> WatchedRequests | None:
     if files.watched_requests is None:
@@ -200,7 +220,7 @@ def _watched_fits(
     )
 
 
-def _watched_amounts(
+def _watched_aggregates(
     settings: config.Settings, reader: Reader, files: ConfigurationFiles
 ) -> WatchedAggregates | None:
     if files.watched_aggregates is None:

@@ -59,8 +59,12 @@ class CompletedRequest:
         return self.stats.candidates == 0 and self.status == 200 and not self.aborted
 
 
+Report = Callable[[CompletedRequest], None]
+"""A function that gets each completed request."""
+
+
 def install(
-    app: Flask, slow_seconds: float, reports: Sequence[Callable[[CompletedRequest], None]]
+    app: Flask, slow_seconds: float, reports: Sequence[Report]
 ) -> Callable[[WSGIEnvironment, Response, float], None]:
     """Make `app` log each completed request and pass it to each function of `reports`.
 
