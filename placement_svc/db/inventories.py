@@ -22,6 +22,7 @@ from placement_svc.db.arrays import array_rows, insert_rows
 from placement_svc.db.errors import map_constraints
 from placement_svc.db.filters import is_any
 from placement_svc.db.providers import LockedProvider
+from placement_svc.db.row_locks import KEY_SHARE
 from placement_svc.db.tables import inventories, resource_classes
 from placement_svc.domain.errors import (
     ConcurrentUpdate,
@@ -138,7 +139,7 @@ def _lock_classes(connection: Connection, provider: LockedProvider) -> None:
         select(resource_classes.c.id)
         .where(resource_classes.c.id.in_(of_provider))
         .order_by(resource_classes.c.id)
-        .with_for_update(read=True, key_share=True)
+        .with_for_update(**KEY_SHARE)
     )
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Table, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from placement_svc.db.filters import is_any
+from placement_svc.db.row_locks import KEY_SHARE
 from placement_svc.db.tables import FIRST_CUSTOM_ID, resource_classes, traits
 from placement_svc.domain.errors import UnknownName
 from placement_svc.domain.pages import SortKey
@@ -54,7 +55,7 @@ def ids(
         return {}
     query = select(table.c.name, table.c.id).where(is_any(table.c.name, possible_names))
     if lock:
-        query = query.order_by(table.c.id).with_for_update(read=True, key_share=True)
+        query = query.order_by(table.c.id).with_for_update(**KEY_SHARE)
     return dict(connection.execute(query).all())
 
 

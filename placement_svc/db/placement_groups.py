@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert_into
 from placement_svc.db.arrays import insert_rows
 from placement_svc.db.filters import is_any
 from placement_svc.db.pages import Order, select_page, to_page
+from placement_svc.db.row_locks import NO_KEY_UPDATE
 from placement_svc.db.tables import placement_group_aggregates, placement_group_members, placement_groups
 from placement_svc.domain.errors import NotFound, PlacementGroupInUse, UnknownPlacementGroup
 from placement_svc.domain.pages import Page, PageRequest, Position
@@ -129,7 +130,7 @@ def members(connection: Connection, group_id: int) -> list[GroupMember]:
 def lock(connection: Connection, uuid: str) -> None:
     """Lock a group against other claims into it, PUT and DELETE; raise `UnknownPlacementGroup`."""
     query = select(placement_groups.c.id).where(placement_groups.c.uuid == uuid)
-    if connection.scalar(query.with_for_update(key_share=True)) is None:
+    if connection.scalar(query.with_for_update(**NO_KEY_UPDATE)) is None:
         raise unknown(uuid)
 
 

@@ -26,6 +26,7 @@ from placement_svc.db.provider_trees import (
     lock_tree_shape_shared,
     move_subtree,
 )
+from placement_svc.db.row_locks import NO_KEY_UPDATE
 from placement_svc.db.shared_clauses import shared
 from placement_svc.db.tables import inventories, resource_providers
 from placement_svc.domain.errors import (
@@ -108,7 +109,7 @@ def lock_all(connection: Connection, uuids: Iterable[str]) -> dict[str, LockedPr
         select(providers.c.id, providers.c.root_id, providers.c.uuid, providers.c.generation)
         .where(is_any(providers.c.uuid, uuids))
         .order_by(providers.c.id)
-        .with_for_update(key_share=True)
+        .with_for_update(**NO_KEY_UPDATE)
     )
     return {row.uuid: LockedProvider(**row._mapping) for row in connection.execute(query)}
 
