@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from placement_svc.domain.groups import GroupPolicy
 from placement_svc.domain.pasted_query import asks_for_capacity, request_query
-from placement_svc.schemas.candidates_query import SUFFIX, ExtendedRequestQuery
+from placement_svc.schemas.candidates_query import ExtendedRequestQuery
 from placement_svc.schemas.explanation import ExplanationQuery
 from placement_svc.schemas.fits import FitsQuery
 from placement_svc.schemas.query import parse_pairs
+from placement_svc.schemas.scalars import SUFFIX
 
 Pairs = list[tuple[str, str]]
 

@@ -22,8 +22,7 @@ from placement_svc.openapi.fields import SINCE, Converter, Plugin
 from placement_svc.openapi.operations import OPERATIONS, Operation
 from placement_svc.schemas import responses
 from placement_svc.schemas.base import Object, Schema
-from placement_svc.schemas.candidates_query import SUFFIX
-from placement_svc.schemas.scalars import DASHED_UUID, NAME, String, Value
+from placement_svc.schemas.scalars import DASHED_UUID, NAME, SUFFIX, String, Value
 from placement_svc.schemas.staleness import StaleQuery
 
 ABOUT = f"""\

@@ -36,7 +36,6 @@ from placement_svc.schemas.candidates_query import (
     EXTENSION_KEYS,
     GROUP_KEY,
     NUMBERED_SUFFIX,
-    SUFFIX,
     ExtendedRequestQuery,
     GroupQuery,
     UnsuffixedQuery,
@@ -50,7 +49,7 @@ from placement_svc.schemas.groups import (
     parse_root_required,
 )
 from placement_svc.schemas.query import Pairs, values_of
-from placement_svc.schemas.scalars import ANY_UUID, Version, matches
+from placement_svc.schemas.scalars import ANY_UUID, SUFFIX, Version, matches
 from placement_svc.schemas.violations import Violation, quote
 
 REQUEST_CACHE_SIZE = 256

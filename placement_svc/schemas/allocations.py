@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from placement_svc.domain.allocations import Claim
-from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_SUFFIX_LENGTH
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
 from placement_svc.schemas.base import Array, Map, Object, Schema, check
-from placement_svc.schemas.scalars import ANY_UUID, NAME, UUID_KEY, Integer, String, Version
+from placement_svc.schemas.scalars import ANY_UUID, NAME, SUFFIX, UUID_KEY, Integer, String, Version
 
 
 class ResourceAmounts(Map):
@@ -68,7 +68,7 @@ class ClaimV1_13(Schema):
     consumer_generation = Integer(allow_none=True, required=True, since="1.28")
     # Checked, then ignored: clients send back allocation requests as allocation candidates list them.
     mappings = Map(
-        f"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}",
+        SUFFIX,
         Array(String(uuid=ANY_UUID), min_items=1),
         min_members=1,
         closed=False,

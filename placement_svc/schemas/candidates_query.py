@@ -3,15 +3,11 @@
 import re
 
 from placement_svc.domain.groups import GroupPolicy
-from placement_svc.domain.limits import MAX_SUFFIX_LENGTH
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.candidate_extensions import MAX_IGNORED_CONSUMERS, MAX_PREFERRED
 from placement_svc.schemas.groups import IN_TREE, MEMBER_OF, REQUIRED, RESOURCES, ROOT_REQUIRED
-from placement_svc.schemas.scalars import String, Version
+from placement_svc.schemas.scalars import NAME_TEXT, SUFFIX, String, Version
 from placement_svc.schemas.staleness import STALE_KEYS
-
-SUFFIX = rf"[a-zA-Z0-9_-]{{1,{MAX_SUFFIX_LENGTH}}}"
-"""The pattern of a request group's suffix (since 1.33)."""
 
 NUMBERED_SUFFIX = "[1-9][0-9]*"
 """The pattern of a request group's suffix from 1.25 to 1.32."""
@@ -144,7 +140,7 @@ class ExtendedRequestQuery(WholeRequestQuery):
                 " parts, where no provider can supply the whole amount (extension). If the key is repeated,"
                 " the classes of all values count."
             ),
-            "pattern": "^[A-Z0-9_]+(,[A-Z0-9_]+)*$",
+            "pattern": f"^{NAME_TEXT}(,{NAME_TEXT})*$",
             "repeats": True,
         },
     )
@@ -154,7 +150,7 @@ class ExtendedRequestQuery(WholeRequestQuery):
                 f"At most {MAX_PREFERRED} traits (extension): candidates come first whose providers of the"
                 " unsuffixed group have more of them."
             ),
-            "pattern": f"^[A-Z0-9_]+(,[A-Z0-9_]+){{0,{MAX_PREFERRED - 1}}}$",
+            "pattern": f"^{NAME_TEXT}(,{NAME_TEXT}){{0,{MAX_PREFERRED - 1}}}$",
             "repeats": True,
         },
     )
@@ -164,7 +160,7 @@ class ExtendedRequestQuery(WholeRequestQuery):
                 "The order of the trees (extension): `spread:CLASS` puts those with most free of a requested"
                 " resource class first, `pack:CLASS` those with least, and `random` is a random order."
             ),
-            "pattern": "^((spread|pack):[A-Z0-9_]+|random)$",
+            "pattern": f"^((spread|pack):{NAME_TEXT}|random)$",
         },
     )
 

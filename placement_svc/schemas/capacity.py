@@ -8,7 +8,7 @@ from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.pages import PageKeys, parse_page
 from placement_svc.schemas.provider_lists import ProviderFilterKeys
-from placement_svc.schemas.scalars import DASHED_UUID_KEY, NAME, String
+from placement_svc.schemas.scalars import DASHED_UUID_KEY, NAME_TEXT, String
 
 
 class CapacityQuery(ProviderFilterKeys, PageKeys):
@@ -19,7 +19,7 @@ class CapacityQuery(ProviderFilterKeys, PageKeys):
         metadata={"description": "Sums for each group instead of all; needed by `limit` and `sort_by`."},
     )
     sort_by = String(
-        pattern=rf"^-?(used|free|ratio):{NAME[1:-1]}$",
+        pattern=rf"^-?(used|free|ratio):{NAME_TEXT}$",
         hint="Sort by used:CLASS, free:CLASS or ratio:CLASS; -used:VCPU puts the greatest first.",
         metadata={
             "description": "An amount of a resource class, or the ratio of its used amount to its capacity;"

@@ -7,14 +7,14 @@ from urllib.parse import quote as quote_url
 
 from placement_svc.domain.allocations import Claim
 from placement_svc.domain.errors import BadQueryValue, Invalid
-from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_REQUEST_LINE, MAX_SUFFIX_LENGTH
+from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_REQUEST_LINE
 from placement_svc.domain.placing.placements import PlacementRequest
 from placement_svc.domain.wording import counted
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.allocations import ConsumerType
 from placement_svc.schemas.base import BODY_ERROR_PREFIX, Array, Map, Object, Schema
 from placement_svc.schemas.query import Pairs, check_lists, parse_pairs
-from placement_svc.schemas.responses import AmountsSchema
+from placement_svc.schemas.responses import AmountsSchema, Mappings
 from placement_svc.schemas.scalars import (
     ANY_UUID,
     DASHED_UUID,
@@ -90,10 +90,7 @@ class PlacementSchema(Schema):
         Object(AmountsSchema()),
         required=True,
     )
-    mappings = Map(
-        rf"^[a-zA-Z0-9_-]{{0,{MAX_SUFFIX_LENGTH}}}$",
-        Array(String(uuid=DASHED_UUID), min_items=1),
-        required=True,
+    mappings = Mappings(
         metadata={"description": "The providers that supply each request group, by its suffix."},
     )
     root = Object(

@@ -4,7 +4,7 @@ from placement_svc.domain.hosts import HostFilter
 from placement_svc.domain.limits import MAX_AGGREGATE_UUID_LENGTH, MAX_NAME_LENGTH, MAX_PROVIDER_NAME_LENGTH
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
-from placement_svc.schemas.scalars import ANY_UUID, NAME, String
+from placement_svc.schemas.scalars import ANY_UUID, NAME, NAME_TEXT, String
 
 
 class OverviewQuery(Schema):
@@ -26,7 +26,7 @@ class HostsQuery(HostFilterKeys, PageKeys):
     """The keys of the list of hosts."""
 
     sort_by = String(
-        pattern=rf"^-?(name|providers|(used|free|ratio):{NAME[1:-1]})$",
+        pattern=rf"^-?(name|providers|(used|free|ratio):{NAME_TEXT})$",
         hint="Sort by name, providers, used:CLASS, free:CLASS or ratio:CLASS; -used:VCPU puts the greatest"
         " first.",
     )

@@ -6,7 +6,7 @@ from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.base import Schema
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.provider_lists import parse_uuids
-from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_KEY, NAME, UUID_KEY, String
+from placement_svc.schemas.scalars import DASHED_UUID, DASHED_UUID_KEY, NAME, NAME_TEXT, UUID_KEY, String
 
 
 class ConsumersQuery(PageKeys):
@@ -17,7 +17,7 @@ class ConsumersQuery(PageKeys):
     consumer_type = String(
         min_length=1,
         max_length=MAX_NAME_LENGTH,
-        pattern=rf"^({NAME[1:-1]}|unknown)$",
+        pattern=rf"^({NAME_TEXT}|unknown)$",
         hint="A consumer type consists of the capital letters A to Z, digits and underscores, or is unknown.",
         metadata={"description": "A consumer type, or `unknown` for consumers without a type."},
     )
@@ -50,7 +50,7 @@ class ProjectsQuery(PageKeys):
 
     project_id = String(min_length=1, max_length=MAX_ID_LENGTH)
     sort_by = String(
-        pattern=f"^-?{NAME[1:-1]}$",
+        pattern=f"^-?{NAME_TEXT}$",
         hint="Sort by a resource class; -VCPU puts the greatest usage first.",
         max_length=MAX_NAME_LENGTH + 1,
         metadata={

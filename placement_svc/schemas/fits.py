@@ -102,7 +102,7 @@ class FitsSchema(Schema):
         required=True,
         metadata={"description": "`exact` if no other choice of candidates gives more claims, or `lower`."},
     )
-    binding = Map(f"{NAME[:-1]}$|^other$", Integer(1), required=True)
+    binding = Map(f"{NAME}|^other$", Integer(1), required=True)
     stranded = Map(NAME, Integer(1), required=True)
     roots = Array(Object(RootFitsSchema()), required=True)
     groups = Array(Object(AggregateFitsSchema()))

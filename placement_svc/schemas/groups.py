@@ -8,21 +8,19 @@ from collections.abc import Sequence
 from placement_svc.domain.errors import Invalid
 from placement_svc.domain.groups import Membership
 from placement_svc.domain.wording import QUERY_ERROR
-from placement_svc.schemas.scalars import ANY_UUID, DASHED_UUID_TEXT, Version
+from placement_svc.schemas.scalars import ANY_UUID, DASHED_UUID_TEXT, NAME_TEXT, Version
 
-_NAME = "[A-Z0-9_]+"
-
-ROOT_REQUIRED = f"^!*{_NAME}(,!*{_NAME})*$"
+ROOT_REQUIRED = f"^!*{NAME_TEXT}(,!*{NAME_TEXT})*$"
 RESOURCES = {
     "description": "Amounts by resource class.",
-    "pattern": f"^{_NAME}:[1-9][0-9]*(,{_NAME}:[1-9][0-9]*)*$",
+    "pattern": f"^{NAME_TEXT}:[1-9][0-9]*(,{NAME_TEXT}:[1-9][0-9]*)*$",
 }
 REQUIRED = {
     "description": (
         "Traits, all of which are required; a trait with a `!` is forbidden (since 1.22). With `in:`, one of"
         " them is sufficient (since 1.39). If the key is repeated (since 1.39), each value is a condition."
     ),
-    "pattern": f"{ROOT_REQUIRED}|^in:{_NAME}(,{_NAME})*$",
+    "pattern": f"{ROOT_REQUIRED}|^in:{NAME_TEXT}(,{NAME_TEXT})*$",
     "repeats": True,
 }
 MEMBER_OF = {

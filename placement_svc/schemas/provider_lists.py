@@ -8,7 +8,14 @@ from placement_svc.domain.wording import QUERY_ERROR
 from placement_svc.schemas.pages import PageKeys
 from placement_svc.schemas.query import Pairs
 from placement_svc.schemas.resource_providers import ProviderQuery, parse_group
-from placement_svc.schemas.scalars import DASHED_UUID_KEY, DASHED_UUID_TEXT, NAME, String, Version, matches
+from placement_svc.schemas.scalars import (
+    DASHED_UUID_KEY,
+    DASHED_UUID_TEXT,
+    NAME_TEXT,
+    String,
+    Version,
+    matches,
+)
 from placement_svc.schemas.violations import quote
 
 PARTS = ("inventories", "usages", "traits", "aggregates", "allocations")
@@ -46,7 +53,7 @@ class ExtendedProviderQuery(ProviderFilterKeys, PageKeys):
         }
     )
     sort_by = String(
-        pattern=rf"^-?(name|(used|free):{NAME[1:-1]})$",
+        pattern=rf"^-?(name|(used|free):{NAME_TEXT})$",
         hint="Sort by name, used:CLASS or free:CLASS; -used:VCPU puts the greatest first.",
         metadata={
             "description": "`name`, or the used or the free amount of a resource class; with a leading `-`,"

@@ -5,11 +5,22 @@ present from that microversion on. Every class name ends in `Schema` and so diff
 the same name. OpenAPI components are named without that ending.
 """
 
+from typing import Any
+
 from placement_svc.domain.inventory import MAX_INTEGER
-from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH, MAX_SUFFIX_LENGTH
+from placement_svc.domain.limits import MAX_PROVIDER_NAME_LENGTH
 from placement_svc.domain.version_header import EXTENSIONS
 from placement_svc.schemas.base import Array, Map, Object, Schema
-from placement_svc.schemas.scalars import DASHED_UUID, NAME, UUID_KEY, Integer, Number, String
+from placement_svc.schemas.scalars import (
+    DASHED_UUID,
+    MAPPING_KEY,
+    NAME,
+    NAME_TEXT,
+    UUID_KEY,
+    Integer,
+    Number,
+    String,
+)
 
 GENERATION = {"description": "Incremented by every change of the provider or consumer that it belongs to."}
 
@@ -174,14 +185,18 @@ class AmountsSchema(Schema):
     resources = Map(NAME, Integer(1), required=True)
 
 
+class Mappings(Map):
+    """The uuids of the providers that supply each request group, by its suffix."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(MAPPING_KEY, Array(String(uuid=DASHED_UUID), min_items=1), required=True, **options)
+
+
 class AllocationRequestSchema(Schema):
     """One allocation candidate, in the form in which it can be claimed."""
 
     allocations = Map(UUID_KEY, Object(AmountsSchema()), required=True)
-    mappings = Map(
-        rf"^[a-zA-Z0-9_-]{{0,{MAX_SUFFIX_LENGTH}}}$",
-        Array(String(uuid=DASHED_UUID), min_items=1),
-        required=True,
+    mappings = Mappings(
         since="1.34",
         metadata={"description": "The uuids of the providers that supply each request group, by its suffix."},
     )
@@ -214,7 +229,7 @@ class UsagesSchema(Schema):
     """Used amounts by consumer type and resource class; `consumer_count` is the number of consumers."""
 
     usages = Map(
-        "^([A-Z0-9_]+|all|unknown)$", Map("^([A-Z0-9_]+|consumer_count)$", Integer(0)), required=True
+        f"^({NAME_TEXT}|all|unknown)$", Map(f"^({NAME_TEXT}|consumer_count)$", Integer(0)), required=True
     )
 
 

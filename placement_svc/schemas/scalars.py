@@ -12,7 +12,7 @@ from uuid import UUID
 import microversion_parse
 from marshmallow import ValidationError, fields
 
-from placement_svc.domain.limits import UUID_LENGTH
+from placement_svc.domain.limits import MAX_SUFFIX_LENGTH, UUID_LENGTH
 from placement_svc.domain.wording import counted
 from placement_svc.schemas.violations import quote, type_error, violation_error
 
@@ -31,9 +31,20 @@ DASHED_UUID_TEXT = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 DASHED_UUID = re.compile(DASHED_UUID_TEXT)
 DASHED_UUID_KEY = f"^{DASHED_UUID_TEXT}$"
 NO_NUL = r"^[^\x00]*$"
-NAME = r"^[A-Z0-9_]+$"
-CUSTOM_NAME = r"^CUSTOM_[A-Z0-9_]+$"
+NAME_TEXT = "[A-Z0-9_]+"
+"""The name of a resource class, of a trait or of a consumer type, as a part of other patterns."""
+
+NAME = f"^{NAME_TEXT}$"
+CUSTOM_NAME = f"^CUSTOM_{NAME_TEXT}$"
 UUID_KEY = rf"^[0-9a-fA-F-]{{{UUID_LENGTH}}}$"
+
+_SUFFIX_CHARACTER = "[a-zA-Z0-9_-]"
+
+SUFFIX = f"{_SUFFIX_CHARACTER}{{1,{MAX_SUFFIX_LENGTH}}}"
+"""The suffix of a request group (since 1.33), as a part of other patterns."""
+
+MAPPING_KEY = f"^{_SUFFIX_CHARACTER}{{0,{MAX_SUFFIX_LENGTH}}}$"
+"""The suffix of a request group in the `mappings` of a response; that of the unsuffixed group is empty."""
 
 UUID_HINT = "A uuid consists of 32 hexadecimal digits, with hyphens: 8-4-4-4-12."
 

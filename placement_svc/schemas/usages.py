@@ -2,7 +2,7 @@
 
 from placement_svc.domain.limits import MAX_ID_LENGTH, MAX_NAME_LENGTH
 from placement_svc.schemas.base import Schema
-from placement_svc.schemas.scalars import String
+from placement_svc.schemas.scalars import NAME, String
 from placement_svc.schemas.staleness import STALE_KEYS
 
 
@@ -16,7 +16,7 @@ class UsagesQuery(Schema):
     consumer_type = String(
         min_length=1,
         max_length=MAX_NAME_LENGTH,
-        pattern="^[A-Z0-9_]+$|^all|^unknown$",
+        pattern=f"{NAME}|^all|^unknown$",
         hint="A consumer type consists of the capital letters A to Z, digits and underscores, or is all or"
         " unknown.",
         since="1.38",

@@ -17,12 +17,12 @@ from hypothesis import Phase, find, settings
 
 from placement_svc import schemas
 from placement_svc.schemas.candidates_query import (
-    SUFFIX,
     ExtendedRequestQuery,
     GroupQuery,
     UnsuffixedQuery,
     WholeRequestQuery,
 )
+from placement_svc.schemas.scalars import SUFFIX
 from tests.support.oracle import Group, Request
 from tests.support.query_keys import CANDIDATES, EXPLANATION, FITS, SCHEMAS, keys, without_suffix
 from tests.support.strategies import clouds, requests

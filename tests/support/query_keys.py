@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from placement_svc.schemas.candidates_query import GROUP_KEYS, SUFFIX, ExtendedRequestQuery, GroupQuery
+from placement_svc.schemas.candidates_query import GROUP_KEYS, ExtendedRequestQuery, GroupQuery
 from placement_svc.schemas.capacity import CapacityQuery
 from placement_svc.schemas.consumers import AllocationsQuery, ConsumersQuery, ProjectsQuery
 from placement_svc.schemas.empty_answers import EmptyAnswersQuery
@@ -12,6 +12,7 @@ from placement_svc.schemas.fits import FitsQuery
 from placement_svc.schemas.placement_groups import PlacementGroupsQuery
 from placement_svc.schemas.provider_lists import ExtendedProviderQuery
 from placement_svc.schemas.resource_providers import ProviderQuery
+from placement_svc.schemas.scalars import SUFFIX
 from placement_svc.schemas.staleness import StaleQuery
 from placement_svc.schemas.traits import TraitQuery
 from placement_svc.schemas.usages import UsagesQuery
