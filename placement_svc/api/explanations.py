@@ -1,6 +1,5 @@
 """Explanations of requests for allocation candidates, an extension (`docs/spec/extensions.md 3`)."""
 
-import json
 from typing import Any
 
 from flask import Blueprint, Response, g
@@ -14,6 +13,7 @@ from placement_svc.api.context import load_pairs, reader, settings
 from placement_svc.db.explanation.explain import ExplainedRequest, ExplanationOptions, explain
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
+from placement_svc.http.json import respond_with_big_integers
 from placement_svc.schemas.allocation_candidates import check_group_count, parse_request
 from placement_svc.schemas.explanation import OWN_KEYS, query_texts, split_pairs
 from placement_svc.schemas.query import Pairs
@@ -31,8 +31,7 @@ bp = Blueprint("explanations", __name__)
 )
 def explain_candidates() -> Response:
     """Explain which filters of a candidates request exclude which hosts."""
-    # orjson cannot write the amounts beyond 64 bits that a request may have.
-    response = Response(json.dumps(explain_pairs(load_pairs())), content_type="application/json")
+    response = respond_with_big_integers(explain_pairs(load_pairs()))
     return caching.set_cache_headers(response, caching.now())
 
 

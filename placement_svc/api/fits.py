@@ -1,6 +1,5 @@
 """How often a request can be claimed, an extension (`docs/spec/extensions.md 4`)."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from placement_svc.domain.fits import Fits, find_page
 from placement_svc.domain.pages import PageRequest
 from placement_svc.http import caching
 from placement_svc.http.endpoint import endpoint
+from placement_svc.http.json import respond_with_big_integers
 from placement_svc.schemas.allocation_candidates import check_group_count
 from placement_svc.schemas.fits import parse_fits
 from placement_svc.schemas.pages import write_marker
@@ -40,9 +40,7 @@ DEFAULT_LIMIT = 100
 def show_fits() -> Response:
     """Show how often a request for allocation candidates can be claimed, and what limits it."""
     fits, page = count_pairs(load_pairs())
-    # orjson cannot write the amounts beyond 64 bits that sums can have.
-    response = Response(json.dumps(_to_json(fits, page)), content_type="application/json")
-    return caching.set_cache_headers(response, caching.now())
+    return caching.set_cache_headers(respond_with_big_integers(_to_json(fits, page)), caching.now())
 
 
 def count_pairs(pairs: Pairs) -> tuple[Fits, PageRequest]:

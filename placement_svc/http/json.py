@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -95,6 +96,11 @@ def respond(pieces: Iterator[bytes]) -> Response:
     response.response = itertools.chain(start, _until_error(pieces, response))
     response.call_on_close(release_once.close)
     return response
+
+
+def respond_with_big_integers(body: Any) -> Response:
+    """Return a response whose integers may have more than 64 bits, which orjson cannot write."""
+    return Response(json.dumps(body), content_type="application/json")
 
 
 @contextmanager
