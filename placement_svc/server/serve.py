@@ -258,6 +258,28 @@ def _exit_at_sigterm() -> Event:
     return is_stopped
 
 
+def _gunicorn_options(settings: Settings, descriptor: int, *, workers: int, threads: int) -> dict[str, Any]:
+    """Return the options of gunicorn; `descriptor` is the file descriptor of the listening socket."""
+    return {
+        "bind": f"fd://{descriptor}",
+        "workers": workers,
+        "threads": threads + BUFFER_THREADS,
+        "worker_class": Worker,
+        "logger_class": logs.GunicornLogger,
+        "loglevel": settings.log_level,
+        "limit_request_line": MAX_REQUEST_LINE,
+        # By default, gunicorn uses its C extension if that is installed. What that accepts depends on
+        # its version, and it does not make claims measurably faster.
+        "http_parser": "python",
+        "graceful_timeout": int(settings.drain) + GRACEFUL_TIMEOUT,
+        "control_socket_disable": True,
+        # The application decides which proxy headers to trust (PLACEMENT_PROXY_HEADERS).
+        "forwarded_allow_ips": "",
+        "post_worker_init": _prepare_worker,
+        "child_exit": _mark_worker_dead,
+    }
+
+
 def serve(
     load: Callable[[Settings], Flask],
     settings: Settings,
@@ -297,25 +319,8 @@ def serve(
                 # SQLAlchemy loses the exit if the signal comes while it examines its first connection.
                 sys.exit()
             print_report(report, settings)
-            options = {
-                # Gunicorn closes this descriptor when it stops; no other one may keep the port open.
-                "bind": f"fd://{listener.detach()}",
-                "workers": workers,
-                "threads": threads + BUFFER_THREADS,
-                "worker_class": Worker,
-                "logger_class": logs.GunicornLogger,
-                "loglevel": settings.log_level,
-                "limit_request_line": MAX_REQUEST_LINE,
-                # By default, gunicorn uses its C extension if that is installed. What that accepts depends on
-                # its version, and it does not make claims measurably faster.
-                "http_parser": "python",
-                "graceful_timeout": int(settings.drain) + GRACEFUL_TIMEOUT,
-                "control_socket_disable": True,
-                # The application decides which proxy headers to trust (PLACEMENT_PROXY_HEADERS).
-                "forwarded_allow_ips": "",
-                "post_worker_init": _prepare_worker,
-                "child_exit": _mark_worker_dead,
-            }
+            # Gunicorn closes the descriptor when it stops; no other one may keep the port open.
+            options = _gunicorn_options(settings, listener.detach(), workers=workers, threads=threads)
 
             def load_in_worker() -> Flask:
                 # A cleaner of temporary files may have removed it.
