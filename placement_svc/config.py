@@ -75,7 +75,7 @@ class Settings:
     require_sync: bool = _setting(
         False, "1: /readyz returns 503 unless each commit waits for a synchronous standby"
     )
-    data_dir: Path = _setting(  # noqa: RUF009
+    data_dir: Path = _setting(
         DATA_DIR,
         "data directory of the embedded PostgreSQL; ignored if PLACEMENT_DATABASE_URL is set",
         "placement-svc in the user's data directory",
@@ -90,10 +90,10 @@ class Settings:
         "a name or address, .example.org with all its subdomains, or *; "
         "if unset, noauth accepts no others, token and keystone accept all",
     )
-    token_file: Path | None = _setting(  # noqa: RUF009
+    token_file: Path | None = _setting(
         None, "token file for PLACEMENT_AUTH=token; placement-svc token writes it"
     )
-    keystone_file: Path | None = _setting(  # noqa: RUF009
+    keystone_file: Path | None = _setting(
         None,
         "oslo.config file with a section [keystone_authtoken]; "
         "if unset, OS_KEYSTONE_AUTHTOKEN__... variables are used",
@@ -101,7 +101,7 @@ class Settings:
     policy_profile: str = _setting(
         "secure", "default policy rules: secure, or legacy (the role admin may do everything)"
     )
-    policy_file: Path | None = _setting(  # noqa: RUF009
+    policy_file: Path | None = _setting(
         None, "policy.yaml file with rules that override those of the profile"
     )
     cors_allowed_origins: tuple[str, ...] = _setting(
@@ -166,10 +166,10 @@ class Settings:
         True, "0 lets PostgreSQL plan each search anew, as behind a connection pooler in transaction mode"
     )
     metrics: bool = _setting(True, "0 disables /metrics")
-    watched_requests: Path | None = _setting(  # noqa: RUF009
+    watched_requests: Path | None = _setting(
         None, "YAML file of requests whose capacity /metrics shows, as placement_request_fits"
     )
-    watched_aggregates: Path | None = _setting(  # noqa: RUF009
+    watched_aggregates: Path | None = _setting(
         None, "YAML file of aggregates whose amounts /metrics shows, as placement_aggregate_capacity"
     )
     log_format: str | None = _setting(
