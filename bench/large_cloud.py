@@ -14,7 +14,7 @@ PROJECTS = 50
 _STATEMENTS = (
     """
     CREATE TEMPORARY TABLE host ON COMMIT DROP AS
-    SELECT number, 1000 + (number - 1) * 4 AS id FROM generate_series(1, :hosts) AS number
+    SELECT number, 1000 + (number - 1) * :providers_per_host AS id FROM generate_series(1, :hosts) AS number
     """,
     """
     INSERT INTO resource_providers (id, uuid, name, parent_id, root_id, path)
@@ -101,7 +101,12 @@ _STATEMENTS = (
 
 def fill(engine: Engine, hosts: int) -> None:
     """Create that many hosts, with five consumers on most of them, in an empty database."""
-    values = {"hosts": hosts, "racks": min(RACKS, hosts), "projects": PROJECTS}
+    values = {
+        "hosts": hosts,
+        "racks": min(RACKS, hosts),
+        "projects": PROJECTS,
+        "providers_per_host": PROVIDERS_PER_HOST,
+    }
     with engine.begin() as connection:
         disable_timeouts(connection)
         for statement in _STATEMENTS:

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, jsonify
 from werkzeug.exceptions import Forbidden
 
 from placement_svc.api.context import database, load_query, reader
-from placement_svc.api.pages import respond_with_page
+from placement_svc.api.pages import ELEMENTS_PER_READ, respond_with_page
 from placement_svc.db import consumer_pages, project_pages
 from placement_svc.domain.consumers import Consumer, ConsumerDetails, ConsumerFilter
 from placement_svc.http import caching
@@ -66,7 +66,7 @@ def list_consumers() -> Response:
         ),
         _details_to_json,
         # Each page in the order of creation reads all consumers that match.
-        **({} if page.sort is None else {"elements_per_read": MAX_LIMIT}),
+        elements_per_read=ELEMENTS_PER_READ if page.sort is None else MAX_LIMIT,
     )
 
 

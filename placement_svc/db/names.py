@@ -79,9 +79,7 @@ def sort_class_id(connection: Connection, sort: SortKey) -> int:
     return resource_class_ids(connection, [sort.resource_class], message)[sort.resource_class]
 
 
-def trait_ids(
-    connection: Connection, names: Collection[str], message: str = "No such trait(s): {}."
-) -> dict[str, int]:
+def trait_ids(connection: Connection, names: Collection[str], message: str) -> dict[str, int]:
     """Return the id of each trait; raise `UnknownName` as `resource_class_ids` does."""
     return _all_ids(connection, traits, names, message)
 
