@@ -6,6 +6,7 @@ servers are released again before the cloud is full; that is not part of the mea
 
 import json
 import random
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -214,5 +215,5 @@ def measure_batches(service: Service) -> Iterator[BatchResult]:
                 body = {"request": REQUEST, "consumers": consumers, "dry_run": True}
                 service.request_on(connection, "POST", "/claims", body)
                 times.append((time.perf_counter() - started) * 1000)
-            medians.append(sorted(times)[len(times) // 2])
+            medians.append(statistics.median(times))
             yield BatchResult(count, medians[-1], medians[0])
