@@ -203,7 +203,10 @@ class Metrics:
         )
         self.checked_out = gauge("placement_pool_checked_out_connections", "Database connections in use.")
         self.pool = pool
-        size = gauge("placement_pool_size_connections", "Maximum number of database connections in use.")
+        size = gauge(
+            "placement_pool_size_connections",
+            "Largest number of connections that the pools of the workers can open.",
+        )
         size.set(self.pool.size())
         event.listen(self.pool, "checkout", lambda *_: self._update_checked_out())
         # During this event the pool still counts the returned connection as checked out.
