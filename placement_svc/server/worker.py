@@ -71,7 +71,10 @@ _PROBE = re.compile(rf"(?:GET|HEAD) (?:{probes.ALIVE}|{probes.READY})[ ?]".encod
 
 
 def max_threads(concurrency: int) -> int:
-    """Return how many threads a worker can have that processes so many requests at the same time."""
+    """Return how many threads a worker can have that processes so many requests at the same time.
+
+    Only a test needs this: it checks that the limits of the containers suffice.
+    """
     return concurrency + BUFFER_THREADS + MAX_BODY_READERS + 1 + PROBE_THREADS + OTHER_THREADS
 
 
