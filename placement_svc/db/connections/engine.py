@@ -45,6 +45,9 @@ Transaction = Connection
 MAX_ATTEMPTS = 10
 """How often a transaction is attempted that fails for a concurrent one, or loses its connection."""
 
+POOL_TIMEOUT = 10
+"""Seconds that a request waits for a connection of the pool; after that, the response is 503."""
+
 PAUSE = 0.02
 """Seconds: the pause before attempt n + 1 is random, of at most n times this."""
 
@@ -121,7 +124,7 @@ def connect(
         poolclass=_TimedPool,
         pool_size=pool_size,
         max_overflow=0,
-        pool_timeout=10,
+        pool_timeout=POOL_TIMEOUT,
         query_cache_size=0,
         # Texts of errors are logged, and parameters are the data of clients.
         hide_parameters=True,
