@@ -4,13 +4,15 @@ Most requests take milliseconds. A few, such as a search for all candidates of a
 seconds. The threads of a process share one interpreter lock, so several of these would delay each step of
 the others, and they would occupy all threads that run the application.
 
-A request begins in a short slot; there are as many of these as threads. A request that has taken 0.1 s,
-and has computed or waited for statements for half of it, needs the long slot to continue, and releases its
-short slot. A request with a large body needs it once the body is read. The requests that need the long slot
-get it in order, for 0.1 s each. They keep their database connections meanwhile: their number is bounded, so
-that short requests always find a connection. One more keeps its short slot for a while, as long as others are
-free: on a busy machine, statements take so long that small requests seem long. Then it gets `NoLongSlot`: it
-drops what it has, waits without a connection until a long slot is free, and starts again.
+A request begins in a short slot. There is one for each request that the worker processes at the same time
+(`--threads`), one more for reads, and with standbys two more for reads on them. A request that has taken
+0.1 s, and has computed or waited for statements for half of it, needs a long slot to continue, and releases
+its short slot. There is one long slot, and with standbys a second one for reads on them. A request with a
+large body needs a long slot once the body is read. The requests that need one get it in order, for 0.1 s
+each. They keep their database connections meanwhile: their number is bounded, so that short requests always
+find a connection. One more keeps its short slot for a while, as long as others are free: on a busy machine,
+statements take so long that small requests seem long. Then it gets `NoLongSlot`: it drops what it has, waits
+without a connection until a long slot is free, and starts again.
 
 A request that waits for others of its worker releases its slot, and gets one again within its deadline.
 
@@ -199,7 +201,7 @@ class Slot:
                 response.close()
 
     def _next_pieces(self, pieces: Iterator[bytes]) -> list[bytes]:
-        """Return the next piece, or those that a long response generates in one turn; none at the end."""
+        """Return the next piece, or those that a long response generates in one slot; none at the end."""
         if self.is_long:
             self._acquire()
         end = time.monotonic() + SENDING_SECONDS

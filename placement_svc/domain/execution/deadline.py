@@ -71,7 +71,7 @@ class Deadline:
     advice: str = ADVICE
     work_seconds: Callable[[], float] = time.thread_time
     slot_started: float = 0.0
-    """What `work_seconds` returned when the request got its turn."""
+    """What `work_seconds` returned when the request last got its slot."""
 
     @classmethod
     def of(
