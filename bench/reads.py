@@ -11,10 +11,9 @@ from typing import Any
 from bench import clouds
 from bench.clouds import CPU_TRAIT, TRAITS, Cloud, uuid_of, zone
 from bench.measuring import candidates_path
-from bench.services import VERSION, Service
+from bench.services import VERSION_WITH_EXTENSIONS, Service
 
 BULK = "bulk"
-EXTENDED = f"{VERSION}, placement-svc 1.0"
 PARTS = ("inventories", "usages", "allocations")
 PAGE_SIZE = 1000
 SAMPLE = 300
@@ -89,7 +88,7 @@ def measure_comparison(comparison: Comparison, service: Service, hosts: int) -> 
         for _ in range(1 + REPETITIONS):
             for name, path in reads.items():
                 started = time.perf_counter()
-                service.request_on(connection, "GET", path, version=EXTENDED)
+                service.request_on(connection, "GET", path, version=VERSION_WITH_EXTENSIONS)
                 times[name].append((time.perf_counter() - started) * 1000)
     medians = {name: statistics.median(of_read[1:]) for name, of_read in times.items()}
     first = next(iter(medians.values()))
@@ -124,7 +123,9 @@ def measure_bulk(ours: Service, reference: Service | None, hosts: int) -> Iterat
 
 def read_all(service: Service) -> dict[str, Any]:
     """Return the parts of all providers by uuid, from one response."""
-    body = service.request("GET", f"/resource_providers?include={','.join(PARTS)}", version=EXTENDED)
+    body = service.request(
+        "GET", f"/resource_providers?include={','.join(PARTS)}", version=VERSION_WITH_EXTENSIONS
+    )
     return _parts_by_uuid(json.loads(body))
 
 
@@ -133,7 +134,7 @@ def read_pages(service: Service) -> dict[str, Any]:
     found = {}
     path = f"/resource_providers?include={','.join(PARTS)}&limit={PAGE_SIZE}"
     while path:
-        body = json.loads(service.request("GET", path, version=EXTENDED))
+        body = json.loads(service.request("GET", path, version=VERSION_WITH_EXTENSIONS))
         found.update(_parts_by_uuid(body))
         path = body["links"][0]["href"] if body["links"] else ""
     return found

@@ -17,13 +17,15 @@ from subprocess import DEVNULL, Popen, run
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from placement_svc.domain.version_header import EXTENSION_VERSIONS, EXTENSIONS, PLACEMENT, VERSION_HEADER
+
 _HEADERS = {
     "X-Auth-Token": "admin",
     "Accept": "application/json",
     "Content-Type": "application/json",
 }
 VERSION = "1.39"
-VERSION_WITH_EXTENSIONS = f"{VERSION}, placement-svc 1.0"
+VERSION_WITH_EXTENSIONS = f"{VERSION}, {EXTENSIONS} {EXTENSION_VERSIONS[-1]}"
 ADDRESS = "127.0.0.1"
 WORKERS = 2
 START_SECONDS = 60
@@ -53,7 +55,7 @@ class ServiceError(Exception):
 
 def headers(version: str = VERSION) -> dict[str, str]:
     """Return the headers of a request with this microversion; other services may follow, after a comma."""
-    return _HEADERS | {"OpenStack-API-Version": f"placement {version}"}
+    return _HEADERS | {VERSION_HEADER: f"{PLACEMENT} {version}"}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from placement_svc.db.connections.engine import Database
 from tests.conftest import Api
 from tests.support import random_cloud
 from tests.support.cloud import uuid_of
-
-EXTENDED = "1.39, placement-svc 1.0"
+from tests.support.versions import EXTENDED
 
 Get = Callable[[str], Any]
 Record = dict[str, Any]

@@ -11,6 +11,7 @@ from werkzeug.test import TestResponse
 from placement_svc.config import Settings
 from placement_svc.db.search import anchor_statement
 from tests.conftest import ADMIN, Api, application
+from tests.support.versions import EXTENDED_HEADER
 
 MAXIMUM = 3
 
@@ -87,7 +88,7 @@ def test_ignored_consumers_have_a_limit_of_their_own(send: Callable[..., TestRes
         ignored = "".join(f"&ignore_consumer={uuid4()}" for _ in range(count))
         return f"/allocation_candidates?resources=VCPU:1{ignored}"
 
-    extended = {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+    extended = EXTENDED_HEADER
     assert send("GET", ignoring(1000), headers=extended).status_code == 200
     refused = send("GET", ignoring(1001), headers=extended)
     assert "'ignore_consumer' names 1001 consumers" in detail(refused)

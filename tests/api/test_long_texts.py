@@ -10,8 +10,8 @@ from placement_svc.db.arrays import array_rows
 from placement_svc.db.tables import aggregates, traits
 from placement_svc.domain.limits import MAX_AGGREGATE_UUID_LENGTH, MAX_NAME_LENGTH
 from tests.conftest import Api
+from tests.support.versions import EXTENDED
 
-EXTENDED = "1.39, placement-svc 1.0"
 PROVIDER = "11111111-0000-4000-8000-000000000001"
 CONSUMER = "44444444-0000-4000-8000-000000000001"
 TOO_LONG = [f"urn:uuid:urn:uuid:22222222-0000-4000-8000-{number:012}" for number in (5, 6)]

@@ -16,6 +16,7 @@ from tests.support.claims_oracle import consumer
 from tests.support.cloud import read
 from tests.support.service import wait_until
 from tests.support.slots import RecordedSlot
+from tests.support.versions import EXTENDED_HEADER
 
 CLAIMS = "/claims"
 PATHS = (
@@ -46,7 +47,7 @@ def ask(new_app: NewApp, load_cloud: LoadCloud) -> Ask:
         groups = [f"resources_{number}=VCPU:1" for number in range(amounts)]
         headers = {
             "X-Auth-Token": "admin",
-            "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
+            **EXTENDED_HEADER,
         }
         request = f"group_policy=none&{'&'.join(groups)}"
         client, environ = app.test_client(), {SLOT: slot or RecordedSlot([])}

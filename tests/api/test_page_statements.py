@@ -11,8 +11,8 @@ from placement_svc.db.connections.engine import Database
 from tests.conftest import Api
 from tests.support import random_cloud
 from tests.support.statements import Statement, row_counts, sent_statements
+from tests.support.versions import EXTENDED
 
-EXTENDED = "1.39, placement-svc 1.0"
 ALL_PARTS = "include=inventories,usages,traits,aggregates,allocations"
 
 # For the page, for the names in its filters and sort keys, and for each part.

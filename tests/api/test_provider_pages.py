@@ -17,8 +17,8 @@ from placement_svc.db.connections.engine import Database
 from tests.conftest import Api
 from tests.support import random_cloud
 from tests.support.cloud import uuid_of
+from tests.support.versions import EXTENDED
 
-EXTENDED = "1.39, placement-svc 1.0"
 PARTS = ["inventories", "usages", "traits", "aggregates", "allocations"]
 
 Get = Callable[[str], Any]

@@ -12,8 +12,7 @@ import urllib3
 from placement_svc.client import service_client
 from placement_svc.client.service_client import ClientError, ServiceClient, StatusError, UnreachableError
 from tests.support.servers import responding, run_in_thread
-
-EXTENDED = "1.39, placement-svc 1.0"
+from tests.support.versions import EXTENDED
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

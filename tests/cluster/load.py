@@ -13,6 +13,7 @@ from sqlalchemy import Engine, text
 from placement_svc.db.errors import OUTCOME_UNKNOWN
 from tests.support.service import HEADERS, Answer, Client, wait_until
 from tests.support.soundness import audit_faults
+from tests.support.versions import EXTENDED_HEADER
 
 CLAIM_SHARE = 0.6
 """The share of claims among the requests of a client that holds consumers: the cloud becomes full."""
@@ -21,7 +22,7 @@ SEARCH_SHARE = 0.1
 """The share of searches for candidates among all requests."""
 
 SEARCH = "/allocation_candidates?resources=VCPU:1&limit=2"
-EXTENDED = HEADERS | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+EXTENDED_HEADERS = HEADERS | EXTENDED_HEADER
 STALE_SEARCH = f"{SEARCH}&stale=ok"
 
 READ_INTERVAL = 0.02
@@ -140,7 +141,7 @@ class Load:
         """Search on standbys, each time at the next service."""
         clients = [service.client() for service in self._services]
         for client in clients:
-            client.headers = EXTENDED
+            client.headers = EXTENDED_HEADERS
         while not self._stopped.wait(READ_INTERVAL):
             number += 1
             answer = clients[number % len(clients)]("GET", STALE_SEARCH)

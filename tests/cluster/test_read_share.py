@@ -18,7 +18,7 @@ from bench.measuring import candidates_path
 from bench.scenarios import SCENARIOS
 from bench.services import Service as BenchService
 from placement_svc.db.connections.engine import connect
-from tests.cluster.load import EXTENDED
+from tests.cluster.load import EXTENDED_HEADERS
 from tests.cluster.patroni_cluster import Node, PatroniCluster, server_url
 from tests.support.service import Service, serving
 
@@ -90,7 +90,7 @@ def search(cluster: PatroniCluster, service: Service, path: str) -> Cost:
 
     def run(number: int) -> None:
         client = clients[number]
-        client.headers |= EXTENDED
+        client.headers |= EXTENDED_HEADERS
         for _ in range(SEARCHES // CLIENTS):
             assert client.result("GET", path)["allocation_requests"]
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from placement_svc.domain.placement_groups import POLICIES
-from tests.cost.requests import CURRENT, EXTENDED, Draw, Pairs, Request, candidates
+from tests.cost.requests import CURRENT, Draw, Pairs, Request, candidates
+from tests.support.versions import EXTENDED
 
 SIZES = (1, 1, 2, 10, 100, 1000)
 """Numbers of consumers, of uuids and of names."""

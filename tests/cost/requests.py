@@ -8,12 +8,11 @@ from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from tests.cost.clouds import Cloud
+from tests.support.versions import EXTENDED
 
 CURRENT = "$generation"
 """Stands in a body for the current generation of the provider or consumer that it concerns."""
 
-EXTENDED = "1.39, placement-svc 1.0"
-"""The versions that select the extensions."""
 
 MAX_LINE = 60_000
 """Bytes of the query string; the service refuses longer request lines."""

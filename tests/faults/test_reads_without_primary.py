@@ -20,8 +20,9 @@ from placement_svc.domain.errors import NotFound
 from tests.conftest import ADMIN
 from tests.support.failover import COMMIT, REPLAY_AGE, FailoverPair, failover_pair
 from tests.support.service import wait_until
+from tests.support.versions import EXTENDED_HEADER
 
-EXTENDED = ADMIN | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+HEADERS = ADMIN | EXTENDED_HEADER
 READ = "/traits?name=in:HW_CPU_X86_AVX&stale=ok"
 MAX_LAG = 10.0
 """Much longer than the time until the loss of a primary is noticed, even with a stall of some seconds."""
@@ -68,7 +69,7 @@ def app(pair: FailoverPair) -> Iterator[Flask]:
 
 
 def get(app: Flask, path: str) -> int:
-    return app.test_client().get(path, headers=EXTENDED).status_code
+    return app.test_client().get(path, headers=HEADERS).status_code
 
 
 def standby_of(app: Flask) -> Standby:

@@ -34,8 +34,9 @@ from tests.support.failover import (
 )
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.service import TIMEOUT, wait_until
+from tests.support.versions import EXTENDED_HEADER
 
-EXTENDED = ADMIN | {"OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+HEADERS = ADMIN | EXTENDED_HEADER
 PROVIDER, CONSUMER = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
 NEW_PROVIDER = "33333333-0000-4000-8000-000000000000"
 CLAIM = {
@@ -124,7 +125,7 @@ def stale(path: str) -> str:
     return f"{path}{'&' if '?' in path else '?'}stale=ok"
 
 
-def get(app: Flask, path: str, headers: dict[str, str] = EXTENDED) -> TestResponse:
+def get(app: Flask, path: str, headers: dict[str, str] = HEADERS) -> TestResponse:
     return app.test_client().get(path, headers=headers, buffered=True)
 
 

@@ -26,6 +26,7 @@ from placement_svc.http.policy import load, named_roles
 from placement_svc.http.rules import list_rules
 from tests.conftest import application
 from tests.support.servers import run_in_thread
+from tests.support.versions import EXTENDED_HEADER
 
 NOWHERE = "0ae00000-0000-4000-8000-0000000000ff"
 PROVIDER = f"/resource_providers/{NOWHERE}"
@@ -127,7 +128,7 @@ def ask(app: Flask, method: str, path: str, roles: str, **headers: str) -> TestR
     sent = {
         "X-Auth-Token": "user:own",
         "X-Roles": roles,
-        "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
+        **EXTENDED_HEADER,
         "Content-Type": "application/json",
     }
     return app.test_client().open(path, method=method, data="nonsense", headers=sent | headers)

@@ -8,6 +8,7 @@ import pytest
 from flask import Flask
 
 from tests.conftest import NewApp
+from tests.support.versions import EXTENDED_HEADER
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy/policy/monitoring.yaml"
@@ -37,7 +38,7 @@ def is_allowed(app: Flask, roles: str, method: str, path: str) -> bool:
     headers = {
         "X-Auth-Token": "user:own",
         "X-Roles": roles,
-        "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
+        **EXTENDED_HEADER,
         "Content-Type": "application/json",
     }
     response = app.test_client().open(path, method=method, headers=headers, data="nonsense")

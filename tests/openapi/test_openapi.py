@@ -28,12 +28,10 @@ from placement_svc.domain.errors import PlacementError
 from placement_svc.openapi.operations import OPERATIONS
 from tests.conftest import Api, LoadCloud, examples
 from tests.support.cloud import read, uuid_of
+from tests.support.versions import EXTENDED, EXTENDED_HEADER
 
 AS_SERVICE = {"X-Auth-Token": "admin", "X-Roles": "admin,service"}
-VERSION = "1.39, placement-svc 1.0"
-"""The versions of Placement and of the extensions, as they follow the service in the header."""
-
-HEADERS = AS_SERVICE | {"OpenStack-API-Version": f"placement {VERSION}"}
+HEADERS = AS_SERVICE | EXTENDED_HEADER
 
 NO_OTHER_HEADERS = {"generation": {"with-security-parameters": False, "allow-extra-parameters": False}}
 """Settings of schemathesis: generate no security parameters and no headers beyond the described ones."""
@@ -395,7 +393,7 @@ def test_valid_requests_match_the_document(
             content = member(document, "paths", operation.path, operation.method, "requestBody", "content")
             schema = {**content["application/json"]["schema"], "components": document["components"]}
             Draft202012Validator(schema).validate(body)
-        response = api(operation.method.upper(), path, body, version=VERSION, headers=AS_SERVICE)
+        response = api(operation.method.upper(), path, body, version=EXTENDED, headers=AS_SERVICE)
         assert response.status_code < 300, (view, path, response.text)
         operation.Case().validate_response(response, checks=RESPONSE_CHECKS)
     assert {view for view, *_ in VALID_REQUESTS} == set(OPERATIONS)
@@ -415,7 +413,7 @@ def test_claims_without_candidates_match_the_document(
     for amount, placement_group in ((9, {}), (4, {"placement_group": GROUP})):
         consumers = [server("first"), server("second")]
         body = {"request": f"resources=VCPU:{amount}", "consumers": consumers} | placement_group
-        response = api("POST", "/claims", body, version=VERSION, headers=AS_SERVICE)
+        response = api("POST", "/claims", body, version=EXTENDED, headers=AS_SERVICE)
         assert response.status_code == 409, response.text
         [error] = response.get_json()["errors"]
         assert error.keys() >= {"placeable", "explanation", *placement_group}
@@ -427,7 +425,7 @@ def test_explanation_for_an_unknown_host_matches_the_document(
 ) -> None:
     load_cloud(read("host{VCPU8}"))
     path = "/allocation_candidates/explanation?resources=VCPU:1&root=nobody"
-    response = api("GET", path, version=VERSION, headers=AS_SERVICE)
+    response = api("GET", path, version=EXTENDED, headers=AS_SERVICE)
     assert response.status_code == 404, response.text
     operation = described("explanations.explain_candidates")
     operation.Case().validate_response(response, checks=RESPONSE_CHECKS)

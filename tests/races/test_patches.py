@@ -13,8 +13,9 @@ from tests.conftest import ADMIN
 from tests.races.helpers import ROUNDS, code, race, statuses
 from tests.support.lock_waits import count_waiting
 from tests.support.service import wait_until
+from tests.support.versions import EXTENDED_HEADER
 
-HEADERS = {**ADMIN, "OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+HEADERS = {**ADMIN, **EXTENDED_HEADER}
 TRAITS = [f"CUSTOM_PATCH_RACE_{n}" for n in range(8)]
 
 

@@ -15,6 +15,7 @@ from tests.conftest import ADMIN
 from tests.races.helpers import ROUNDS, allocation, code, race, repeatedly, statuses
 from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT
+from tests.support.versions import EXTENDED_HEADER
 
 CLIENTS = 8
 
@@ -203,6 +204,6 @@ def test_search_may_take_longer_than_a_session_may_be_idle(
     url = make_url(database_url).update_query_dict(options).render_as_string(hide_password=False)
     client = new_app(database_url=url).test_client()
     body = {"request": "resources=VCPU:1", "consumers": new(), **into(path)}
-    headers = {**ADMIN, "OpenStack-API-Version": "placement 1.39, placement-svc 1.0"}
+    headers = {**ADMIN, **EXTENDED_HEADER}
     assert client.post("/claims", json=body, headers=headers).status_code == 200
     assert len(searches) == 1

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import ADMIN
 from tests.support.claims_oracle import consumer
 from tests.support.service import TIMEOUT, Service, serving
+from tests.support.versions import EXTENDED_HEADER
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +26,7 @@ SHORT_REQUESTS = 100
 
 HEADERS = ADMIN | {
     "Content-Type": "application/json",
-    "OpenStack-API-Version": "placement 1.39, placement-svc 1.0",
+    **EXTENDED_HEADER,
 }
 
 CHILDREN = 10

@@ -8,9 +8,9 @@ import pytest
 from placement_svc.db.search import candidates
 from tests.conftest import Api, LoadCloud
 from tests.support.cloud import read, uuid_of
+from tests.support.versions import EXTENDED
 
 HOSTS = 40
-EXTENDED = "1.39, placement-svc 1.0"
 
 PAIR = "resources_A=VCPU:1&resources_B=DISK_GB:1"
 TWO_OF_A_SUBTREE = "resources_A=VCPU:1&resources_B=VCPU:2&group_policy=isolate&same_subtree=_A,_B"

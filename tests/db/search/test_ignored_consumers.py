@@ -10,8 +10,8 @@ from flask import Flask
 from tests.conftest import ADMIN, NewApp
 from tests.support.cloud import read, uuid_of
 from tests.support.statements import sent_statements
+from tests.support.versions import EXTENDED
 
-EXTENDED = "1.39, placement-svc 1.0"
 QUERY = "/allocation_candidates?resources=VCPU:6"
 IGNORING = f"{QUERY}&ignore_consumer={uuid_of('other_consumer')}"
 FULL = read("a{VCPU8 used8 other6}; b{VCPU8 used4}")

@@ -23,10 +23,10 @@ from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.oracle import Request
 from tests.support.statements import sent_statements
 from tests.support.strategies import NEWEST, scenarios
+from tests.support.versions import EXTENDED
 
 Api = Callable[..., Any]
 Clean = Callable[[], None]
-EXTENDED = "1.39, placement-svc 1.0"
 MAX_LENGTH = 60_000
 """Characters of a statement, whatever the number of conditions: 16 demands have subqueries of their own."""
 

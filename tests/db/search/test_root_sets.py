@@ -14,10 +14,10 @@ from placement_svc.db.search.name_lookup import SAMPLED_HOLDERS, NamesLookup
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import read, uuid_of
 from tests.support.statements import analyze, row_counts, sent_statements
+from tests.support.versions import EXTENDED
 
 HOSTS = 40
 LIMIT = 3
-EXTENDED = "1.39, placement-svc 1.0"
 
 FIRST_HALF, SECOND_HALF = "HW_CPU_X86_AVX", "HW_CPU_X86_AVX2"
 """Traits of the children of the hosts in the aggregate X, and in Y."""

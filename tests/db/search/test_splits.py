@@ -11,6 +11,7 @@ from tests.db.search.test_candidates_property import NO_DEADLINE, compare
 from tests.support.cloud import Cloud, read
 from tests.support.oracle import Group, Request, response_errors
 from tests.support.strategies import NEWEST, scenarios
+from tests.support.versions import EXTENDED
 
 Api = Callable[..., Any]
 
@@ -107,7 +108,7 @@ def test_limit_bounds_the_work_of_many_splits(api: Api, load_cloud: LoadCloud) -
     cloud = read("h; " + "; ".join(f"n{number:02}<h{{VCPU1}}" for number in range(60)))
     load_cloud(cloud)
     path = "/allocation_candidates?resources=VCPU:30&can_split=VCPU&limit=50"
-    response = api("GET", path, version="1.39, placement-svc 1.0")
+    response = api("GET", path, version=EXTENDED)
     assert response.status_code == 200
     entries = response.json["allocation_requests"]
     assert len({frozenset(entry["allocations"]) for entry in entries}) == 50

@@ -15,9 +15,9 @@ from placement_svc.db.search.ordered import anchors, batches
 from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, NewApp, application
 from tests.support.statements import sent_statements
+from tests.support.versions import EXTENDED
 
 HOSTS = 1_000
-EXTENDED = "1.39, placement-svc 1.0"
 REQUEST = "resources=DISK_GB:20&resources_N=VCPU:2,MEMORY_MB:2048"
 
 FEW_STATEMENTS = 7

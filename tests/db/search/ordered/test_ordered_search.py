@@ -21,8 +21,8 @@ from tests.db.search.test_candidates_property import NO_DEADLINE
 from tests.support.cloud import Cloud, read
 from tests.support.oracle import Group, Request, response_errors
 from tests.support.strategies import NEWEST, scenarios, scenarios_with_ignored_consumers
+from tests.support.versions import EXTENDED
 
-EXTENDED = "1.39, placement-svc 1.0"
 TRAIT = "HW_CPU_X86_SGX"
 
 

@@ -17,8 +17,8 @@ from placement_svc.domain.execution import request_stats
 from tests.conftest import ADMIN, Api, LoadCloud, NewApp
 from tests.support.cloud import Cloud, read, uuid_of
 from tests.support.statements import Statement, analyze, row_counts, sent_statements
+from tests.support.versions import EXTENDED
 
-EXTENDED = "1.39, placement-svc 1.0"
 TRAIT = "HW_CPU_X86_SGX"
 
 NODE_WITH_CARD = (
