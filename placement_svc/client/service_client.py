@@ -69,6 +69,9 @@ class ServiceClient:
             raise ClientError(f"{url} is not a service URL: {error}") from error
         if not has_host:
             raise ClientError(f"{url} is not a service URL: it has no host")
+        if not {"?", "#"}.isdisjoint(url):
+            # The path of each request is appended.
+            raise ClientError(f"{url} is not a service URL: it must not contain ? or #")
         if not (token.strip() and token.isascii() and token.isprintable()):
             raise ClientError("The token is empty or has characters that HTTP does not allow")
         self.url = url.rstrip("/")

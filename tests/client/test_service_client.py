@@ -34,6 +34,9 @@ def test_token_is_not_sent_to_another_server(host: str) -> None:
         ("http://", "it has no host"),
         ("http://:8778", "it has no host"),
         ("https:///placement", "it has no host"),
+        ("http://localhost/?a=b", "it must not contain ? or #"),
+        ("http://localhost?", "it must not contain ? or #"),
+        ("http://localhost/placement#a", "it must not contain ? or #"),
     ],
 )
 def test_error_for_an_invalid_url_says_what_is_wrong(url: str, reason: str) -> None:

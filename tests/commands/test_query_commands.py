@@ -576,6 +576,7 @@ def test_service_that_does_not_respond_is_an_error(run: Run) -> None:
     ("arguments", "message"),
     [
         (["--url", "placement"], "placement is not a service URL"),
+        (["--url", "http://placement/?a=b"], "http://placement/?a=b is not a service URL: it must not"),
         (["--token", ""], "The token is empty"),
         (["--token", "a\nb"], "The token is empty or has characters that HTTP does not allow"),
         (["--token", "nobody"], "refuses this to the user of the token"),

@@ -258,11 +258,19 @@ def test_a_response_without_the_expected_values_is_an_error(
     assert result.stderr == f"Error: http://placement {problem}\n"
 
 
-@pytest.mark.parametrize("url", ["placement:8778", "ftp://placement", ""])
-def test_an_invalid_url_is_an_error(run: Run, url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("placement:8778", "begin with http:// or https://"),
+        ("ftp://placement", "begin with http:// or https://"),
+        ("", "begin with http:// or https://"),
+        ("http://placement/?a=b", "not contain ? or #"),
+    ],
+)
+def test_an_invalid_url_is_an_error(run: Run, url: str, reason: str) -> None:
     result = run("--from", url)
     assert result.exit_code == 1
-    assert result.stderr == (f"Error: {url} is not a service URL: it must begin with http:// or https://\n")
+    assert result.stderr == f"Error: {url} is not a service URL: it must {reason}\n"
 
 
 def test_an_unreachable_service_is_an_error(run: Run) -> None:
