@@ -65,7 +65,8 @@ def downgrade(revision: str, yes: bool, force: bool) -> None:
     Data that only the newer schema can store is lost. `base` drops all tables and all data. Stop all services
     first.
     """
-    if not yes and not sys.stdin.isatty():
+    # The caller may have closed standard input.
+    if not yes and (sys.stdin is None or not sys.stdin.isatty()):
         raise click.UsageError("Confirm the downgrade with --yes: there is no terminal to ask on.")
     with opened_engine() as engine:
         if not force:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +26,19 @@ class TransferError(Exception):
 def check_input(path: str) -> None:
     """Raise `TransferError` if a file does not exist or must not be read; it is not opened.
 
-    A command calls it before it creates a database for the content of the file.
+    The path ``-`` is standard input, which the caller may have closed. A command calls this before it creates
+    a database for the content of the file.
     """
     try:
-        if path != STREAM and not os.access(path, os.R_OK):
+        if path == STREAM:
+            if sys.stdin is None:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        elif not os.access(path, os.R_OK):
             os.stat(path)
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise TransferError(f"{path} cannot be read: {error.strerror or error}") from error
+        name = display_name(path, "standard input")
+        raise TransferError(f"{name} cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager
