@@ -397,6 +397,18 @@ def test_invalid_arguments_are_usage_errors(arguments: list[str]) -> None:
     assert result.stderr.startswith("Usage: ")
 
 
+@pytest.mark.parametrize("option", ["--lock-timeout", "--statement-timeout"])
+def test_timeout_of_an_upgrade_has_the_limit_of_the_settings(
+    new_database: Callable[[], str], option: str
+) -> None:
+    command, url = ["db", "upgrade", option], new_database()
+    refused = run(*command, str(config.MAX_SECONDS + 1), database_url=url)
+    assert refused.exit_code == 2
+    assert f"Invalid value for '{option}': {config.MAX_SECONDS + 1} is not in the range" in refused.stderr
+    upgraded = run(*command, str(config.MAX_SECONDS), database_url=url)
+    assert upgraded.exit_code == 0, upgraded.stderr
+
+
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the words of every command and of every group of commands."""
     yield path

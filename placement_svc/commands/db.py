@@ -31,14 +31,14 @@ def db() -> None:
     "--lock-timeout",
     default=schema.LOCK_TIMEOUT,
     show_default=True,
-    type=click.IntRange(1),
+    type=click.IntRange(1, config.MAX_SECONDS),
     help="Seconds to wait for a table lock. Requests queue behind the waiting migration.",
 )
 @click.option(
     "--statement-timeout",
     default=schema.STATEMENT_TIMEOUT,
     show_default=True,
-    type=click.IntRange(1),
+    type=click.IntRange(1, config.MAX_SECONDS),
     help="Seconds that a single statement may run.",
 )
 def upgrade(revision: str, lock_timeout: int, statement_timeout: int) -> None:
