@@ -6,9 +6,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import urllib3
+from urllib3.util import parse_url
 
 from placement_svc.domain.version_header import EXTENSIONS, PLACEMENT, VERSION_HEADER
 from placement_svc.domain.wording import MAX_REASON_LENGTH, shorten, without_rule
@@ -110,12 +111,32 @@ class ServiceClient:
         lacks_extensions = EXTENSIONS not in response.headers.get(VERSION_HEADER, "")
         if self._needs_extensions and lacks_extensions and response.status in (200, 400, 404):
             raise ClientError(f"{self.url} is not {EXTENSIONS}, or a version of it that is too old")
+        if response.status == 401:
+            self._check_redirect(response, path)
         if response.status != 200:
             raise StatusError(url, response.status, _error_text(body))
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
             raise ClientError(f"GET {url} returned a body that is not JSON") from None
+
+    def _check_redirect(self, response: urllib3.BaseHTTPResponse, path: str) -> None:
+        """Raise `ClientError` if the request for `path` was redirected to another server.
+
+        That server does not get the token. The message has its URL without user, password and query.
+        """
+        url = self.url
+        for attempt in response.retries.history if response.retries else ():
+            url = urljoin(url, attempt.redirect_location or "")
+        if self._http.connection_from_url(self.url).is_same_host(url):
+            return
+        parts = parse_url(url)
+        base = (parts.path or "").removesuffix(path.partition("?")[0])
+        target = parts._replace(auth=None, path=base, query=None, fragment=None).url
+        raise ClientError(
+            f"{self.url} redirects to {target}, and the token is not sent to another server: name {target}"
+            " instead"
+        )
 
     def _receive(self, url: str) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return the response to GET `url` with its body, if it is complete within `MAX_SECONDS`."""

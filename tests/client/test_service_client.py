@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import BaseRequestHandler, TCPServer, ThreadingTCPServer
 from threading import Event
 
@@ -23,6 +24,38 @@ def test_token_is_not_sent_to_another_server(host: str) -> None:
             assert ServiceClient(f"http://127.0.0.1:{port}", "secret").get("/") == {}
     assert first[0]["X-Auth-Token"] == "secret"
     assert received[0]["X-Auth-Token"] is None
+
+
+@pytest.mark.parametrize("base", ["", "/placement"])
+def test_redirect_to_a_server_that_needs_the_token_is_an_error(base: str) -> None:
+    with responding(401) as (target, _):
+        redirect = {"Location": f"http://user:s3cret@127.0.0.1:{target}{base}/capacity?key=s3cret#part"}
+        with responding(302, headers=redirect) as (port, _):
+            url = f"http://127.0.0.1:{port}"
+            with pytest.raises(ClientError) as raised:
+                ServiceClient(url, "token").get("/capacity?group_by=root")
+    other = f"http://127.0.0.1:{target}{base}"
+    assert str(raised.value) == (
+        f"{url} redirects to {other}, and the token is not sent to another server: name {other} instead"
+    )
+
+
+def test_redirect_within_a_server_keeps_the_token() -> None:
+    received = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append((self.path, self.headers["X-Auth-Token"]))
+            self.send_response(302 if self.path == "/capacity" else 401)
+            self.send_header("Location", "/other")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    with run_in_thread(server), pytest.raises(StatusError) as raised:
+        ServiceClient(f"http://127.0.0.1:{server.server_address[1]}", "secret").get("/capacity")
+    assert raised.value.status == 401
+    assert received == [("/capacity", "secret"), ("/other", "secret")]
 
 
 @pytest.mark.parametrize(

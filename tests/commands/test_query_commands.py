@@ -23,6 +23,7 @@ from placement_svc.commands.query import query_command
 from placement_svc.commands.report import Report
 from tests.conftest import Api, LoadCloud, NewApp, served
 from tests.support.cloud import read, uuid_of
+from tests.support.servers import responding
 from tests.support.service import wait_until
 from tests.support.terminal import on_terminal
 
@@ -627,6 +628,18 @@ def test_refused_token_is_an_error(new_app: NewApp, tmp_path: Path) -> None:
         result = CliRunner().invoke(main, ["top", "--url", url, "--token", "wrong"])
     assert result.exit_code == 2
     assert "does not accept the token: name another one by --token or PLACEMENT_TOKEN" in result.stderr
+
+
+def test_redirect_to_a_server_that_needs_the_token_is_an_error(run: Run) -> None:
+    with responding(401) as (target, _):
+        other = f"http://127.0.0.1:{target}"
+        with responding(302, headers={"Location": f"{other}/capacity"}) as (port, _):
+            result = run("top", "--url", f"http://127.0.0.1:{port}")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"Error: http://127.0.0.1:{port} redirects to {other}, and the token is not sent to another server:"
+        f" name {other} instead\n"
+    )
 
 
 def test_service_settings_ignore_the_variables_of_the_commands() -> None:
