@@ -40,7 +40,7 @@ WHITE_SPACE = tuple(" \t\n\v\f\r")
 REVISION_TABLE = "alembic_version"
 
 COPIED_BYTES = 1 << 20
-"""The size of the parts in which SQL is copied, approximately."""
+"""The size of the parts in which SQL and dumps are copied, approximately."""
 
 SET_TRANSACTION_TIMEOUT = b"\nSET transaction_timeout = 0;\n"
 RESET_TRANSACTION_TIMEOUT = (
@@ -58,19 +58,27 @@ def dump(engine: Engine, path: str, *, force: bool) -> None:
         *(_tool("pg_dump", tls=_uses_tls(engine)), "--format=custom"),
         *(f"--dbname=service={SERVICE}", "--no-password"),
     ]
-    with (
-        _libpq_service(engine) as env,
-        open_output(path, force=force) as file,
-        tempfile.TemporaryFile() as errors,
-    ):
+    try:
+        with _libpq_service(engine) as env, open_output(path, force=force) as file:
+            _write_dump(arguments, env, file)
+    except BrokenPipeError as error:
+        raise TransferError("The dump is incomplete: the reader of standard output has ended") from error
+
+
+def _write_dump(arguments: Sequence[Any], env: dict[str, str], file: BinaryIO) -> None:
+    """Run pg_dump, and write its output to a file.
+
+    pg_dump gets a pipe: it appends a second table of contents if its standard output is a file.
+    """
+    pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
+    with tempfile.TemporaryFile() as errors:
         with (
             progress_bars() as progress,
-            _running(arguments, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=errors) as process,
+            _running(arguments, env=env, stdin=devnull, stdout=pipe, stderr=errors) as process,
         ):
+            assert process.stdout is not None
             progress.add_task("Dumping", total=None)
-            process.wait()
-        if process.returncode == -signal.SIGPIPE:
-            raise TransferError("The dump is incomplete: the reader of standard output has ended")
+            shutil.copyfileobj(process.stdout, file, COPIED_BYTES)
         if process.returncode != 0:
             reason = _failure("pg_dump", process.returncode, errors)
             raise TransferError(f"The database cannot be dumped: {reason}")

@@ -64,6 +64,12 @@ def test_an_import_is_complete_without_its_report(
         assert connection.scalar(vacuumed)
 
 
+def test_a_dump_that_cannot_be_written_is_an_error(app: object, database_url: str) -> None:
+    failed = placement_svc("db", "dump", "-", database_url=database_url)
+    message = "Error: standard output cannot be written: No space left on device\n"
+    assert (failed.returncode, failed.stderr.decode()) == (1, message)
+
+
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_token_that_cannot_be_printed_is_removed(tmp_path: Path, closed: bool) -> None:
     tokens = tmp_path / "tokens.json"
