@@ -26,6 +26,10 @@ PIPE_WIDTH = 10_000
 
 BAR_LENGTH = 20
 
+BAR_CHARACTERS = ("█", "░")
+ASCII_BAR_CHARACTERS = ("#", ".")
+"""The characters of the filled and of the empty part of a bar."""
+
 
 class Format(StrEnum):
     """The formats of a report for programs."""
@@ -63,7 +67,7 @@ class Report:
             # The caller has closed it and needs the exit status only.
             return
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # Names and bars may have characters that the encoding of the terminal lacks.
+            # Names may have characters that the encoding of the terminal lacks.
             sys.stdout.reconfigure(errors="backslashreplace")
         if output is Format.JSON:
             # Characters beyond ASCII are escaped, so no control character of any kind remains.
@@ -101,7 +105,17 @@ def tree(label: str, lines: Iterable[str] = ()) -> Tree:
 def bar(used: int, capacity: int, length: int = BAR_LENGTH) -> str:
     """Return a bar whose filled part is the used part of a capacity."""
     filled = length if used >= capacity > 0 else length * used // max(capacity, 1)
-    return "█" * min(filled, length) + "░" * (length - filled)
+    full, empty = BAR_CHARACTERS if _can_print(*BAR_CHARACTERS) else ASCII_BAR_CHARACTERS
+    return full * min(filled, length) + empty * (length - filled)
+
+
+def _can_print(*characters: str) -> bool:
+    """Return whether the encoding of standard output has these characters."""
+    try:
+        "".join(characters).encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def percent(used: int, capacity: int) -> str:

@@ -566,6 +566,22 @@ def test_output_escapes_what_the_encoding_lacks(live: str, api: Api, option: lis
     assert b"caf\xe9-\\u2603" in result.stdout
 
 
+@pytest.mark.usefixtures("cloud")
+@pytest.mark.parametrize(
+    ("command", "bar"), [(["top"], "#####....."), (["tree", "n11"], "###############.....")], ids=str
+)
+def test_bars_have_characters_of_the_encoding(live: str, command: list[str], bar: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "placement_svc.cli", *command, "--url", live],
+        check=True,
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+    output = result.stdout.decode("ascii")
+    assert f" {bar} " in output
+    assert "\\u" not in output
+
+
 def test_service_that_does_not_respond_is_an_error(run: Run) -> None:
     result = run("top", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 2
