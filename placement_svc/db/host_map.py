@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, Subquery, cast, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Double, FromClause, Subquery, cast, func, literal, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 
 from placement_svc.db import names
@@ -42,7 +42,9 @@ def read_map(
     their providers may have. Raises `Invalid` for an unknown name of a trait or resource class. One
     statement, besides those for names.
     """
-    amounts = _fullest() if fill is None else _of_class(connection, fill)
+    # Without a filter, it takes less time to compute the amounts of all trees at once.
+    of_each = host_filter != HostFilter()
+    amounts = _by_root(_fullest() if fill is None else _of_class(connection, fill), of_each=of_each)
     group: ColumnElement[Any] = literal("")
     query = select(roots.c.uuid, roots.c.name, amounts.c.resource_class, amounts.c.used, amounts.c.capacity)
     source = roots.outerjoin(amounts, amounts.c.root_id == roots.c.id)
@@ -51,8 +53,8 @@ def read_map(
         id_ = names.trait_ids(connection, [by_trait], message)[by_trait]
         group = roots.c.id.in_(select(provider_traits.c.root_id).where(provider_traits.c.trait_id == id_))
     elif by_aggregate:
-        sets = _aggregate_sets()
-        source = source.outerjoin(sets, sets.c.provider_id == roots.c.id)
+        sets = _by_root(_aggregate_sets(), of_each=of_each)
+        source = source.outerjoin(sets, sets.c.root_id == roots.c.id)
         group = func.coalesce(sets.c.uuids, "")
     statement = (
         query.add_columns(group)
@@ -63,6 +65,17 @@ def read_map(
     )
     rows = driver_rows(connection, statement, {})
     return _to_map(rows[:max_hosts], by_trait, has_more=len(rows) > max_hosts)
+
+
+def _by_root(values: Subquery, *, of_each: bool) -> FromClause:
+    """Return `values`, which have a `root_id`; with `of_each`, they are computed for each root by itself.
+
+    PostgreSQL often expects that a filter leaves one host, and would then compute all values again for each
+    that it leaves: the map of 623 hosts in an aggregate, of 21,000, took 13 s. The OFFSET keeps it from that.
+    """
+    if not of_each:
+        return values
+    return select(values).where(values.c.root_id == roots.c.id).offset(0).lateral(f"{values.name}_of_root")
 
 
 def _to_map(rows: list[tuple[Any, ...]], by_trait: str | None, *, has_more: bool) -> HostMap:
@@ -136,9 +149,9 @@ def _aggregate_sets() -> Subquery:
     """Return the uuids of each root's own aggregates as one text."""
     uuids = func.string_agg(aggregates.c.uuid, aggregate_order_by(literal(SEPARATOR), aggregates.c.uuid))
     return (
-        select(provider_aggregates.c.provider_id, uuids.label("uuids"))
+        select(provider_aggregates.c.root_id, uuids.label("uuids"))
         .join_from(provider_aggregates, aggregates)
         .where(provider_aggregates.c.provider_id == provider_aggregates.c.root_id)
-        .group_by(provider_aggregates.c.provider_id)
+        .group_by(provider_aggregates.c.root_id)
         .subquery("sets")
     )
