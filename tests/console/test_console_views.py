@@ -1085,6 +1085,19 @@ def test_pasted_command_leads_to_its_request(app: Flask, root: str, more: str) -
     assert "secret" not in response.text
 
 
+def test_candidates_in_random_order_have_no_link_that_would_draw_another_one(
+    new_app: NewApp, cloud: None
+) -> None:
+    def page_of(query: str, **settings: Any) -> str:
+        return new_app(**settings).test_client().get(f"/console/ask?resources=VCPU:1{query}").text
+
+    assert "Draw the trees of candidate 2" in page_of("&order_by=spread:VCPU", randomize_candidates=True)
+    for page in (page_of("&order_by=random"), page_of("", randomize_candidates=True)):
+        assert "The trees of candidate 1" in page
+        assert "drawn below" in page
+        assert "Draw the trees of candidate" not in page
+
+
 def test_pasted_text_is_sent_in_a_body(get: Get, cloud: None) -> None:
     for path in ("/ask", f"/hosts/{uuid_of('cn1')}"):
         elements = Page(get(path).text).elements

@@ -36,7 +36,7 @@ from placement_svc.domain.combining.split_suppliers import divided
 from placement_svc.domain.demands import allocations_of, mappings_of
 from placement_svc.domain.errors import Invalid, NotFound
 from placement_svc.domain.fits import DEFAULT_MAX, END_OF_COUNT, OTHER, find_page
-from placement_svc.domain.groups import CandidatesRequest
+from placement_svc.domain.groups import CandidatesRequest, OrderMethod
 from placement_svc.domain.pages import PageRequest
 from placement_svc.domain.providers import ProviderFilter
 from placement_svc.domain.version_header import EXTENSIONS_HEADER
@@ -78,11 +78,13 @@ class CandidateRow:
 class Candidates:
     """The candidates that the page shows, the names of their providers, and the trees of one of them.
 
-    There are neither names nor trees for a caller who may not list providers.
+    There are neither names nor trees for a caller who may not list providers. If `is_random`, the same search
+    finds other candidates each time.
     """
 
     rows: Sequence[CandidateRow]
     has_more: bool
+    is_random: bool
     names: Mapping[str, str]
     drawn: int
     nodes: Sequence[TreeNode]
@@ -281,6 +283,9 @@ def _find(
     return Candidates(
         rows=rows,
         has_more=len(candidates) > limit,
+        is_random=options.randomize
+        if wanted.order_by is None
+        else wanted.order_by.method is OrderMethod.RANDOM,
         names=names,
         drawn=drawn,
         nodes=nodes,
