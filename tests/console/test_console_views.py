@@ -1098,6 +1098,36 @@ def test_candidates_in_random_order_have_no_link_that_would_draw_another_one(
         assert "Draw the trees of candidate" not in page
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "placement-svc why --token secret 'resources=VCPU:3&required=!CUSTOM_FAST'",
+        'resources=VCPU:3&required=!CUSTOM_FAST -H "X-Auth-Token: secret"',
+        "resources=VCPU:3\nX-Auth-Token: secret",
+        "X-Auth-Token: secret\n\nresources=VCPU:3&required=CUSTOM_FAST",
+    ],
+)
+def test_what_is_pasted_beside_a_query_does_not_become_a_url(app: Flask, text: str) -> None:
+    response = app.test_client().post("/console/ask", data={"q": text})
+    assert response.status_code == 400
+    assert "Location" not in response.headers
+    assert "The pasted text has more than a query" in response.text
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        (
+            "resources=VCPU:3, DISK_GB:5 &required= !CUSTOM_FAST",
+            "resources=VCPU%3A3%2CDISK_GB%3A5&required=%21CUSTOM_FAST",
+        ),
+        ("resources=VCPU:3&root=rack 3 host 1", "resources=VCPU%3A3&root=rack+3+host+1#explanation"),
+    ],
+)
+def test_pasted_query_may_have_blanks_where_a_field_may(app: Flask, text: str, query: str) -> None:
+    assert app.test_client().post("/console/ask", data={"q": text}).location == f"/console/ask?{query}"
+
+
 def test_pasted_text_is_sent_in_a_body(get: Get, cloud: None) -> None:
     for path in ("/ask", f"/hosts/{uuid_of('cn1')}"):
         elements = Page(get(path).text).elements

@@ -180,12 +180,19 @@ def show_code() -> Response:
 
 
 def _pasted_request(text: str) -> Pairs:
-    """Return the request in a pasted text; raise `Invalid` if it has none."""
+    """Return the request in a pasted text; raise `Invalid` if it has none, or more than that."""
     pairs, _ = split_page_keys(parse_pasted(text))
     check_lists(pairs, settings().max_items)
     if not is_request(pairs):
         raise Invalid("The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192.")
-    return pairs
+    typed = [(key, value if key == "root" else without_blanks(value)) for key, value in pairs]
+    if any(len(key.split()) > 1 or (key != "root" and len(value.split()) > 1) for key, value in typed):
+        # The rest may be a header with a token, or an option of another command: it must not become a URL.
+        raise Invalid(
+            "The pasted text has more than a query: paste only the part such as"
+            " resources=VCPU:4,MEMORY_MB:8192, its URL, or the curl command with it."
+        )
+    return typed
 
 
 def _redirect(pairs: Pairs) -> Any:
