@@ -46,6 +46,7 @@ class HostPage:
     has_more_providers: bool
     sums: Amounts
     sharing: Sequence[TreeNode] | None
+    has_more_sharing: bool
     projects: Page[CapacityGroup] | None
     consumers: Page[ConsumerDetails] | None
 
@@ -79,9 +80,9 @@ def _read(
     # The root comes first, and each parent before its children.
     from_the_root = PageRequest(MAX_PROVIDERS, sort=SortKey("level"))
     tree = provider_pages.find_page(connection, tree_filter, include, from_the_root)
-    sharing = None
+    sharing, has_more_sharing = None, False
     if shows["aggregates"] and shows["traits"]:
-        sharing = _sharing(connection, root, include)
+        sharing, has_more_sharing = _sharing(connection, root, include)
     projects = None
     if shows["projects"]:
         projects = capacity.find_page(connection, tree_filter, Grouping.PROJECT_ID, PageRequest(PROJECTS))
@@ -91,6 +92,7 @@ def _read(
         has_more_providers=tree.has_more,
         sums=capacity.sums(connection, tree_filter) if shows["inventories"] else {},
         sharing=sharing,
+        has_more_sharing=has_more_sharing,
         projects=projects,
         consumers=consumer_pages.find_page(
             connection, ConsumerFilter(in_tree=root.uuid), consumers, with_allocations=True
@@ -100,19 +102,20 @@ def _read(
     )
 
 
-def _sharing(connection: Transaction, root: Provider, include: Sequence[str]) -> list[TreeNode]:
-    """Return the providers of other trees that share their resources with this one."""
+def _sharing(connection: Transaction, root: Provider, include: Sequence[str]) -> tuple[list[TreeNode], bool]:
+    """Return the providers of other trees that share their resources with this one, and if there are more."""
     uuids = aggregates.uuids_of_tree(connection, root.uuid)
     if not uuids:
-        return []
+        return [], False
     group = RequestGroup(
         required=Membership(any_of=(frozenset([os_traits.MISC_SHARES_VIA_AGGREGATE]),)),
         member_of=Membership(any_of=(uuids,)),
     )
     page = PageRequest(MAX_PROVIDERS)
     found = provider_pages.find_page(connection, ProviderFilter(group=group), include, page)
-    return [
+    nodes = [
         TreeNode(each.provider, 0, each.parts)
         for each in found.elements
         if each.provider.root_uuid != root.uuid
     ]
+    return nodes, found.has_more
