@@ -68,7 +68,7 @@ _NOT_OF_THE_REQUEST = {*ExplanationQuery().fields, *FitsQuery().fields, "stale"}
     *ExtendedRequestQuery().fields,
     "root",
 }
-"""The keys of a pasted URL that say how to explain or count a request, or where to read."""
+"""The keys of a URL of the API that say how to explain or count a request, or where to read."""
 
 _SEPARATOR = re.compile(r"([,:])")
 """A character that separates the parts of a value."""
@@ -113,9 +113,12 @@ def without_blanks(value: str) -> str:
 
 
 def split_page_keys(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
-    """Return the keys and values of the request, and those of the page."""
+    """Return the keys and values of the request, and those of the page.
+
+    The keys with which the API explains or counts a request, or reads from a standby, are omitted.
+    """
     own = {key: value for key, value in pairs if key in OWN_KEYS}
-    return [pair for pair in pairs if pair[0] not in OWN_KEYS], own
+    return [pair for pair in pairs if pair[0] not in OWN_KEYS | _NOT_OF_THE_REQUEST], own
 
 
 def parse_pasted(text: str) -> Pairs:

@@ -389,11 +389,29 @@ def test_host_with_many_providers_shows_the_upper_levels(
     load_cloud(read("; ".join([f"{root}{{MEMORY_MB1}}", *nodes, "shared{DISK_GB9}$@storage"])))
     monkeypatch.setattr(host, "MAX_PROVIDERS", 3)
     page = get(f"/hosts/{uuid_of(root)}").text
+    assert "there are more" not in words(page)
     levels = dict(enumerate([root, *below[:2]]))
     shown = [f'class="depth-{level}" id="p-{uuid_of(name)}"' for level, name in levels.items()]
     shown.append(f'class="depth-0" id="p-{uuid_of("shared")}"')
     assert re.findall(r'class="depth-\d" id="p-.*?"', page) == shown
     assert "The first 3 providers; the tree has more." in words(page)
+
+
+def test_host_says_that_more_providers_share_with_it(
+    get: Get, load_cloud: LoadCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_cloud(read("h{VCPU1}@storage; a{DISK_GB9}$@storage; b{DISK_GB9}$@storage; c{DISK_GB9}$@storage"))
+    monkeypatch.setattr(host, "MAX_PROVIDERS", 2)
+    assert "The first 2 providers; there are more." in words(get(f"/hosts/{uuid_of('h')}").text)
+
+
+@pytest.mark.parametrize("more", ["stale=ok", "relaxations=0", "max=3"])
+def test_url_of_the_page_may_have_the_keys_of_the_api_beside_the_request(
+    get: Get, cloud: None, more: str
+) -> None:
+    page = get(f"/ask?resources=VCPU:1&{more}")
+    assert page.status_code == 200
+    assert more not in page.text
 
 
 def test_consumer_of_unknown_age(get: Get, cloud: None, engine: Engine) -> None:
