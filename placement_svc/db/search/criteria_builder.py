@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 import os_traits
 from sqlalchemy import Connection
@@ -90,27 +91,17 @@ def _build_criteria(
 ) -> SearchCriteria:
     root_required = _resolve_traits(names, request.root_required, "root_required")
     root_member_of = _resolve(names.aggregates, request.root_member_of)
-    demands: list[Demand] = []
-    by_demand: list[SupplierCriteria] = []
-    unsuffixed_required: tuple[frozenset[int], ...] = ()
-    unsuffixed_forbidden_aggregates: frozenset[int] = frozenset()
-    unsuffixed_not_in_tree: frozenset[int] = frozenset()
-    trait_sets = set(root_required.sets)
-    aggregate_sets = set(root_member_of.sets)
-    for group in request.groups:
-        resolved = _ResolvedGroup.of(names, group, request)
-        trait_sets.update(resolved.required.sets)
-        aggregate_sets.update(resolved.member_of.sets)
-        for demand in demands_of(group):
-            demands.append(demand)
-            by_demand.append(resolved.supplier_criteria(demand, freed))
-        if not group.suffix:
-            unsuffixed_required = resolved.required.any_of
-            unsuffixed_forbidden_aggregates = resolved.member_of.forbidden
-            unsuffixed_not_in_tree = resolved.not_in_tree
+    groups = [_ResolvedGroup.of(names, group, request) for group in request.groups]
+    demands = [demand for group in request.groups for demand in demands_of(group)]
+    resolved_by_suffix = {group.suffix: group for group in groups}
+    by_demand = [resolved_by_suffix[demand.suffix].supplier_criteria(demand, freed) for demand in demands]
+    unsuffixed = resolved_by_suffix.get("")
     sharing_trait_id = names.traits[os_traits.MISC_SHARES_VIA_AGGREGATE]
     rules = combination_rules(
-        request, demands, unsuffixed_required, one_provider_per_tree=one_provider_per_tree
+        request,
+        demands,
+        unsuffixed.required.any_of if unsuffixed else (),
+        one_provider_per_tree=one_provider_per_tree,
     )
     # Stored amounts say nothing about a tree in which consumers are ignored.
     split_amounts = () if freed else tuple(_split_amounts(rules, by_demand))
@@ -119,15 +110,17 @@ def _build_criteria(
         by_demand[number] = _split_criteria(by_demand[number], demands[number], freed)
     preferred_traits = Membership(tuple(frozenset([name]) for name in request.preferred))
     preferred = frozenset[int]().union(*_resolve_traits(names, preferred_traits, "preferred").any_of)
-    for score in range(1, len(preferred) + 1):
-        trait_sets.update(preferred_sets(preferred, score))
+    of_scores = (preferred_sets(preferred, score) for score in range(1, len(preferred) + 1))
+    of_groups = (group.required.sets for group in groups)
+    trait_sets = set(chain(root_required.sets, *of_groups, *of_scores))
+    aggregate_sets = set(chain(root_member_of.sets, *(group.member_of.sets for group in groups)))
     return SearchCriteria(
         rules=rules,
         by_demand=tuple(_with_bounded_joins(by_demand)),
         root_required=root_required,
         root_member_of=root_member_of,
-        unsuffixed_forbidden_aggregates=unsuffixed_forbidden_aggregates,
-        unsuffixed_not_in_tree=unsuffixed_not_in_tree,
+        unsuffixed_forbidden_aggregates=unsuffixed.member_of.forbidden if unsuffixed else frozenset(),
+        unsuffixed_not_in_tree=unsuffixed.not_in_tree if unsuffixed else frozenset(),
         small_trait_sets=frozenset(filter(names.is_small_trait_set, trait_sets)),
         small_aggregate_sets=frozenset(filter(names.is_small_aggregate_set, aggregate_sets)),
         sufficient_trait_sets=frozenset(filter(names.is_sufficient_trait_set, trait_sets)),
@@ -147,6 +140,7 @@ def _build_criteria(
 class _ResolvedGroup:
     """A request group with ids instead of names."""
 
+    suffix: str
     class_ids: Mapping[str, int]
     required: ResolvedMembership
     member_of: ResolvedMembership
@@ -167,6 +161,7 @@ class _ResolvedGroup:
         amounts = request.least_amounts(group).items()
         counts = ((item[0], names.inventories_by_amount.get(item, 0)) for item in amounts)
         return cls(
+            suffix=group.suffix,
             class_ids=class_ids,
             required=required,
             member_of=member_of,
