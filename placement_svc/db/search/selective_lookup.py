@@ -80,34 +80,8 @@ def select_anchors(
     """
     rare_first = sorted(dict.fromkeys(criteria.by_demand), key=lambda each: not each.is_rare)
     joined_count = _joined_count(rare_first)
-    join_count = sum(each.join_count for each in rare_first[:joined_count])
     checks_rules = selection.checks_rules
-    tree_conditions = has_tree_for_all(criteria, shared_supplies) if checks_rules else ()
-    # Each joins at most two tables.
-    tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
-    position = position_column(selection.randomized)
-    is_rare = criteria.has_rare_criterion(shared_supplies.keys())
-    in_sets = roots_in_sets(
-        criteria,
-        shared_supplies,
-        SetSize.SMALL if is_rare else SetSize.ANY,
-        continues=selection.continues and not selection.randomized,
-        uses_amounts=selection.uses_amounts and not is_rare,
-    )
-    joined = (
-        select(roots.c.id, position)
-        .select_from(roots if in_sets is None else roots.join(in_sets, in_sets.c.root_id == roots.c.id))
-        .where(
-            *is_allowed_root(criteria, shared_supplies),
-            *((is_after_cursor(position),) if selection.continues else ()),
-            *(
-                has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
-                for each in rare_first[:joined_count]
-            ),
-            *islice(tree_conditions, tree_condition_count),
-        )
-        .order_by(position)
-    )
+    joined = _select_joined_roots(criteria, shared_supplies, rare_first[:joined_count], selection)
     joined_roots = joined.offset(0).subquery("joined_roots")
     if demands is None:
         has_others = [
@@ -135,6 +109,45 @@ def select_anchors(
     numbered = anchors.add_columns(func.row_number().over().label("number")).subquery("numbered_anchors")
     rules = _same_subtree(numbered, criteria, shared_supplies)
     return select(numbered.c.id, numbered.c.position).where(or_(numbered.c.number == 1, and_(true(), *rules)))
+
+
+def _select_joined_roots(
+    criteria: SearchCriteria,
+    shared_supplies: SharedSupplies,
+    joined_criteria: Sequence[SupplierCriteria],
+    selection: RootSelection,
+) -> Select[Any]:
+    """Return the query for the roots in their order that meet the conditions that become joins.
+
+    Their trees have suppliers for `joined_criteria`.
+    """
+    position = position_column(selection.randomized)
+    is_rare = criteria.has_rare_criterion(shared_supplies.keys())
+    in_sets = roots_in_sets(
+        criteria,
+        shared_supplies,
+        SetSize.SMALL if is_rare else SetSize.ANY,
+        continues=selection.continues and not selection.randomized,
+        uses_amounts=selection.uses_amounts and not is_rare,
+    )
+    tree_conditions = has_tree_for_all(criteria, shared_supplies) if selection.checks_rules else ()
+    join_count = sum(each.join_count for each in joined_criteria)
+    # Each joins at most two tables.
+    tree_condition_count = max(0, MAX_JOINED_CONDITIONS - join_count) // 2
+    return (
+        select(roots.c.id, position)
+        .select_from(roots if in_sets is None else roots.join(in_sets, in_sets.c.root_id == roots.c.id))
+        .where(
+            *is_allowed_root(criteria, shared_supplies),
+            *((is_after_cursor(position),) if selection.continues else ()),
+            *(
+                has_supplier(roots, supplier_query(each), sharing_aggregates(shared_supplies, each))
+                for each in joined_criteria
+            ),
+            *islice(tree_conditions, tree_condition_count),
+        )
+        .order_by(position)
+    )
 
 
 def _joined_count(rare_first: Sequence[SupplierCriteria]) -> int:
