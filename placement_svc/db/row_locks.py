@@ -1,6 +1,6 @@
 """The weaker locks of rows, as arguments of `with_for_update`; without arguments, it means `FOR UPDATE`.
 
-`docs/reliability.md` tells which transaction takes which lock.
+`docs/reliability.md` lists which transaction takes which lock.
 """
 
 from typing import TypedDict
