@@ -122,14 +122,16 @@ def split_page_keys(pairs: Pairs) -> tuple[Pairs, dict[str, str]]:
 
 
 def parse_pasted(text: str) -> Pairs:
-    """Return the keys and values in a query, a URL or a curl command; raise `Invalid`.
+    """Return the keys and values of the request in a query, a URL or a curl command; raise `Invalid`.
 
     The `limit` of the capacity for a request is the size of a page of hosts, not that of the request.
     """
     query, *_ = request_query(text).partition("#")
-    pairs = parse_pairs(query.encode())
-    dropped = _NOT_OF_THE_REQUEST | {"limit"} if asks_for_capacity(text) else _NOT_OF_THE_REQUEST
-    return [(key, value) for key, value in pairs if value.strip() and key not in dropped]
+    pairs, _ = split_page_keys(parse_pairs(query.encode()))
+    has_other_limit = asks_for_capacity(text)
+    return [
+        (key, value) for key, value in pairs if value.strip() and not (has_other_limit and key == "limit")
+    ]
 
 
 def is_request(pairs: Pairs) -> bool:

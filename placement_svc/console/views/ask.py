@@ -168,7 +168,7 @@ def show_code() -> Response:
     if not allows("allocation_candidates:explain"):
         raise Forbidden("Your role may not explain requests.")
     text = dict(parse_pairs(request.query_string)).get("q", "")
-    pairs, _ = split_page_keys(parse_pasted(text))
+    pairs = parse_pasted(text)
     try:
         check_lists(pairs, settings().max_items)
         body = explain_pairs([*pairs, ("relaxations", "0")])
@@ -181,7 +181,7 @@ def show_code() -> Response:
 
 def _pasted_request(text: str) -> Pairs:
     """Return the request in a pasted text; raise `Invalid` if it has none, or more than that."""
-    pairs, _ = split_page_keys(parse_pasted(text))
+    pairs = parse_pasted(text)
     check_lists(pairs, settings().max_items)
     if not is_request(pairs):
         raise Invalid("The pasted text has no query such as resources=VCPU:4,MEMORY_MB:8192.")
