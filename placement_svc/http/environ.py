@@ -1,6 +1,6 @@
-"""What the server and the application agree on: methods that read, and keys of the WSGI environment.
+"""The methods of reads, and the keys of the WSGI environment that `placement_svc.server` sets.
 
-`placement_svc.server` sets these keys; another WSGI server does not.
+Another WSGI server does not set these keys.
 """
 
 READ_METHODS = ("GET", "HEAD", "OPTIONS")

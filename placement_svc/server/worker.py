@@ -71,10 +71,7 @@ _PROBE = re.compile(rf"(?:GET|HEAD) (?:{probes.ALIVE}|{probes.READY})[ ?]".encod
 
 
 def max_threads(concurrency: int) -> int:
-    """Return how many threads a worker can have that processes so many requests at the same time.
-
-    Only a test needs this: it checks that the limits of the containers suffice.
-    """
+    """Return the most threads of a worker with this concurrency, for the test of the containers' limits."""
     return concurrency + BUFFER_THREADS + MAX_BODY_READERS + 1 + PROBE_THREADS + OTHER_THREADS
 
 

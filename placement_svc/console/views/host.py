@@ -103,7 +103,7 @@ def _read(
 
 
 def _sharing(connection: Transaction, root: Provider, include: Sequence[str]) -> tuple[list[TreeNode], bool]:
-    """Return the providers of other trees that share their resources with this one, and if there are more."""
+    """Return the providers of other trees that share with this one, and whether there are more."""
     uuids = aggregates.uuids_of_tree(connection, root.uuid)
     if not uuids:
         return [], False
