@@ -1109,7 +1109,8 @@ def test_candidates_in_random_order_have_no_link_that_would_draw_another_one(
     def page_of(query: str, **settings: Any) -> str:
         return new_app(**settings).test_client().get(f"/console/ask?resources=VCPU:1{query}").text
 
-    assert "Draw the trees of candidate 2" in page_of("&order_by=spread:VCPU", randomize_candidates=True)
+    for query in ("&order_by=spread:VCPU", "&preferred=HW_CPU_X86_AVX"):
+        assert "Draw the trees of candidate 2" in page_of(query, randomize_candidates=True)
     for page in (page_of("&order_by=random"), page_of("", randomize_candidates=True)):
         assert "The trees of candidate 1" in page
         assert "drawn below" in page

@@ -290,13 +290,18 @@ def _find(
     return Candidates(
         rows=rows,
         has_more=len(candidates) > limit,
-        is_random=options.randomize
-        if wanted.order_by is None
-        else wanted.order_by.method is OrderMethod.RANDOM,
+        is_random=_is_random(wanted, options),
         names=names,
         drawn=drawn,
         nodes=nodes,
     )
+
+
+def _is_random(wanted: CandidatesRequest, options: SearchOptions) -> bool:
+    """Return whether the same search finds other candidates each time."""
+    if wanted.order_by is not None:
+        return wanted.order_by.method is OrderMethod.RANDOM
+    return options.randomize and not wanted.preferred
 
 
 def _tree_uuids(result: SearchResult, root_ids: set[int], row: CandidateRow) -> set[str]:
