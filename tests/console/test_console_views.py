@@ -198,6 +198,17 @@ def test_overview_finds_a_search_by_its_request_id(get: Get, database: Database,
     assert "request id" not in get("/hosts?text=req-").text
 
 
+def test_overview_shows_more_searches_of_one_client(get: Get, database: Database, cloud: None) -> None:
+    client = f"req-{uuid_of('client of many')}"
+    answers = [
+        replace(empty_answer(f"resources=VCPU:{1000 + number}"), global_request_id=client)
+        for number in range(12)
+    ]
+    database.write(empty_answers.add, answers, len(answers))
+    for query, shown in (("", 10), (f"?request_id={client}", 12)):
+        assert len(re.findall(r"<code>resources=VCPU:10(.*?)</code>", get(query).text)) == shown
+
+
 @pytest.mark.parametrize(
     ("query", "hosts"),
     [

@@ -17,6 +17,9 @@ bp = Blueprint("overview", __name__)
 EMPTY_ANSWERS = 10
 """How many of the last searches without candidates the page shows."""
 
+EMPTY_ANSWERS_OF_REQUEST = 30
+"""How many it shows of one request id: a client sends the same one with all its searches for a server."""
+
 
 @bp.get("/console")
 def show() -> str:
@@ -36,7 +39,11 @@ def show() -> str:
         return {
             "counts": host_pages.count_objects(connection),
             "amounts": capacity.sums(connection, ProviderFilter()) if shows["capacity"] else {},
-            "empty": empty_answers.find(connection, request_id=request_id or None, limit=EMPTY_ANSWERS)
+            "empty": empty_answers.find(
+                connection,
+                request_id=request_id or None,
+                limit=EMPTY_ANSWERS_OF_REQUEST if request_id else EMPTY_ANSWERS,
+            )
             if shows["empty"]
             else [],
         }
