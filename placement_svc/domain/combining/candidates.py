@@ -18,7 +18,7 @@ from placement_svc.domain.combining.interfaces import (
     SuppliersByDemand,
     TreeSuppliers,
 )
-from placement_svc.domain.combining.same_subtree import have_head
+from placement_svc.domain.combining.same_subtree import have_head, in_subtrees
 from placement_svc.domain.combining.split_suppliers import PART_SIZE, SplitSupplier
 from placement_svc.domain.combining.splitting import supplier_chunks
 from placement_svc.domain.demands import CombinationRules
@@ -118,6 +118,10 @@ def combine(
     deadline.check()
     if not all(suppliers):
         return iter(())
+    if rules.same_subtree:
+        suppliers = in_subtrees(rules, suppliers, providers.path, deadline)
+        if not all(suppliers):
+            return iter(())
     counts = tuple(map(len, suppliers))
     if max(counts, default=1) == 1:
         # Most hosts that are one provider: a generator would take longer than the only combination.

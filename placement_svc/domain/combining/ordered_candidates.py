@@ -21,6 +21,7 @@ from placement_svc.domain.combining.ordering import (
     distinct_suppliers,
     key_of,
 )
+from placement_svc.domain.combining.same_subtree import in_subtrees
 from placement_svc.domain.combining.shared_lists import change_each, distinct_lists
 from placement_svc.domain.combining.split_suppliers import SplitSupplier, provider_ids_of
 from placement_svc.domain.combining.splitting import all_suppliers
@@ -86,8 +87,12 @@ def ordered_candidates(
         tree = tree._replace(suppliers=with_splits)
         facts = _facts_with_splits(ordering, facts, tree.suppliers)
         best = best_rank(ordering, facts, tree.suppliers, tree.deadline)
-    if not all(tree.suppliers):
+    left = in_subtrees(tree.rules, tree.suppliers, tree.providers.path, tree.deadline)
+    if not all(left):
         return iter(())
+    if left != tree.suppliers:
+        tree = tree._replace(suppliers=left)
+        best = best_rank(ordering, facts, left, tree.deadline)
     if max(map(len, tree.suppliers), default=1) == 1:
         return ((best, candidate) for candidate in _combine(tree, tree.suppliers))
     if ordering.preferred:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from functools import cached_property
 from itertools import chain
 
-from placement_svc.domain.combining.interfaces import Combining, Constraint
+from placement_svc.domain.combining.interfaces import Combining, Constraint, SuppliersByDemand
 from placement_svc.domain.combining.shared_lists import distinct_lists
+from placement_svc.domain.demands import CombinationRules
 from placement_svc.domain.execution.deadline import Deadline
 
 PathLookup = Callable[[int], tuple[int, ...]]
@@ -48,17 +49,17 @@ def have_head(provider_ids: Iterable[int], path: PathLookup) -> bool:
 
 def suppliers_in_subtrees(
     demands: Collection[int],
-    suppliers: tuple[tuple[int, ...], ...],
+    suppliers: SuppliersByDemand,
     path: PathLookup,
     deadline: Deadline,
-) -> tuple[tuple[int, ...], ...]:
+) -> SuppliersByDemand:
     """Return the suppliers around an anchor without those that the `same_subtree` of `demands` excludes.
 
     These have no possible head at or above them, whichever suppliers the other demands have.
     """
     lists = distinct_lists([suppliers[demand] for demand in demands])
     heads = _possible_heads(lists, path, deadline)
-    inside: dict[int, tuple[int, ...]] = {}
+    inside: dict[int, Sequence[int]] = {}
     for ids in lists:
         deadline.check()
         inside[id(ids)] = tuple([id_ for id_ in ids if not heads.isdisjoint(path(id_))])
@@ -66,6 +67,21 @@ def suppliers_in_subtrees(
     for demand in demands:
         left[demand] = inside[id(suppliers[demand])]
     return tuple(left)
+
+
+def in_subtrees(
+    rules: CombinationRules, suppliers: SuppliersByDemand, path: PathLookup, deadline: Deadline
+) -> SuppliersByDemand:
+    """Return the suppliers around an anchor without those that some `same_subtree` excludes.
+
+    Often each demand has a single one left, and the search is over. If there are many, they are returned as
+    they are: the constraints then have indexes, which take longer to prepare.
+    """
+    counts = tuple(map(len, suppliers))
+    if max(counts, default=1) > 1 and sum(counts) <= MAX_UNPREPARED_SUPPLIERS:
+        for demands in rules.same_subtree:
+            suppliers = suppliers_in_subtrees(demands, suppliers, path, deadline)
+    return suppliers
 
 
 class _UnpreparedConstraint(Constraint):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from placement_svc.domain.combining import candidates as combining
 from placement_svc.domain.combining import same_subtree
 from placement_svc.domain.combining.candidates import Candidate, combine
 from placement_svc.domain.demands import CombinationRules, Demand, SubtreeExclusion
@@ -312,3 +313,17 @@ def test_subtrees_are_those_of_all_combinations(max_unprepared: int, monkeypatch
         ]
         assert len(found) == len(set(found))
         assert set(found) == set(expected)
+
+
+def test_only_candidate_in_a_subtree_is_found_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two NUMA nodes has a network card, and the other one has a disk."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the tree is searched")
+
+    monkeypatch.setattr(combining, "_combine_constrained", refuse)
+    tree = Tree({1: (1,), 2: (1, 2), 3: (1, 3), 4: (1, 3, 4), 5: (1, 2, 5)})
+    rules = CombinationRules(groups(2), same_subtree=(frozenset({0, 1}),))
+    assert list(Case(rules, [(2, 3), (4,)], tree).combine(distant_deadline())) == [(3, 4)]
+    rules = CombinationRules(groups(3), same_subtree=(frozenset({0, 1}), frozenset({0, 2})))
+    assert list(Case(rules, [(2, 3), (4,), (5,)], tree).combine(distant_deadline())) == []

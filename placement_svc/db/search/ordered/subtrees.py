@@ -106,11 +106,11 @@ class OrderedSubtrees:
 
         An anchor that has no candidate at all is returned as it is.
         """
-        suppliers = anchor.supplier_ids
+        suppliers: SuppliersByDemand = anchor.supplier_ids
         path = self.paths.__getitem__
         for each in self._sets:
             if each.has_choice(anchor.supplier_ids):
                 # A path that is too long has not been read.
                 with suppress(KeyError):
                     suppliers = suppliers_in_subtrees(each.demands, suppliers, path, self._deadline)
-        return Anchor(anchor.id, suppliers) if all(suppliers) else anchor
+        return Anchor(anchor.id, tuple(map(tuple, suppliers))) if all(suppliers) else anchor
