@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,12 +19,12 @@ from werkzeug.test import TestResponse
 
 from placement_svc.app import create_app
 from placement_svc.config import Settings
-from placement_svc.db import schema
+from placement_svc.db import imports, schema
 from placement_svc.db.connections.engine import Database, connect
 from placement_svc.db.search import name_lookup
 from placement_svc.db.tables import FIRST_CUSTOM_ID, metadata, resource_providers
 from placement_svc.provisioning import embedded
-from tests.support.cloud import Cloud, load
+from tests.support.cloud import Cloud, import_records, load
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.servers import run_in_thread
 
@@ -43,6 +42,9 @@ FEW_DIVISOR = 5
 
 LARGE_CLOUD = 1000
 """The number of providers from which a database is emptied by TRUNCATE."""
+
+IMPORTED_CLOUD = 30
+"""The number of providers from which a cloud is imported: a request for each takes longer."""
 
 STANDARD = ("traits", "resource_classes")
 """The tables that also have rows which the service creates."""
@@ -260,14 +262,22 @@ def no_kept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def load_cloud(api: Api) -> LoadCloud:
-    """A function that creates a cloud through the API."""
+def load_cloud(app: Flask, api: Api) -> LoadCloud:
+    """A function that creates a cloud: a small one through the API, a large one by an import."""
 
     def request(method: str, path: str, json: Any = None, headers: Any = None) -> tuple[int, Any]:
         response = api(method, path, json, headers=headers)
         return response.status_code, response.json
 
-    return partial(load, request=request)
+    def load_cloud(cloud: Cloud) -> None:
+        if len(cloud.providers) < IMPORTED_CLOUD:
+            load(cloud, request)
+        else:
+            imports.load(
+                app.extensions["database"], enumerate(import_records(cloud)), allow_overcommitted=True
+            )
+
+    return load_cloud
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """A small cloud as plain data, in the notation of `docs/spec/candidates.md 6`, and its creation over HTTP."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid5
+
+from placement_svc.domain.allocations import Claim
+from placement_svc.domain.inventory import Inventory as StoredInventory
+from placement_svc.domain.records import ProviderRecord, Record
 
 MAX_INT = 2147483647
 CONSUMERS = ("consumer", "other_consumer")
@@ -229,6 +233,25 @@ def load(cloud: Cloud, request: Call) -> None:
         _reshape(request, inventories, generations, {})
 
 
+def import_records(cloud: Cloud) -> Iterator[Record]:
+    """Yield records with which an import creates what `load` does, except that generations may differ."""
+    for provider in cloud.providers:
+        yield ProviderRecord(
+            uuid=provider.uuid,
+            name=provider.name,
+            parent_uuid=uuid_of(provider.parent) if provider.parent else None,
+            traits=sorted(provider.traits),
+            aggregates=[uuid_of(name) for name in sorted(provider.aggregates)],
+            inventories={
+                name: StoredInventory(**_inventory(inventory))
+                for name, inventory in provider.inventories.items()
+            },
+        )
+    for name in CONSUMERS:
+        if used := _usages(cloud, name):
+            yield Claim(uuid_of(name), "project", "user", "INSTANCE", None, used)
+
+
 def unload(cloud: Cloud, request: Call) -> None:
     """Delete over HTTP what `load` created, except aggregates, project, user and consumer type.
 
@@ -253,7 +276,7 @@ def _usages(cloud: Cloud, consumer: str) -> dict[str, dict[str, int]]:
     return {uuid: used for uuid, used in usages.items() if used}
 
 
-def _inventory(inventory: Inventory) -> dict[str, float]:
+def _inventory(inventory: Inventory) -> dict[str, Any]:
     units = ["total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"]
     return {unit: getattr(inventory, unit) for unit in units}
 
