@@ -121,6 +121,17 @@ def test_a_maximum_below_the_greatest_number_is_reached(api: Api, load_cloud: Lo
     assert [body["bound"] for body in found] == ["lower"] * 5 + ["exact"] * 2
 
 
+def test_maximum_that_ends_the_search_for_more_claims(api: Api, load_cloud: LoadCloud) -> None:
+    """The claims of b must not use the pool, which n1 needs. So 4 fit, and n1 has room after the third."""
+    load_cloud(read("b{VCPU2 DISK_GB4}@X; n1{VCPU2}@X; pool{DISK_GB4}$@X"))
+    query = "resources=VCPU:1,DISK_GB:2&can_split=DISK_GB"
+    found = [api("GET", f"{PATH}?{query}&max={most}").json for most in range(1, 5)]
+    assert [body["fits"] for body in found] == [1, 2, 3, 4]
+    assert [body["bound"] for body in found] == ["lower"] * 3 + ["exact"]
+    assert [body["binding"].get("other", 0) for body in found] == [1, 0, 1, 0]
+    assert [sum(body["binding"].values()) for body in found] == [1, 2, 3, 4]
+
+
 def test_pages_have_each_root_once(api: Api, load_cloud: LoadCloud) -> None:
     load_cloud(read("; ".join(f"h{number}{{VCPU{1 + number % 3}}}" for number in range(9))))
     found: list[dict[str, Any]] = []

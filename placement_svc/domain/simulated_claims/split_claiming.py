@@ -92,8 +92,13 @@ class _SplitClaimer(Claimer):
         for _, kind in run:
             self._inventories.claim(dict(kind), 1)
         counts = Counter(root_id for root_id, _ in run)
-        for root_id, last in dict(run).items():
-            self._claims[root_id] = RootClaims(root_id, counts[root_id], dict(last))
+        last = dict(run)
+        for root in roots:
+            if root.id in last:
+                is_cut = self._is_cut and self._has_candidate(root)
+                self._claims[root.id] = RootClaims(
+                    root.id, counts[root.id], dict(last[root.id]), is_cut=is_cut
+                )
 
     def _claim_at(self, root: RootSuppliers, *, is_alone: bool) -> bool:
         """Claim at a root until it has no candidate; return whether there was any claim."""
@@ -129,8 +134,11 @@ class _SplitClaimer(Claimer):
         count = sum(times for _, times in claims)
         last = dict(claims[-1][0]) if claims else {}
         is_full = count == self._remaining
-        is_cut = is_full and next(self._kinds(root, self._inventories), None) is not None
-        return RootClaims(root.id, count, last, is_cut=is_cut)
+        return RootClaims(root.id, count, last, is_cut=is_full and self._has_candidate(root))
+
+    def _has_candidate(self, root: RootSuppliers) -> bool:
+        """Return whether a root still has a candidate."""
+        return next(self._kinds(root, self._inventories), None) is not None
 
     def _restore(self, roots: Sequence[RootSuppliers]) -> None:
         """Make the inventories as they were before the claims at roots that share no supplier with others."""
