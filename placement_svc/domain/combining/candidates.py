@@ -116,12 +116,9 @@ def combine(
     `Unavailable` when the combining exceeds `deadline`.
     """
     deadline.check()
+    suppliers = in_subtrees(rules, suppliers, providers.path, deadline)
     if not all(suppliers):
         return iter(())
-    if rules.same_subtree:
-        suppliers = in_subtrees(rules, suppliers, providers.path, deadline)
-        if not all(suppliers):
-            return iter(())
     counts = tuple(map(len, suppliers))
     if max(counts, default=1) == 1:
         # Most hosts that are one provider: a generator would take longer than the only combination.

@@ -77,8 +77,10 @@ def in_subtrees(
     Often each demand has a single one left, and the search is over. If there are many, they are returned as
     they are: the constraints then have indexes, which take longer to prepare.
     """
+    if not rules.same_subtree:
+        return suppliers
     counts = tuple(map(len, suppliers))
-    if max(counts, default=1) > 1 and sum(counts) <= MAX_UNPREPARED_SUPPLIERS:
+    if max(counts) > 1 and sum(counts) <= MAX_UNPREPARED_SUPPLIERS:
         for demands in rules.same_subtree:
             suppliers = suppliers_in_subtrees(demands, suppliers, path, deadline)
     return suppliers
