@@ -296,6 +296,19 @@ def test_map_names_hosts_by_mouse_and_keys(new_page: NewPage, cloud: None) -> No
     page.wait_for_url(f"**/console/hosts/{uuid_of('cn1')}")
 
 
+def test_an_arrow_key_begins_at_the_first_host(new_page: NewPage, cloud: None) -> None:
+    page = new_page()
+    page.goto("/console/map?fill=VCPU")
+    expect(page.locator("#map")).to_have_attribute("data-loaded", "4")
+    page.locator("canvas").hover(position={"x": 20, "y": 20})
+    page.locator("canvas").focus()
+    page.locator("h1").hover()
+    expect(page.locator(".tip")).to_be_hidden()
+    for key, host in (("ArrowRight", "bare"), ("ArrowRight", "cn1"), ("ArrowLeft", "bare")):
+        page.keyboard.press(key)
+        expect(page.locator(".tip")).to_contain_text(f"{host}:")
+
+
 def test_escape_hides_the_tip_and_keeps_the_place(new_page: NewPage, cloud: None) -> None:
     page = new_page()
     page.goto("/console/map?fill=VCPU")

@@ -296,12 +296,13 @@
     if (!cells.length) {
       return;
     }
-    const current = Math.max(0, focus);
+    // Without a selected host, an arrow key selects the first one.
+    const arrow = (move) => (focus < 0 ? 0 : move());
     const moves = {
-      ArrowLeft: () => Math.max(0, current - 1),
-      ArrowRight: () => Math.min(cells.length - 1, current + 1),
-      ArrowUp: () => vertical(-1),
-      ArrowDown: () => vertical(1),
+      ArrowLeft: () => arrow(() => Math.max(0, focus - 1)),
+      ArrowRight: () => arrow(() => Math.min(cells.length - 1, focus + 1)),
+      ArrowUp: () => arrow(() => vertical(-1)),
+      ArrowDown: () => arrow(() => vertical(1)),
       Home: () => 0,
       End: () => cells.length - 1,
     };
@@ -314,7 +315,6 @@
       tip.hidden = true;
     } else if (moves[event.key]) {
       event.preventDefault();
-      focus = current;
       select(moves[event.key](), true);
       const box = canvas.getBoundingClientRect();
       const cell = cells[focus];
