@@ -27,10 +27,10 @@ def count_fits(service: ServiceClient, request: str, limit: int) -> Report:
     query = request_query(request)
     body = service.get(request_path("/allocation_candidates/capacity", query, limit=str(limit)))
     maximum = int(dict(parse_qsl(query)).get("max", DEFAULT_MAX))
-    return Report(body, _listing(body, str), list(_parts(body, maximum)), is_success=body["fits"] > 0)
+    return Report(body, _listing(body, str), list(_parts(body, maximum, limit)), is_success=body["fits"] > 0)
 
 
-def _parts(body: Mapping[str, Any], maximum: int) -> Iterator[Part]:
+def _parts(body: Mapping[str, Any], maximum: int, limit: int) -> Iterator[Part]:
     fits = f"{body['fits']:,}"
     times = counted(body["fits"], "time")
     yield sentence(f"Fits {times}." if body["bound"] == "exact" else f"Fits at least {times}.")
@@ -48,7 +48,9 @@ def _parts(body: Mapping[str, Any], maximum: int) -> Iterator[Part]:
         yield sentence("More hosts: raise --limit.")
     if body.get("groups"):
         groups = [[group["aggregate"], group["fits"]] for group in body["groups"]]
-        yield Listing(("Aggregate", "Fits"), groups)
+        yield Listing(("Aggregate", "Fits"), groups[:limit])
+        if len(groups) > limit:
+            yield sentence("More aggregates: raise --limit.")
 
 
 def _listing(body: Mapping[str, Any], limit: Callable[[str], str]) -> Listing:

@@ -209,6 +209,14 @@ def test_fits_counts_how_often_the_request_fits(run: Run) -> None:
     assert run("fits", "resources_A=VCPU:100").exit_code == 1
 
 
+def test_fits_lists_no_more_aggregates_than_the_limit(load_cloud: LoadCloud, run: Run) -> None:
+    load_cloud(read("cn1{VCPU4}@rack,row; cn2{VCPU2}@rack,hall"))
+    result = run("fits", "resources=VCPU:1&group_by=aggregate", "--limit", "2")
+    assert [uuid_of(name) in result.stdout for name in ("rack", "row", "hall")] == [True, True, False]
+    assert "More aggregates: raise --limit." in result.stdout
+    assert "More aggregates" not in run("fits", "resources=VCPU:1&group_by=aggregate").stdout
+
+
 @pytest.mark.usefixtures("cloud")
 @pytest.mark.parametrize(
     ("maximum", "binding", "limit"),
