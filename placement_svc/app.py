@@ -10,6 +10,7 @@ from wsgiref.types import WSGIApplication
 from flask import Flask, request
 from flask.typing import ResponseReturnValue
 from oslo_policy.policy import Enforcer
+from werkzeug.datastructures import ImmutableDict
 
 from placement_svc import config
 from placement_svc.api import BLUEPRINTS
@@ -51,6 +52,8 @@ class _Application(Flask):
     """
 
     json_provider_class = OrjsonProvider
+    # Routes do not depend on the host. Without this, Werkzeug refuses some hosts without a reason.
+    default_config = ImmutableDict({**Flask.default_config, "SERVER_NAME": "localhost"})
 
     def dispatch_request(self) -> ResponseReturnValue:
         """Return the response of the view for the current request."""

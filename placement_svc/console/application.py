@@ -6,7 +6,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from flask import Flask, Response, g, request
 from jinja2 import StrictUndefined
-from werkzeug.exceptions import BadRequest, NotFound
+from werkzeug.exceptions import NotFound
 
 from placement_svc.api.context import settings
 from placement_svc.config import Settings
@@ -81,6 +81,8 @@ def install(app: Flask, strategy: AuthStrategy, *, hosts: AllowedHosts | None) -
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     # People type a slash at the end of an address.
     app.url_map.strict_slashes = False
+    # Otherwise, Werkzeug would redirect to a URL that it makes itself.
+    app.url_map.merge_slashes = False
     sessions = Sessions(configured.console_secret or secrets.token_urlsafe())
     app.extensions["sessions"] = sessions
     app.extensions["auth_strategy"] = strategy
@@ -94,8 +96,6 @@ def install(app: Flask, strategy: AuthStrategy, *, hosts: AllowedHosts | None) -
         request_id.assign()
         microversion.negotiate_request(is_extension_path=True)
         g.allows_stale = True
-        if isinstance(request.routing_exception, BadRequest):
-            raise request.routing_exception
         if hosts:
             hosts.check(request.environ)
         if "\x00" in request.path:

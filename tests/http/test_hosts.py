@@ -174,6 +174,37 @@ def test_setting_allows_hosts(new_app: NewApp, allowed: str, host: str, status: 
 
 
 @pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        ("placement_api:8778", "placement_api:8778"),
+        ("[2001:db8::1]:8778", "[2001:db8::1]:8778"),
+        ("placement:80", "placement"),
+        ("localhost:0", "localhost:0"),
+        # The address of the server.
+        ("placement:99999", "localhost"),
+        ("a..b", "localhost"),
+        (f"{'a' * 64}.b", "localhost"),
+        ("[:::]", "localhost"),
+        ("a b", "localhost"),
+        ("", "localhost"),
+        (None, "localhost"),
+    ],
+)
+def test_urls_name_the_host_of_the_request(new_app: NewApp, host: str | None, shown: str) -> None:
+    app = new_app(allowed_hosts=("*",))
+    trait = send(app, host, "PUT", f"/traits/CUSTOM_{uuid4().hex.upper()}")
+    assert trait.headers["Location"].startswith(f"http://{shown}/traits/CUSTOM_")
+    page = send(app, host, path="/console/ask?resources=VCPU:1")
+    assert f"<code>http://{shown}/console/ask?resources=VCPU%3A1</code>" in page.text
+    assert f"http://{shown}/allocation_candidates?resources=VCPU%3A1" in page.text
+
+
+@pytest.mark.parametrize("path", ["/console//hosts", "//resource_providers", "/resource_providers//x"])
+def test_no_response_redirects_to_a_path_with_fewer_slashes(app: Flask, path: str) -> None:
+    assert send(app, "localhost", path=f"http://localhost{path}").status_code == 404
+
+
+@pytest.mark.parametrize(
     ("host", "status"), [("192.0.2.1:8778", 200), ("[2001:db8::1]", 200), (REBOUND, 421), ("", 421)]
 )
 def test_insecure_noauth_accepts_every_ip_address(new_app: NewApp, host: str, status: int) -> None:
@@ -187,9 +218,9 @@ def with_tokens(new_app: NewApp, tmp_path: Path) -> Callable[..., TestResponse]:
     file = tmp_path / "tokens.json"
     token = token_file.add(file, "scheduler", "services", ["service"])
 
-    def with_tokens(host: str | None, **settings: Any) -> TestResponse:
+    def with_tokens(host: str | None, path: str = "/traits", **settings: Any) -> TestResponse:
         app = new_app(auth="token", token_file=file, **settings)
-        return send(app, host, HTTP_X_AUTH_TOKEN=token)
+        return send(app, host, path=path, HTTP_X_AUTH_TOKEN=token)
 
     return with_tokens
 
@@ -199,6 +230,15 @@ def test_other_authentication_accepts_every_host(
     with_tokens: Callable[..., TestResponse], host: str | None
 ) -> None:
     assert with_tokens(host).status_code == 200
+
+
+@pytest.mark.parametrize("host", [*MALFORMED, ".", "a..b", ".example.org", f"{'a' * 64}.example.org", ""])
+@pytest.mark.parametrize("path", ["/traits", "/console/ask"])
+def test_other_authentication_accepts_malformed_hosts(
+    with_tokens: Callable[..., TestResponse], host: str, path: str
+) -> None:
+    """As OpenStack Placement does."""
+    assert with_tokens(host, path=path).status_code in (200, 303)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, g, jsonify, redirect, render_template, request, url_for
 from werkzeug.exceptions import Forbidden
 
+from placement_svc.api import links
 from placement_svc.api.allocation_candidates import check_ignored_consumers, search_options
 from placement_svc.api.context import reader, settings
 from placement_svc.api.explanations import explain_pairs
@@ -153,7 +154,7 @@ def _page(pairs: Pairs, own: Mapping[str, str], **answer: Any) -> str:
         shows_explanation=allows("allocation_candidates:explain"),
         shows_fits=allows("allocation_candidates:capacity"),
         curl=_curl(pairs),
-        permanent_url=url_for("ask.show", _external=True) + f"?{urlencode(pairs)}",
+        permanent_url=f"{links.url('console', 'ask')}?{urlencode(pairs)}",
         ask=_link_maker([*pairs, *((key, value) for key, value in own.items() if key in SHOWN_KEYS)]),
         max_claims=DEFAULT_MAX,
         limit_names={OTHER: END_OF_COUNT},
@@ -217,7 +218,7 @@ def _link_maker(pairs: Pairs) -> Callable[..., str]:
 def _curl(pairs: Pairs) -> str:
     """Return the command that sends the same request to the API; a secret token is in `TOKEN`."""
     query = urlencode([pair for pair in pairs if pair[0] != "root"])
-    url = f"{request.scheme}://{request.host}{request.script_root}/allocation_candidates?{query}"
+    url = f"{links.url('allocation_candidates')}?{query}"
     token = NOAUTH_TOKEN if settings().auth == "noauth" else "$TOKEN"
     return f'curl -H "X-Auth-Token: {token}" -H {shlex.quote(EXTENSIONS_HEADER)} {shlex.quote(url)}'
 
