@@ -9,8 +9,9 @@ READ_METHODS = ("GET", "HEAD", "OPTIONS")
 IS_CLIENT_GONE = "placement_svc.is_client_gone"
 """A callable without arguments, which returns whether the client has closed its connection.
 
-It also returns True for a client that has closed only its sending side and still waits for its response. The
-two cannot be distinguished, and no HTTP library for clients does the latter.
+Some time after the start of the request, it also returns True for a client that has closed only its sending
+side and still waits for its response. The two cannot be distinguished, and no HTTP library for clients does
+the latter.
 """
 
 SLOT = "placement_svc.slot"

@@ -2,12 +2,28 @@
 
 import select
 import socket
+import time
+from collections.abc import Callable
 
 _PEER_CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 """Events of a connection that its client has closed, whether or not unread bytes precede the end.
 
 Outside Linux, `POLLRDHUP` is missing: only a reset is noticed.
 """
+
+
+GRACE_SECONDS = 0.5
+"""Seconds from the start of a request for which its client does not count as gone.
+
+A client such as ``nc -N`` closes its sending side behind the request, and still reads the response. Most
+requests are completed by then.
+"""
+
+
+def gone_check(sock: socket.socket) -> Callable[[], bool]:
+    """Return a function that returns whether `is_gone`, and False for the first `GRACE_SECONDS`."""
+    end_of_grace = time.monotonic() + GRACE_SECONDS
+    return lambda: time.monotonic() >= end_of_grace and is_gone(sock)
 
 
 def is_gone(sock: socket.socket) -> bool:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from threading import BoundedSemaphore
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -29,7 +28,7 @@ from placement_svc.http import probes
 from placement_svc.http.log_text import for_log
 from placement_svc.server.arrivals import Arrival, ChunkedBody, Limits
 from placement_svc.server.bodies import CONTINUE, BodyOnDemand, ReadFailed, limit_chunks, read_body
-from placement_svc.server.clients import is_gone
+from placement_svc.server.clients import gone_check
 from placement_svc.server.listener import ignore_new_clients
 from placement_svc.server.parse_errors import without_contents
 from placement_svc.server.read_deadlines import ReadDeadlines
@@ -314,7 +313,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self, environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
         environ[probes.STOPPING] = self.stopping
-        environ[keys.IS_CLIENT_GONE] = partial(is_gone, environ["gunicorn.socket"])
+        environ[keys.IS_CLIENT_GONE] = gone_check(environ["gunicorn.socket"])
         self.read_deadlines.end(environ["gunicorn.socket"])
         if environ["PATH_INFO"] in probes.PATHS:
             return cast(Iterable[bytes], self.application(environ, start_response))

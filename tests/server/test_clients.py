@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from placement_svc.server.clients import is_gone
+from placement_svc.server.clients import gone_check, is_gone
 from tests.support.service import wait_until
 
 
@@ -56,3 +56,14 @@ def test_closed_connection_counts_as_gone(connection: tuple[socket.socket, socke
     _, server = connection
     server.close()
     assert is_gone(server)
+
+
+def test_client_that_closes_its_sending_side_counts_as_gone_later(
+    connection: tuple[socket.socket, socket.socket],
+) -> None:
+    client, server = connection
+    counts_as_gone = gone_check(server)
+    client.shutdown(socket.SHUT_WR)
+    wait_until(lambda: is_gone(server))
+    assert not counts_as_gone()
+    wait_until(counts_as_gone)
