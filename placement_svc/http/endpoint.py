@@ -129,7 +129,7 @@ def _check_accept() -> None:
 
 def _check_content_type() -> None:
     sent = request.headers.get("Content-Type")
-    if sent is None or sent.split(";")[0].strip() != JSON:
+    if sent is None or sent.split(";")[0].strip(" \t") != JSON:
         raise UnsupportedMediaType(f"The media type {sent} is not supported, use application/json")
 
 

@@ -240,6 +240,12 @@ def test_blank_before_the_parameters_of_the_content_type(blank, send):
     assert send("POST", "/resource_providers", b'{"name": "blank"}', headers).json["name"] == "blank"
 
 
+@pytest.mark.parametrize("character", ["\xa0", "\x0b", "\x85"])
+def test_other_blank_after_the_content_type(character, send):
+    headers = ADMIN | {"Content-Type": f"application/json{character}"}
+    error_of(send("POST", "/resource_providers", b'{"name": "blank"}', headers), 415)
+
+
 def test_chunked_body(send):
     chunks = {"wsgi.input": io.BytesIO(b'{"name": "chunks"}'), "wsgi.input_terminated": True}
     response = send("POST", "/resource_providers", headers=ADMIN | JSON, **chunks, CONTENT_LENGTH="")
