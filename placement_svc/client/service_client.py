@@ -23,6 +23,9 @@ MAX_SECONDS = 900
 _CODES = re.compile(r"\[(SSL: \w+|Errno -?\d+)\] ")
 """The codes of OpenSSL and of the system in the text of an error."""
 
+_USER_INFORMATION = re.compile(r"[^/?#]*//[^/?#]*@")
+"""The start of a URL with a user or a password before its host."""
+
 NO_TLS = "wrong version number"
 """What OpenSSL says about a response that is not encrypted."""
 
@@ -60,6 +63,9 @@ class ServiceClient:
         of services without them are errors. With `allows_stale`, standbys may answer; each path must be one
         that knows the key `stale`.
         """
+        if _USER_INFORMATION.match(url):
+            # The URL is not quoted, because it may contain a password.
+            raise ClientError("The service URL must not have a user or a password: name a token instead")
         if not url.startswith(("http://", "https://")):
             raise ClientError(f"{url} is not a service URL: it must begin with http:// or https://")
         try:

@@ -78,6 +78,15 @@ def test_error_for_an_invalid_url_says_what_is_wrong(url: str, reason: str) -> N
     assert str(raised.value) == f"{url} is not a service URL: {reason}"
 
 
+@pytest.mark.parametrize(
+    "url", ["http://user:secret@localhost", "http://secret@localhost:x", "postgresql://u:secret@localhost/db"]
+)
+def test_password_in_a_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ClientError, match="must not have a user or a password") as raised:
+        ServiceClient(url, "token")
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("status", [200, 400, 404])
 def test_service_without_extensions_is_an_error(status: int) -> None:
     headers = {"OpenStack-API-Version": "placement 1.39"}
