@@ -121,6 +121,15 @@ def test_a_maximum_below_the_greatest_number_is_reached(api: Api, load_cloud: Lo
     assert [body["bound"] for body in found] == ["lower"] * 5 + ["exact"] * 2
 
 
+@pytest.mark.parametrize("other", ["min7", "step2", "step3 min4"])
+def test_provider_without_a_part_of_the_amount_does_not_count(
+    api: Api, load_cloud: LoadCloud, other: str
+) -> None:
+    load_cloud(read(f"root{{}}; c<root{{VCPU8}}; other<root{{VCPU1000 {other}}}"))
+    body = api("GET", f"{PATH}?resources=VCPU:3&can_split=VCPU").json
+    assert (body["fits"], body["bound"], body["binding"]) == (2, "exact", {"VCPU": 2})
+
+
 def test_maximum_that_ends_the_search_for_more_claims(api: Api, load_cloud: LoadCloud) -> None:
     """The claims of b must not use the pool, which n1 needs. So 4 fit, and n1 has room after the third."""
     load_cloud(read("b{VCPU2 DISK_GB4}@X; n1{VCPU2}@X; pool{DISK_GB4}$@X"))

@@ -175,8 +175,17 @@ class MostClaims:
         checked = self._deadline.checked(ids)
         if number in self._rules.splittable:
             [(name, amount)] = demand.resources
-            return sum(max(self._inventories.free[id_, name], 0) for id_ in checked) // amount
+            return sum(self._free_for_parts(id_, name, amount) for id_ in checked) // amount
         return sum(self._inventories.times_of(demand, id_) for id_ in checked)
+
+    def _free_for_parts(self, provider_id: int, resource_class: str, amount: int) -> int:
+        """Return how much of a class a provider can supply with all its parts of an amount."""
+        units = self._inventories.units(provider_id, resource_class)
+        if units.least > amount or not units.is_multiple(amount):
+            return 0
+        return (
+            max(self._inventories.free[provider_id, resource_class], 0) // units.step_size * units.step_size
+        )
 
     def kinds(
         self, roots: Sequence[RootSuppliers], inventories: SimulatedInventories
