@@ -24,8 +24,8 @@ def url(*parts: str) -> str:
 def _host() -> str:
     """Return the host of the request with its port, unless that is the default.
 
-    If the request names none, or a malformed one, it is the address of the server.
-    Unlike `request.host`, this allows names with an underscore, which containers often have.
+    If the request names none, or a malformed one, it is the address of the server. Unlike `request.host`,
+    this allows names with an underscore, which containers often have.
     """
     sent: str = request.environ.get("HTTP_HOST", "")
     if PATTERNS["host"].fullmatch(sent):

@@ -11,7 +11,6 @@ _PEER_CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 Outside Linux, `POLLRDHUP` is missing: only a reset is noticed.
 """
 
-
 GRACE_SECONDS = 0.5
 """Seconds from the start of a request for which its client does not count as gone.
 

@@ -183,9 +183,8 @@ class MostClaims:
         units = self._inventories.units(provider_id, resource_class)
         if units.least > amount or not units.is_multiple(amount):
             return 0
-        return (
-            max(self._inventories.free[provider_id, resource_class], 0) // units.step_size * units.step_size
-        )
+        free = max(self._inventories.free[provider_id, resource_class], 0)
+        return free // units.step_size * units.step_size
 
     def kinds(
         self, roots: Sequence[RootSuppliers], inventories: SimulatedInventories
