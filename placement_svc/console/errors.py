@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Flask, Response, g, render_template, request
-from werkzeug.exceptions import BadRequest, HTTPException, InternalServerError, MethodNotAllowed
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed
 
 from placement_svc.console.login import is_unauthorized
 from placement_svc.domain.errors import ClientDisconnected, PlacementError
@@ -42,8 +42,7 @@ def _client_disconnected(error: ClientDisconnected) -> Response:
 def _http_error(error: HTTPException) -> Any:
     if is_unauthorized(error):
         return _page(401, "This page needs a valid token.")
-    if error.code is None or error.code < 400 or isinstance(request.routing_exception, BadRequest):
-        # Flask cannot build the links of a page if the Host header is invalid.
+    if error.code is None or error.code < 400:
         return error
     page, status = _page(error.code, error.description or "")
     methods = error.valid_methods if isinstance(error, MethodNotAllowed) else None

@@ -386,6 +386,13 @@ def test_other_hosts_are_refused(get: Get, host: str, path: str) -> None:
     assert get(path, {"Host": host}).status_code == 421
 
 
+def test_request_for_a_web_socket_gets_a_page(get: Get) -> None:
+    response = get("/hosts", {"Connection": "upgrade", "Upgrade": "websocket"})
+    assert response.status_code == 400
+    assert "Bad Request" in response.text
+    assert 'href="/console/map"' in response.text
+
+
 PARTS = [
     ("", ["list resource providers", "list consumers of all projects", "list all projects"]),
     ("", ["see the capacity of the cloud", "list searches without candidates"]),
